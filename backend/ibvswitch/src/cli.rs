@@ -7,6 +7,7 @@
 mod bench;
 mod bytes;
 mod capture;
+mod change;
 mod completions;
 mod configuration;
 mod counters;
@@ -40,6 +41,7 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use serde::Serialize;
 
+use crate::config::edit::EditError;
 use crate::config::{Config, ConfigError, Source};
 use crate::control::{self, Client, ClientError, Request, Response};
 use crate::daemon::assembly::AssemblyError;
@@ -96,12 +98,15 @@ struct SourceArgs {
 }
 
 impl SourceArgs {
-    fn load(self) -> Result<Config, CliError> {
-        Ok(Source {
+    fn source(self) -> Source {
+        Source {
             file: self.config,
             runtime_dir: self.runtime_dir,
         }
-        .load()?)
+    }
+
+    fn load(self) -> Result<Config, CliError> {
+        Ok(self.source().load()?)
     }
 }
 
@@ -112,9 +117,18 @@ enum Command {
     /// Keep the VMs of a daemon that dies.
     #[command(hide = true)]
     Keeper(run::KeeperArgs),
-    /// Show one VF, or print how to attach it to a VM.
+    /// Show, add, remove or move VFs, or print how to attach one to a VM.
     #[command(subcommand)]
     Vf(vf::VfCommand),
+    /// Add or remove ports of VMs with an Ethernet card.
+    #[command(subcommand)]
+    Port(change::PortCommand),
+    /// Add or remove hypervisors.
+    #[command(subcommand)]
+    Hypervisor(change::HypervisorCommand),
+    /// Create or delete virtual clusters, and have VMs be in them.
+    #[command(subcommand)]
+    Cluster(change::ClusterCommand),
     /// Move a VM that runs from hypervisor to hypervisor.
     #[command(subcommand)]
     Vm(vm::VmCommand),
@@ -208,6 +222,8 @@ enum CliError {
     UnknownNode { name: String, known: Vec<String> },
     #[error("{0}")]
     Failed(String),
+    #[error(transparent)]
+    Edit(#[from] EditError),
     #[error("writing the result failed: {0}")]
     Output(#[from] io::Error),
 }
@@ -224,6 +240,7 @@ impl CliError {
             Self::Client(ClientError::NotRunning { .. }) => Exit::NoDaemon,
             Self::UnknownVf { .. }
             | Self::UnknownNode { .. }
+            | Self::Edit(EditError::Unknown { .. })
             | Self::Client(ClientError::Refused {
                 kind: control::ErrorKind::Unknown,
                 ..
@@ -235,6 +252,7 @@ impl CliError {
             | Self::External(_)
             | Self::Sibling(_)
             | Self::Failed(_)
+            | Self::Edit(_)
             | Self::Output(_) => Exit::Failure,
         }
     }
@@ -255,6 +273,9 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(source, &args),
         Command::Keeper(args) => run::keep(&args),
         Command::Vf(command) => vf::run(source, command),
+        Command::Port(command) => change::port(source, command),
+        Command::Hypervisor(command) => change::hypervisor(source, command),
+        Command::Cluster(command) => change::cluster(source, command),
         Command::Vm(command) => vm::run(source, command),
         Command::Upgrade(args) => upgrade::run(source, &args),
         Command::Status(args) => status::run(source, &args),

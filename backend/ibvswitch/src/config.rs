@@ -4,7 +4,9 @@
 //! ([`DEFAULT`]) shows each with its default. A mistake is a [`Problem`] that names file, line,
 //! key, value and remedy; all mistakes of a file are reported together.
 
+pub mod difference;
 mod document;
+pub mod edit;
 mod keys;
 mod names;
 mod population;
@@ -319,24 +321,32 @@ impl Source {
     /// # Errors
     /// [`ConfigError`] says what to mend.
     pub fn load(&self) -> Result<Config, ConfigError> {
-        let fallback = default_runtime_dir();
-        let dirs = Directories {
-            chosen: self.runtime_dir.as_deref(),
-            fallback: &fallback,
-        };
         match &self.file {
-            None => Config::parse(DEFAULT_ORIGIN, DEFAULT, dirs),
+            None => self.parse(DEFAULT_ORIGIN, DEFAULT),
             Some(path) => {
                 let text =
                     std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
                         path: path.clone(),
                         source,
                     })?;
-                let mut config = Config::parse(&path.display().to_string(), &text, dirs)?;
+                let mut config = self.parse(&path.display().to_string(), &text)?;
                 config.read.push(path.clone());
                 Ok(config)
             }
         }
+    }
+
+    /// Checks a text in place of the file; `origin` names it in problems.
+    ///
+    /// # Errors
+    /// [`ConfigError::Invalid`].
+    pub fn parse(&self, origin: &str, text: &str) -> Result<Config, ConfigError> {
+        let fallback = default_runtime_dir();
+        let dirs = Directories {
+            chosen: self.runtime_dir.as_deref(),
+            fallback: &fallback,
+        };
+        Config::parse(origin, text, dirs)
     }
 }
 

@@ -2,22 +2,39 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
+use super::change::{self, ChangeArgs};
 use super::{CliError, SourceArgs, print, print_json};
 use crate::budget::{Available, Budget, mebibytes};
 use crate::config::{Config, DEFAULT, Doorbells};
 use crate::daemon::management;
 
-/// Commands on configurations. None needs the daemon.
+/// Commands on configurations.
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigCommand {
     /// Check the configuration and show what it amounts to.
     Check(CheckArgs),
     /// Print the built-in configuration, to start one's own from.
     Default,
+    /// Have the running daemon be as another file says; VMs do not notice.
+    Apply(ApplyArgs),
+}
+
+/// Arguments of `config apply`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Shows what differs from the daemon's file, which --config names, writes the new text there, and has the daemon
+take its own place with it, as `upgrade` does. If the daemon cannot, or a VM could not go on, the file is what it
+was, and this command says why.")]
+pub(super) struct ApplyArgs {
+    /// The new configuration.
+    file: PathBuf,
+    #[command(flatten)]
+    change: ChangeArgs,
 }
 
 /// Arguments of `config check`.
@@ -31,6 +48,7 @@ pub(super) struct CheckArgs {
 pub(super) fn run(source: SourceArgs, command: ConfigCommand) -> Result<(), CliError> {
     match command {
         ConfigCommand::Default => print(DEFAULT),
+        ConfigCommand::Apply(args) => change::by_file(source, &args.file, &args.change),
         ConfigCommand::Check(args) => {
             let config = source.load()?;
             management::check(&config)?;

@@ -1,11 +1,11 @@
 //! `ibvswitch upgrade`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
 use super::{CliError, SourceArgs, print, print_json};
-use crate::control::{Client, ClientError, Request, Response, Status, UpgradeRequest};
+use crate::control::{Client, ClientError, Request, Response, Status, UpgradeRequest, Upgraded};
 
 /// Arguments of `upgrade`.
 #[derive(Debug, Args)]
@@ -38,32 +38,44 @@ fn status(client: &mut Client) -> Result<Status, CliError> {
     }
 }
 
-pub(super) fn run(source: SourceArgs, args: &UpgradeArgs) -> Result<(), CliError> {
-    let config = source.load()?;
-    let socket = config.control_socket();
-    let mut client = Client::connect(&socket)?;
-    let before = status(&mut client)?
-        .upgraded
-        .map_or(0, |before| before.count);
-    let program = args.program.as_ref().map(std::path::absolute).transpose();
-    let program = program.map_err(|error| CliError::Failed(error.to_string()))?;
-    let within_ms = Some((args.within.max(0.0) * 1000.0) as u64);
-    let request = Request::Upgrade(UpgradeRequest {
-        program,
-        within_ms,
-        let_fail: args.let_fail.clone(),
-    });
+/// Seconds of the command line.
+pub(super) fn milliseconds(seconds: f64) -> u64 {
+    (seconds.max(0.0) * 1000.0) as u64
+}
+
+/// Has a program take the daemon's place: what the daemon is then, and how it went.
+pub(super) fn replace(
+    client: &mut Client,
+    socket: &Path,
+    request: UpgradeRequest,
+) -> Result<(Status, Upgraded), CliError> {
+    let before = status(client)?.upgraded.map_or(0, |before| before.count);
     // Its connection ends with the program that has answered on it.
-    match client.ask(&request) {
+    match client.ask(&Request::Upgrade(request)) {
         Err(ClientError::Broken { .. }) => {}
         Err(error) => return Err(error.into()),
         Ok(_) => return Err(CliError::UnexpectedResponse),
     }
-    let after = status(&mut Client::connect(&socket)?)?;
-    let upgraded = after.upgraded.filter(|it| it.count == before + 1);
+    let mut after = status(&mut Client::connect(socket)?)?;
+    let upgraded = after.upgraded.take().filter(|it| it.count == before + 1);
     let upgraded = upgraded.ok_or_else(|| {
         CliError::Failed("the daemon has started anew; its log says why".to_owned())
     })?;
+    Ok((after, upgraded))
+}
+
+pub(super) fn run(source: SourceArgs, args: &UpgradeArgs) -> Result<(), CliError> {
+    let config = source.load()?;
+    let socket = config.control_socket();
+    let mut client = Client::connect(&socket)?;
+    let program = args.program.as_ref().map(std::path::absolute).transpose();
+    let program = program.map_err(|error| CliError::Failed(error.to_string()))?;
+    let request = UpgradeRequest {
+        program,
+        within_ms: Some(milliseconds(args.within)),
+        let_fail: args.let_fail.clone(),
+    };
+    let (after, upgraded) = replace(&mut client, &socket, request)?;
     if args.json {
         return print_json(&upgraded);
     }

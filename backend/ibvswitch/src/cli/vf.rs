@@ -16,8 +16,10 @@ use firmware::FirmwareArgs;
 use migrate::MigrateArgs;
 use pin::PinArgs;
 
+use super::change::{self, AddToArgs, RemoveArgs};
 use super::{CliError, SourceArgs, ask, print, print_json};
 use crate::config::Config;
+use crate::config::edit::Part;
 use crate::control::{Mads, Objects, PassedVf, Request, Response, Retries, VfStatus};
 use crate::qemu::{Attachment, Monitor, shell_quote};
 
@@ -26,6 +28,10 @@ use crate::qemu::{Attachment, Monitor, shell_quote};
 pub(super) enum VfCommand {
     /// Show the state of one VF, or of all, in the running daemon.
     Show(ShowArgs),
+    /// Add a VF to a hypervisor of the running daemon.
+    Add(AddToArgs),
+    /// Remove a VF from the running daemon.
+    Remove(RemoveArgs),
     /// Move LIDs, GUIDs and P_Keys of VMs to VFs of other hypervisors.
     Migrate(MigrateArgs),
     /// Have a VF live in another engine of the running daemon.
@@ -117,6 +123,8 @@ fn memory_size(text: &str) -> Result<String, String> {
 pub(super) fn run(source: SourceArgs, command: VfCommand) -> Result<(), CliError> {
     match command {
         VfCommand::Show(args) => show(source, &args),
+        VfCommand::Add(args) => change::add_to(source, Part::Vf, args),
+        VfCommand::Remove(args) => change::remove(source, Part::Vf, &args),
         VfCommand::Migrate(args) => migrate::run(source, args),
         VfCommand::Pin(args) => pin::run(source, args),
         VfCommand::Firmware(args) => firmware::run(source, args),

@@ -1,0 +1,301 @@
+//! Changes of the running daemon's configuration: by a new file, or of one of its tables. The daemon takes its own
+//! place with the new configuration, and VMs do not notice.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+
+use super::{CliError, SourceArgs, print, print_json, upgrade};
+use crate::config::difference::{Difference, differences};
+use crate::config::edit::{Edit, EditError, Part, Setting};
+use crate::config::{Config, Source};
+use crate::control::{Client, UpgradeRequest, Upgraded};
+use crate::daemon::management;
+
+/// What is said of a change besides what it is.
+#[derive(Debug, Args)]
+pub(super) struct ChangeArgs {
+    /// Show what would change, and change nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// How long VMs may wait, as of `upgrade`.
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
+    within: f64,
+    /// A VF with a VM that cannot go on, as of `upgrade`.
+    #[arg(long, value_name = "VF", value_delimiter = ',')]
+    let_fail: Vec<String>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Something new in the configuration.
+#[derive(Debug, Args)]
+pub(super) struct AddArgs {
+    /// Its name.
+    name: String,
+    /// One of its keys, as in the configuration file; any number of times.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<Setting>,
+    #[command(flatten)]
+    change: ChangeArgs,
+}
+
+/// Something new at a hypervisor.
+#[derive(Debug, Args)]
+pub(super) struct AddToArgs {
+    /// The hypervisor.
+    #[arg(long, value_name = "NAME")]
+    hypervisor: String,
+    #[command(flatten)]
+    add: AddArgs,
+}
+
+/// Something that goes.
+#[derive(Debug, Args)]
+pub(super) struct RemoveArgs {
+    /// Its name.
+    name: String,
+    #[command(flatten)]
+    change: ChangeArgs,
+}
+
+/// Commands on hypervisors.
+#[derive(Debug, Subcommand)]
+pub(super) enum HypervisorCommand {
+    /// Plug a hypervisor into the subnet of the running daemon.
+    Add(AddArgs),
+    /// Unplug a hypervisor, with its VFs and ports.
+    Remove(RemoveArgs),
+}
+
+/// Commands on ports of VMs with an Ethernet card.
+#[derive(Debug, Subcommand)]
+pub(super) enum PortCommand {
+    /// Add a port to a hypervisor of the running daemon.
+    Add(AddToArgs),
+    /// Remove a port.
+    Remove(RemoveArgs),
+}
+
+/// Commands on virtual clusters.
+#[derive(Debug, Subcommand)]
+pub(super) enum ClusterCommand {
+    /// Create a cluster in the running daemon.
+    Create(AddArgs),
+    /// Delete a cluster that no VM is in.
+    Delete(RemoveArgs),
+    /// Put the VM of a VF into a cluster; it hears of that as of a new subnet.
+    Add(JoinArgs),
+    /// Take the VM of a VF out of its cluster.
+    Remove(RemoveArgs),
+}
+
+/// Arguments of `cluster add`.
+#[derive(Debug, Args)]
+pub(super) struct JoinArgs {
+    /// The VF.
+    name: String,
+    /// The cluster.
+    #[arg(long, value_name = "NAME")]
+    cluster: String,
+    /// The VM's LID in the cluster.
+    #[arg(long, value_name = "LID")]
+    vlid: u16,
+    #[command(flatten)]
+    change: ChangeArgs,
+}
+
+pub(super) fn hypervisor(source: SourceArgs, command: HypervisorCommand) -> Result<(), CliError> {
+    match command {
+        HypervisorCommand::Add(args) => add(source, Part::Hypervisor, None, args),
+        HypervisorCommand::Remove(args) => remove(source, Part::Hypervisor, &args),
+    }
+}
+
+pub(super) fn port(source: SourceArgs, command: PortCommand) -> Result<(), CliError> {
+    match command {
+        PortCommand::Add(args) => add_to(source, Part::Port, args),
+        PortCommand::Remove(args) => remove(source, Part::Port, &args),
+    }
+}
+
+pub(super) fn cluster(source: SourceArgs, command: ClusterCommand) -> Result<(), CliError> {
+    match command {
+        ClusterCommand::Create(args) => add(source, Part::Cluster, None, args),
+        ClusterCommand::Delete(args) => remove(source, Part::Cluster, &args),
+        ClusterCommand::Add(args) => edited(source, &args.change, |edit| {
+            let settings = [
+                Setting::text("cluster", &args.cluster),
+                Setting::number("vlid", args.vlid.into()),
+            ];
+            edit.change(Part::Vf, &args.name, &settings, &[])
+        }),
+        ClusterCommand::Remove(args) => edited(source, &args.change, |edit| {
+            edit.change(Part::Vf, &args.name, &[], &["cluster", "vlid"])
+        }),
+    }
+}
+
+/// Adds a VF or a port to a hypervisor.
+pub(super) fn add_to(source: SourceArgs, part: Part, args: AddToArgs) -> Result<(), CliError> {
+    add(source, part, Some(&args.hypervisor), args.add)
+}
+
+fn add(
+    source: SourceArgs,
+    part: Part,
+    hypervisor: Option<&str>,
+    args: AddArgs,
+) -> Result<(), CliError> {
+    edited(source, &args.change, |edit| {
+        edit.add(part, &args.name, hypervisor, &args.settings)
+    })
+}
+
+/// Removes what has a name.
+pub(super) fn remove(source: SourceArgs, part: Part, args: &RemoveArgs) -> Result<(), CliError> {
+    edited(source, &args.change, |edit| edit.remove(part, &args.name))
+}
+
+fn edited(
+    source: SourceArgs,
+    args: &ChangeArgs,
+    change: impl FnOnce(&mut Edit) -> Result<(), EditError>,
+) -> Result<(), CliError> {
+    let file = File::of(source)?;
+    let mut edit = Edit::new(&file.text)?;
+    change(&mut edit)?;
+    let name = file.path.display().to_string();
+    apply(&file, &name, &edit.text(), args)
+}
+
+/// Has the running daemon be as another file says.
+pub(super) fn by_file(source: SourceArgs, new: &Path, args: &ChangeArgs) -> Result<(), CliError> {
+    let file = File::of(source)?;
+    let text = fs::read_to_string(new).map_err(|source| unreadable(new, source))?;
+    apply(&file, &new.display().to_string(), &text, args)
+}
+
+fn unreadable(path: &Path, source: io::Error) -> crate::config::ConfigError {
+    crate::config::ConfigError::Unreadable {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+/// The daemon's file.
+struct File {
+    source: Source,
+    path: PathBuf,
+    text: String,
+}
+
+impl File {
+    fn of(source: SourceArgs) -> Result<Self, CliError> {
+        let source = source.source();
+        let path = source.file.clone().ok_or_else(|| {
+            CliError::Failed(
+                "the built-in configuration does not change: write it to a file (`ibvswitch config default`), start \
+                 the daemon with --config FILE, and name the file here, too"
+                    .to_owned(),
+            )
+        })?;
+        let text = fs::read_to_string(&path).map_err(|source| unreadable(&path, source))?;
+        Ok(Self { source, path, text })
+    }
+
+    /// Writes another text in its place, of which nobody ever sees a part.
+    fn write(&self, text: &str) -> Result<(), CliError> {
+        let failed = |what: &Path, error: io::Error| {
+            CliError::Failed(format!("{} cannot be written: {error}", what.display()))
+        };
+        // Where the file is a link, what it leads to is the file.
+        let path = fs::canonicalize(&self.path).map_err(|error| failed(&self.path, error))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let new = path.with_file_name(format!(".{name}.{}", std::process::id()));
+        let written = fs::File::create_new(&new)
+            .and_then(|mut file| file.write_all(text.as_bytes()))
+            .and_then(|()| fs::metadata(&path))
+            .and_then(|earlier| fs::set_permissions(&new, earlier.permissions()))
+            .and_then(|()| fs::rename(&new, &path));
+        written.map_err(|error| failed(&new, error))
+    }
+}
+
+#[derive(Serialize)]
+struct Outcome<'a> {
+    differences: &'a [Difference],
+    applied: Option<Upgraded>,
+}
+
+fn apply(file: &File, origin: &str, text: &str, args: &ChangeArgs) -> Result<(), CliError> {
+    let before = file.source.load()?;
+    let after = file.source.parse(origin, text)?;
+    management::check(&after)?;
+    let differences = differences(&before, &after);
+    if !args.json {
+        let lines: String = differences.iter().map(|it| format!("{it}\n")).collect();
+        print(&lines)?;
+    }
+    if before.runtime_dir != after.runtime_dir {
+        let why = "`runtime_dir` does not change while the daemon runs: stop it, change the file, and start it";
+        return Err(CliError::Failed(why.to_owned()));
+    }
+    let applied = if args.dry_run || text == file.text {
+        None
+    } else {
+        Some(have_daemon_read(file, &after, text, args)?)
+    };
+    if args.json {
+        return print_json(&Outcome {
+            differences: &differences,
+            applied,
+        });
+    }
+    match applied {
+        Some(applied) => print(&format!(
+            "{}: {} VMs go on after {:.1} ms\n",
+            file.path.display(),
+            applied.vms,
+            applied.rested_us as f64 / 1000.0
+        )),
+        None if differences.is_empty() => print("Nothing changes.\n"),
+        None => Ok(()),
+    }
+}
+
+/// Writes the text, and has the daemon go on with it. If the daemon cannot, the file is what it was.
+fn have_daemon_read(
+    file: &File,
+    after: &Config,
+    text: &str,
+    args: &ChangeArgs,
+) -> Result<Upgraded, CliError> {
+    let socket = after.control_socket();
+    let mut client = Client::connect(&socket)?;
+    file.write(text)?;
+    let request = UpgradeRequest {
+        program: None,
+        within_ms: Some(upgrade::milliseconds(args.within)),
+        let_fail: args.let_fail.clone(),
+    };
+    let replaced = upgrade::replace(&mut client, &socket, request);
+    let replaced = replaced.and_then(|(status, upgraded)| {
+        let serves = |name: &str| status.vfs.iter().any(|vf| vf.name == name);
+        match after.vfs().find(|(_, vf)| !serves(&vf.model.name)) {
+            None => Ok(upgraded),
+            Some(_) => Err(CliError::Failed(format!(
+                "the daemon reads another file than {}: name that by --config",
+                file.path.display()
+            ))),
+        }
+    });
+    if replaced.is_err() {
+        file.write(&file.text)?;
+    }
+    replaced
+}

@@ -1,0 +1,329 @@
+//! Changes of a configuration's text. What a change is not about stays as it is, comments too.
+
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, Value};
+
+/// A kind of table of which there are several, each with a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// `[[hypervisor.vf]]`.
+    Vf,
+    /// `[[hypervisor.port]]`.
+    Port,
+    /// `[[hypervisor]]`.
+    Hypervisor,
+    /// `[[cluster]]`.
+    Cluster,
+}
+
+impl Part {
+    /// The key of its tables.
+    const fn key(self) -> &'static str {
+        match self {
+            Self::Vf => "vf",
+            Self::Port => "port",
+            Self::Hypervisor => HYPERVISOR,
+            Self::Cluster => "cluster",
+        }
+    }
+
+    /// Whether it is of a hypervisor.
+    const fn is_of_hypervisor(self) -> bool {
+        matches!(self, Self::Vf | Self::Port)
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Vf => "VF",
+            Self::Port => "port",
+            Self::Hypervisor => HYPERVISOR,
+            Self::Cluster => "cluster",
+        })
+    }
+}
+
+const HYPERVISOR: &str = "hypervisor";
+
+/// Why a text cannot be changed so.
+#[derive(Debug, Error)]
+pub enum EditError {
+    /// It is not TOML.
+    #[error("{0}")]
+    Text(#[from] toml_edit::TomlError),
+    /// There is nothing of that name.
+    #[error("the configuration has no {part} `{name}`; it has {}", list(.known))]
+    Unknown {
+        /// What is looked for.
+        part: Part,
+        /// Its name.
+        name: String,
+        /// Names that there are.
+        known: Vec<String>,
+    },
+    /// There is one.
+    #[error("the configuration has a {part} `{name}` already")]
+    Present {
+        /// What.
+        part: Part,
+        /// Its name.
+        name: String,
+    },
+    /// Tables are written in another way than `[[…]]`.
+    #[error(
+        "`{0}` is not written as tables [[{0}]]: change the file by hand, and `ibvswitch config apply` it"
+    )]
+    Form(&'static str),
+}
+
+fn list(known: &[String]) -> String {
+    match known {
+        [] => "none".to_owned(),
+        _ => known.join(", "),
+    }
+}
+
+/// A key, and what it is to be.
+#[derive(Debug, Clone)]
+pub struct Setting {
+    key: String,
+    value: Value,
+}
+
+impl Setting {
+    /// A key with this number.
+    #[must_use]
+    pub fn number(key: &str, value: i64) -> Self {
+        Self {
+            key: key.to_owned(),
+            value: value.into(),
+        }
+    }
+
+    /// A key with this text.
+    #[must_use]
+    pub fn text(key: &str, value: &str) -> Self {
+        Self {
+            key: key.to_owned(),
+            value: value.into(),
+        }
+    }
+}
+
+/// `KEY=VALUE`: the value as in the file, or a text without its quotes.
+impl FromStr for Setting {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (key, value) = text
+            .split_once('=')
+            .filter(|(key, _)| !key.trim().is_empty())
+            .ok_or("write KEY=VALUE, as in the configuration file")?;
+        let value = value.trim();
+        let value = Value::from_str(value).unwrap_or_else(|_| value.into());
+        let key = key.trim().to_owned();
+        Ok(Self { key, value })
+    }
+}
+
+/// The text of a configuration, to be changed.
+#[derive(Debug)]
+pub struct Edit(DocumentMut);
+
+impl Edit {
+    /// Of a text.
+    ///
+    /// # Errors
+    /// It is not TOML.
+    pub fn new(text: &str) -> Result<Self, EditError> {
+        Ok(Self(text.parse()?))
+    }
+
+    /// The text as it is now.
+    #[must_use]
+    pub fn text(&self) -> String {
+        self.0.to_string()
+    }
+
+    /// Adds a table of this name with some keys, at the end of its kind; one of a hypervisor's to the hypervisor.
+    ///
+    /// # Errors
+    /// [`EditError::Present`], [`EditError::Unknown`] of the hypervisor, [`EditError::Form`].
+    pub fn add(
+        &mut self,
+        part: Part,
+        name: &str,
+        hypervisor: Option<&str>,
+        settings: &[Setting],
+    ) -> Result<(), EditError> {
+        if self.names(part).iter().any(|other| other == name) {
+            let name = name.to_owned();
+            return Err(EditError::Present { part, name });
+        }
+        let mut table = Table::new();
+        table["name"] = toml_edit::value(name);
+        set(&mut table, settings);
+        let parent = match hypervisor {
+            Some(hypervisor) => self.table(Part::Hypervisor, hypervisor)?,
+            None => self.0.as_table_mut(),
+        };
+        let none = || Item::ArrayOfTables(ArrayOfTables::new());
+        let tables = parent.entry(part.key()).or_insert_with(none);
+        let tables = tables.as_array_of_tables_mut();
+        tables.ok_or(EditError::Form(part.key()))?.push(table);
+        Ok(())
+    }
+
+    /// Removes the table of this name, and what is in it.
+    ///
+    /// # Errors
+    /// [`EditError::Unknown`].
+    pub fn remove(&mut self, part: Part, name: &str) -> Result<(), EditError> {
+        for parent in self.parents(part) {
+            let tables = parent
+                .get_mut(part.key())
+                .and_then(Item::as_array_of_tables_mut);
+            let Some(tables) = tables else { continue };
+            let Some(at) = tables.iter().position(|table| is(table, name)) else {
+                continue;
+            };
+            tables.remove(at);
+            if tables.is_empty() {
+                parent.remove(part.key());
+            }
+            return Ok(());
+        }
+        Err(self.unknown(part, name))
+    }
+
+    /// Gives the table of this name some keys, and takes others away.
+    ///
+    /// # Errors
+    /// [`EditError::Unknown`].
+    pub fn change(
+        &mut self,
+        part: Part,
+        name: &str,
+        settings: &[Setting],
+        without: &[&str],
+    ) -> Result<(), EditError> {
+        let table = self.table(part, name)?;
+        without.iter().for_each(|key| {
+            table.remove(key);
+        });
+        set(table, settings);
+        Ok(())
+    }
+
+    /// The tables that have tables of this kind.
+    fn parents(&mut self, part: Part) -> Vec<&mut Table> {
+        let root = self.0.as_table_mut();
+        if !part.is_of_hypervisor() {
+            return vec![root];
+        }
+        let hypervisors = root
+            .get_mut(HYPERVISOR)
+            .and_then(Item::as_array_of_tables_mut);
+        hypervisors
+            .map(|tables| tables.iter_mut().collect())
+            .unwrap_or_default()
+    }
+
+    fn table(&mut self, part: Part, name: &str) -> Result<&mut Table, EditError> {
+        let unknown = self.unknown(part, name);
+        let parents = self.parents(part).into_iter();
+        let mut tables = parents
+            .filter_map(|parent| parent.get_mut(part.key())?.as_array_of_tables_mut())
+            .flat_map(ArrayOfTables::iter_mut);
+        tables.find(|table| is(table, name)).ok_or(unknown)
+    }
+
+    fn names(&mut self, part: Part) -> Vec<String> {
+        let parents = self.parents(part).into_iter();
+        let tables = parents
+            .filter_map(|parent| parent.get(part.key())?.as_array_of_tables())
+            .flat_map(ArrayOfTables::iter);
+        let names = tables.filter_map(|table| Some(table.get("name")?.as_str()?.to_owned()));
+        names.collect()
+    }
+
+    fn unknown(&mut self, part: Part, name: &str) -> EditError {
+        EditError::Unknown {
+            part,
+            name: name.to_owned(),
+            known: self.names(part),
+        }
+    }
+}
+
+fn is(table: &Table, name: &str) -> bool {
+    table.get("name").and_then(Item::as_str) == Some(name)
+}
+
+fn set(table: &mut Table, settings: &[Setting]) {
+    for Setting { key, value } in settings {
+        table[key.as_str()] = toml_edit::value(value.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "# of the laboratory\n[sm]\nlmc = 0 # one LID\n\n[[hypervisor]]\nname = \"hv1\"\n\
+         [[hypervisor.vf]]\nname = \"vm1\" # Anna's\n\n[[hypervisor]]\nname = \"hv2\"\n";
+
+    #[test]
+    fn all_else_stays() {
+        let mut edit = Edit::new(TEXT).unwrap();
+        let settings = ["lid=21", "doorbells=poll", "pkeys=[\"0x8001\"]"];
+        let settings = settings.map(|text| text.parse().unwrap());
+        edit.add(Part::Vf, "vm2", Some("hv2"), &settings).unwrap();
+        edit.add(Part::Hypervisor, "hv3", None, &[]).unwrap();
+        edit.add(Part::Cluster, "c", None, &["sm_lid=40".parse().unwrap()])
+            .unwrap();
+        let text = edit.text();
+        for line in TEXT.lines() {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+        let vf = "[[hypervisor.vf]]\nname = \"vm2\"\nlid = 21\ndoorbells = \"poll\"\npkeys = [\"0x8001\"]\n";
+        assert!(text.contains(vf), "{text}");
+        let place = |what: &str| text.find(what).unwrap();
+        assert!(place("name = \"hv2\"") < place("name = \"vm2\""), "{text}");
+        let joined = [Setting::text("cluster", "c"), Setting::number("vlid", 41)];
+        edit.change(Part::Vf, "vm2", &joined, &[]).unwrap();
+        assert!(edit.text().contains("cluster = \"c\"\nvlid = 41\n"));
+        edit.change(Part::Vf, "vm2", &[], &["cluster", "vlid"])
+            .unwrap();
+        for (part, name) in [
+            (Part::Vf, "vm2"),
+            (Part::Hypervisor, "hv3"),
+            (Part::Cluster, "c"),
+        ] {
+            edit.remove(part, name).unwrap();
+        }
+        assert_eq!(edit.text(), TEXT);
+    }
+
+    #[test]
+    fn names_are_looked_up() {
+        let mut edit = Edit::new(TEXT).unwrap();
+        let present = edit.add(Part::Vf, "vm1", Some("hv2"), &[]).unwrap_err();
+        assert!(matches!(present, EditError::Present { .. }));
+        for error in [
+            edit.add(Part::Vf, "vm2", Some("hv9"), &[]).unwrap_err(),
+            edit.remove(Part::Vf, "vm9").unwrap_err(),
+            edit.remove(Part::Port, "net1").unwrap_err(),
+        ] {
+            assert!(matches!(error, EditError::Unknown { .. }), "{error}");
+        }
+        assert_eq!(edit.text(), TEXT);
+        for wrong in ["", "lid", "=3"] {
+            assert!(Setting::from_str(wrong).is_err());
+        }
+    }
+}

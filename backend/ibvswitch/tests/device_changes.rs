@@ -1,0 +1,188 @@
+//! VFs, ports, hypervisors and clusters that come and go while the daemon runs.
+
+mod daemon;
+
+use std::fs;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use daemon::{Daemon, HALF, Peer, await_that, connected_by, peers};
+use driver::{Connection, Data, SendRequest, Transport};
+use serde_json::Value;
+
+/// What VMs may wait in a test, on a machine however busy.
+const PATIENT: &str = "60";
+
+const CONFIGURATION: &str = "# The laboratory's.\n\
+     [[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\" # Anna's\n\
+     [[hypervisor]]\nname = \"hv2\"\n[[hypervisor.vf]]\nname = \"vm2\"\n";
+
+/// The daemon's file, and patience.
+fn arguments<'a>(file: &'a str, change: &[&'a str]) -> Vec<&'a str> {
+    [&["--config", file], change, &["--within", PATIENT]].concat()
+}
+
+fn change(daemon: &Daemon, arguments: &[&str]) -> Value {
+    daemon.ask(&self::arguments(&daemon.config(), arguments))
+}
+
+/// A change that is refused, with what is said: nothing is another.
+fn refused(daemon: &Daemon, arguments: &[&str], why: &str) {
+    let before = (text(daemon), addresses(daemon));
+    let outcome = daemon.run(&self::arguments(&daemon.config(), arguments), "");
+    assert_ne!(outcome.status, Some(0), "{arguments:?}: {}", outcome.out);
+    assert!(outcome.err.contains(why), "{arguments:?}: {}", outcome.err);
+    assert_eq!((text(daemon), addresses(daemon)), before);
+}
+
+fn text(daemon: &Daemon) -> String {
+    fs::read_to_string(daemon.config()).expect("is there")
+}
+
+/// Name, LID, GUID and holder of each VF.
+fn addresses(daemon: &Daemon) -> Vec<Value> {
+    let status = daemon.ask(&["status"]);
+    let vfs = status["vfs"].as_array().expect("VFs").clone();
+    let of = |vf: Value| {
+        let keys = ["name", "lid", "port_guid", "holds"];
+        Value::from(keys.map(|key| vf[key].clone()).to_vec())
+    };
+    vfs.into_iter().map(of).collect()
+}
+
+/// Who waits for a device that rests has patience.
+fn patient(connection: &mut Connection) {
+    connection.ack_timeout = 18;
+    connection.retry_count = 7;
+}
+
+fn has_no_vm(daemon: &Daemon, vf: &str) {
+    await_that("its VM is gone", || {
+        daemon.vf(vf)["client_connected"] == false
+    });
+}
+
+/// Others' connections go on, and their addresses stay.
+#[test]
+fn vfs_come_and_go_beside_traffic() {
+    let daemon = Daemon::configured(CONFIGURATION);
+    let original = text(&daemon);
+    let (mut a, mut b) = peers(&daemon);
+    let before = addresses(&daemon);
+    let (to, from) = (a.config(Transport::Rc), b.config(Transport::Rc));
+    let (mut qa, _qb) = connected_by(&to, &from, &a, &b, patient);
+    let (done, messages) = (AtomicBool::new(false), AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for hypervisor in ["hv1", "hv3", "hv2"] {
+                let seen = messages.load(Ordering::Relaxed);
+                while messages.load(Ordering::Relaxed) < seen + 3 {
+                    std::thread::yield_now();
+                }
+                if hypervisor == "hv3" {
+                    change(&daemon, &["hypervisor", "add", "hv3"]);
+                }
+                let add = ["vf", "add", "vm3", "--hypervisor", hypervisor];
+                let added = change(&daemon, &[&add[..], &["--set", "lid=77"]].concat());
+                assert_eq!(added["applied"]["vms"], 2);
+                assert_eq!(daemon.lid("vm3"), 77);
+                // It is as good as any.
+                drop(Peer::open(&daemon, "vm3"));
+                has_no_vm(&daemon, "vm3");
+                let removed = change(&daemon, &["vf", "remove", "vm3"]);
+                assert_eq!(removed["differences"][0]["change"], "removed");
+                assert!(!daemon.socket("vm3").exists());
+            }
+            done.store(true, Ordering::Release);
+        });
+        let mut number = 0_u64;
+        while !done.load(Ordering::Acquire) {
+            let len = [8, 5000, 300_000][number as usize % 3];
+            a.fill(0, len, number);
+            let data = [a.sge(0, len)];
+            let write = SendRequest::write(b.remote(HALF), Data::Memory(&data));
+            a.execute(&mut qa, &write);
+            b.verify(HALF, len, number);
+            number += 1;
+            messages.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    assert_eq!(addresses(&daemon), before);
+    b.write_to(&a);
+    change(&daemon, &["hypervisor", "remove", "hv3"]);
+    assert_eq!(text(&daemon), original, "with all comments");
+}
+
+#[test]
+fn what_a_vm_could_not_go_on_with_is_refused() {
+    let daemon = Daemon::configured(CONFIGURATION);
+    let (mut a, b) = peers(&daemon);
+    refused(&daemon, &["vf", "remove", "vm2"], "stop the VM first");
+    refused(
+        &daemon,
+        &["hypervisor", "remove", "hv2"],
+        "stop the VM first",
+    );
+    refused(&daemon, &["vf", "remove", "vm9"], "it has vm1, vm2");
+    refused(
+        &daemon,
+        &["vf", "add", "vm1", "--hypervisor", "hv2"],
+        "already",
+    );
+    let wrong = ["vf", "add", "vm3", "--hypervisor", "hv2", "--set"];
+    for (setting, why) in [
+        ("lid=70000", "lid"),
+        ("colour=red", "colour"),
+        ("lid", "KEY=VALUE"),
+    ] {
+        refused(&daemon, &[&wrong[..], &[setting]].concat(), why);
+    }
+    // Another way for doorbells is another device.
+    let file = daemon.config() + ".new";
+    fs::write(&file, text(&daemon) + "doorbells = \"poll\"\n").expect("is written");
+    refused(&daemon, &["config", "apply", &file], "configure both alike");
+    fs::write(&file, "runtime_dir = \"/run/other\"\n").expect("is written");
+    let elsewhere = daemon.run(&["config", "apply", &file], "");
+    assert!(elsewhere.err.contains("--config"), "{}", elsewhere.err);
+    a.write_to(&b);
+}
+
+#[test]
+fn a_file_is_shown_and_applied() {
+    let daemon = Daemon::configured(CONFIGURATION);
+    let original = text(&daemon);
+    let file = daemon.config() + ".new";
+    let more = "[[hypervisor.vf]]\nname = \"vm3\"\n[[hypervisor.port]]\nname = \"net1\"\n\
+         kind = \"vhost-user-net\"\nmac = \"52:54:00:00:00:01\"\n";
+    fs::write(&file, original.clone() + more).expect("is written");
+    let apply = ["config", "apply", &file];
+    let shown = daemon.run(
+        &arguments(&daemon.config(), &[&apply[..], &["--dry-run"]].concat()),
+        "",
+    );
+    assert_eq!(shown.out, "+ VF vm3 on hv2\n+ port net1 on hv2\n");
+    assert_eq!(text(&daemon), original);
+    change(&daemon, &apply);
+    assert_eq!(text(&daemon), original.clone() + more);
+    assert_eq!(daemon.vf("vm3")["state"], "Active");
+    assert!(daemon.socket("net1").exists());
+    let again = daemon.run(&arguments(&daemon.config(), &apply), "");
+    assert_eq!(again.out, "Nothing changes.\n", "{}", again.err);
+    change(&daemon, &["port", "remove", "net1"]);
+    change(&daemon, &["vf", "remove", "vm3"]);
+    assert_eq!(text(&daemon), original);
+}
+
+/// The VM of a VF is in a cluster, and out of it again.
+#[test]
+fn clusters_are_created_and_deleted() {
+    let daemon = Daemon::configured(CONFIGURATION);
+    let original = text(&daemon);
+    change(&daemon, &["cluster", "create", "c", "--set", "sm_lid=40"]);
+    let add = ["cluster", "add", "vm1", "--cluster", "c", "--vlid", "41"];
+    let added = change(&daemon, &add);
+    assert_eq!(added["differences"][0]["what"], "VF vm1 on hv1");
+    refused(&daemon, &["cluster", "delete", "c"], "c");
+    change(&daemon, &["cluster", "remove", "vm1"]);
+    change(&daemon, &["cluster", "delete", "c"]);
+    assert_eq!(text(&daemon), original);
+}
