@@ -3,6 +3,7 @@
 mod daemon;
 
 use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use daemon::{Daemon, HALF, Peer, await_that, connected_by, peers};
@@ -161,14 +162,46 @@ fn a_file_is_shown_and_applied() {
     );
     assert_eq!(shown.out, "+ VF vm3 on hv2\n+ port net1 on hv2\n");
     assert_eq!(text(&daemon), original);
+    let readable = fs::Permissions::from_mode(0o640);
+    fs::set_permissions(daemon.config(), readable).expect("it is ours");
     change(&daemon, &apply);
     assert_eq!(text(&daemon), original.clone() + more);
+    let mode = fs::metadata(daemon.config()).expect("is there").mode() & 0o777;
+    assert_eq!(mode, 0o640);
     assert_eq!(daemon.vf("vm3")["state"], "Active");
     assert!(daemon.socket("net1").exists());
-    let again = daemon.run(&arguments(&daemon.config(), &apply), "");
+    let again = [&apply[..], &["--dry-run"]].concat();
+    let again = daemon.run(&arguments(&daemon.config(), &again), "");
     assert_eq!(again.out, "Nothing changes.\n", "{}", again.err);
     change(&daemon, &["port", "remove", "net1"]);
     change(&daemon, &["vf", "remove", "vm3"]);
+    assert_eq!(text(&daemon), original);
+}
+
+/// One after the other, whoever comes first.
+#[test]
+fn two_changes_at_once_are_both_made() {
+    let daemon = Daemon::configured(CONFIGURATION);
+    std::thread::scope(|scope| {
+        for name in ["vm3", "vm4"] {
+            let daemon = &daemon;
+            scope.spawn(move || change(daemon, &["vf", "add", name, "--hypervisor", "hv1"]));
+        }
+    });
+    for name in ["vm1", "vm2", "vm3", "vm4"] {
+        assert_eq!(daemon.vf(name)["state"], "Active");
+    }
+}
+
+/// A daemon that has another file is told of, and that file is not changed.
+#[test]
+fn another_file_than_the_daemons_is_noticed() {
+    let daemon = Daemon::configured(CONFIGURATION);
+    let (original, copy) = (text(&daemon), daemon.config() + ".copy");
+    fs::write(&copy, &original).expect("is written");
+    let outcome = daemon.run(&arguments(&copy, &["vf", "remove", "vm2"]), "");
+    assert!(outcome.err.contains("another file"), "{}", outcome.err);
+    assert_eq!(fs::read_to_string(&copy).expect("is there"), original);
     assert_eq!(text(&daemon), original);
 }
 

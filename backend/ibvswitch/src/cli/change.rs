@@ -1,8 +1,10 @@
 //! Changes of the running daemon's configuration: by a new file, or of one of its tables. The daemon takes its own
 //! place with the new configuration, and VMs do not notice.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
@@ -88,9 +90,9 @@ pub(super) enum ClusterCommand {
     Create(AddArgs),
     /// Delete a cluster that no VM is in.
     Delete(RemoveArgs),
-    /// Put the VM of a VF into a cluster; it hears of that as of a new subnet.
+    /// Put a VF into a cluster that has no VM at present.
     Add(JoinArgs),
-    /// Take the VM of a VF out of its cluster.
+    /// Take a VF out of its cluster that has no VM at present.
     Remove(RemoveArgs),
 }
 
@@ -187,11 +189,12 @@ fn unreadable(path: &Path, source: io::Error) -> crate::config::ConfigError {
     }
 }
 
-/// The daemon's file.
+/// The daemon's file, which nobody else changes by this program meanwhile.
 struct File {
     source: Source,
     path: PathBuf,
     text: String,
+    _lock: fs::File,
 }
 
 impl File {
@@ -204,25 +207,49 @@ impl File {
                     .to_owned(),
             )
         })?;
+        // Where the file is a link, what it leads to is the file.
+        let path = fs::canonicalize(&path).map_err(|source| unreadable(&path, source))?;
+        // The file itself is another one after a change.
+        let lock = fs::File::open(path.parent().unwrap_or(Path::new("/")))
+            .and_then(|dir| dir.lock().map(|()| dir))
+            .map_err(|error| {
+                CliError::Failed(format!("{} cannot be locked: {error}", path.display()))
+            })?;
         let text = fs::read_to_string(&path).map_err(|source| unreadable(&path, source))?;
-        Ok(Self { source, path, text })
+        Ok(Self {
+            source,
+            path,
+            text,
+            _lock: lock,
+        })
     }
 
-    /// Writes another text in its place, of which nobody ever sees a part.
+    /// Writes another text in its place, of which nobody ever sees a part, and nobody who may not see the file.
     fn write(&self, text: &str) -> Result<(), CliError> {
-        let failed = |what: &Path, error: io::Error| {
-            CliError::Failed(format!("{} cannot be written: {error}", what.display()))
+        let name = self.path.file_name().unwrap_or_default();
+        let name = format!(".{}.{}", name.display(), std::process::id());
+        let new = self.path.with_file_name(name);
+        let write = || {
+            let earlier = fs::metadata(&self.path)?;
+            let mut file = fs::OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&new)?;
+            fchown(&file, Some(earlier.uid()), Some(earlier.gid()))?;
+            file.write_all(text.as_bytes())?;
+            file.set_permissions(earlier.permissions())?;
+            file.sync_all()?;
+            fs::rename(&new, &self.path)
         };
-        // Where the file is a link, what it leads to is the file.
-        let path = fs::canonicalize(&self.path).map_err(|error| failed(&self.path, error))?;
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let new = path.with_file_name(format!(".{name}.{}", std::process::id()));
-        let written = fs::File::create_new(&new)
-            .and_then(|mut file| file.write_all(text.as_bytes()))
-            .and_then(|()| fs::metadata(&path))
-            .and_then(|earlier| fs::set_permissions(&new, earlier.permissions()))
-            .and_then(|()| fs::rename(&new, &path));
-        written.map_err(|error| failed(&new, error))
+        write().map_err(|error| {
+            // It is not there, or is of no use.
+            let _ = fs::remove_file(&new);
+            CliError::Failed(format!(
+                "{} cannot be written: {error}",
+                self.path.display()
+            ))
+        })
     }
 }
 
@@ -245,7 +272,7 @@ fn apply(file: &File, origin: &str, text: &str, args: &ChangeArgs) -> Result<(),
         let why = "`runtime_dir` does not change while the daemon runs: stop it, change the file, and start it";
         return Err(CliError::Failed(why.to_owned()));
     }
-    let applied = if args.dry_run || text == file.text {
+    let applied = if args.dry_run {
         None
     } else {
         Some(have_daemon_read(file, &after, text, args)?)
@@ -285,14 +312,15 @@ fn have_daemon_read(
     };
     let replaced = upgrade::replace(&mut client, &socket, request);
     let replaced = replaced.and_then(|(status, upgraded)| {
-        let serves = |name: &str| status.vfs.iter().any(|vf| vf.name == name);
-        match after.vfs().find(|(_, vf)| !serves(&vf.model.name)) {
-            None => Ok(upgraded),
-            Some(_) => Err(CliError::Failed(format!(
-                "the daemon reads another file than {}: name that by --config",
-                file.path.display()
-            ))),
+        let served: BTreeSet<&str> = status.vfs.iter().map(|vf| vf.name.as_str()).collect();
+        let named: BTreeSet<&str> = after.vfs().map(|(_, vf)| vf.model.name.as_str()).collect();
+        if served == named {
+            return Ok(upgraded);
         }
+        Err(CliError::Failed(format!(
+            "the daemon reads another file than {}: name that by --config",
+            file.path.display()
+        )))
     });
     if replaced.is_err() {
         file.write(&file.text)?;
