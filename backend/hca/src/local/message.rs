@@ -199,7 +199,7 @@ impl<F: Face> Message<'_, F> {
                     pd: inbound.pd,
                     ..self.responder_domain()
                 };
-                is_absent_in(domain, &inbound.wr.sges, at, Access::LOCAL_WRITE)
+                is_absent_in(domain, &inbound.wr.sges, at, self.len, Access::LOCAL_WRITE)
             }
             Refusal::Access => {
                 let needed = match wr.operation {
@@ -213,7 +213,7 @@ impl<F: Face> Message<'_, F> {
                     lkey: wr.rkey,
                     len: self.len as u32,
                 }];
-                is_absent_in(self.responder_domain(), &list, at, needed)
+                is_absent_in(self.responder_domain(), &list, at, self.len, needed)
             }
             _ => false,
         };

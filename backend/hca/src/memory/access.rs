@@ -396,14 +396,17 @@ pub(crate) fn is_absent_at<D: Dma>(
     false
 }
 
-/// The same of a list.
+/// The same of a list, which a message fills as far as byte `end`: what the list names beyond is not
+/// looked at.
 #[cold]
 pub(crate) fn is_absent_in<D: Dma>(
     domain: Domain<'_, D>,
     list: &[Sge],
     offset: u64,
+    end: u64,
     needed: Access,
 ) -> bool {
-    let found = Cursor::new(domain, list, offset, needed).window(u64::MAX, &mut { 0 });
+    let left = end.saturating_sub(offset);
+    let found = Cursor::new(domain, list, offset, needed).window(left, &mut { 0 });
     found.is_err_and(is_absent)
 }

@@ -225,6 +225,28 @@ fn a_responder_waits_for_its_page() {
     }
 }
 
+/// A receive request may name more than its key has: a message that ends before waits for its pages as any does.
+#[test]
+fn a_responder_waits_for_the_pages_of_the_message() {
+    for way in [Way::Copied, Way::Frames, Way::Engines(0, 0)] {
+        let mut lab = Lab::new(2);
+        lab.go(way);
+        let (a, b) = lab.pair(Transport::Rc);
+        let key = paged(&mut lab, 1, 4, ABSENT);
+        let data = pattern(8, 64);
+        lab.memory(0).write(base(0), &data);
+        lab.receive(&b, 7, &[at(1, 0, 4 * PAGE as u32 + 1, key)]);
+        lab.execute(&a, request(Operation::Send, 3, &[lab.sge(0, 0, 64)]));
+        assert_eq!(faults(&lab, 1).len(), 1);
+        set(&mut lab, 1, key, 0..4, 0);
+        assert_eq!(resume(&mut lab, &b, Half::Responder, true), Ok(()));
+        lab.advance(10_000_000);
+        assert_eq!(sent(&a.cq.poll()), [(3, Status::Success)]);
+        assert_eq!(received(&b.cq.poll()).len(), 1);
+        assert_eq!(lab.memory(1).read(base(1) + PAGES, data.len()), data);
+    }
+}
+
 /// The peer of a guest that resumes nothing is not ready, and the sender's retries run out.
 #[test]
 fn retries_of_the_far_end_run_out() {
