@@ -1,5 +1,5 @@
 //! rdma-core's own tests, as Debian has them, on the device: they end as `rdma_core/skipped.txt` lists, which has the
-//! reasons of those that are skipped, and of the one that cannot do without DEVX. What users lack for those reasons,
+//! reasons of those that are skipped. What users lack for those reasons,
 //! `docs/users/capabilities.md` says.
 
 use std::{collections::BTreeMap, time::Duration};

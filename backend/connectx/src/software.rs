@@ -36,7 +36,7 @@ use crate::bits::command::{Opcode, Status, alloc_pd_out as head_out, create_eq_i
 use crate::bits::event::EventType;
 use crate::bits::initialization::{UAR_CQ, UAR_EQ_ARM, UAR_EQ_UPDATE, UAR_SEND};
 use crate::bits::work::BLOCK;
-use crate::configuration::{Configuration, Likeness};
+use crate::configuration::Configuration;
 use crate::face::Mlx5;
 use crate::queue::completion::Ring;
 use crate::queue::event::Entry;
@@ -300,11 +300,7 @@ impl<D: Dma + 'static> Commands<'_, D> {
     fn query_issi(&self, reply: &mut [u8]) -> Outcome {
         use crate::bits::command::query_issi_out as out;
         out::CURRENT_ISSI.set(reply, self.state().interface);
-        let offered = match self.state().configuration.like {
-            Likeness::Plain => 0,
-            Likeness::ConnectX5 => LATEST_INTERFACE,
-        };
-        out::SUPPORTED_ISSI_DW0.set(reply, (2 << offered) - 1);
+        out::SUPPORTED_ISSI_DW0.set(reply, (2 << LATEST_INTERFACE) - 1);
         Ok(())
     }
 

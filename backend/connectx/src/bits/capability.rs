@@ -15,6 +15,9 @@ pub const TYPE_ODP: u32 = 2;
 pub const TYPE_DEVICE_MEMORY: u32 = 15;
 /// Atomic operations (type 3).
 pub const TYPE_ATOMIC: u32 = 3;
+/// What devices with InfiniBand links alone have nothing of: Ethernet offloads, RoCE, offloads of IP over InfiniBand,
+/// flow tables, flow tables of the embedded switch, that switch, quality of service, and general ones of later devices.
+pub const TYPES_ABSENT: [u32; 8] = [1, 4, 5, 7, 8, 9, 12, 0x20];
 
 structures! {
     /// General device capabilities.

@@ -7,9 +7,9 @@ use super::user_context::LOG_MAX as LOG_MAX_USER_CONTEXTS;
 use super::user_memory::LOG_MAX as LOG_MAX_USER_MEMORY;
 use super::{Commands, Outcome, Refusal, refuse};
 use crate::bits::capability::{
-    TYPE_ATOMIC, TYPE_DEBUG, TYPE_DEVICE_MEMORY, TYPE_GENERAL, TYPE_ODP, atomic_caps as atomic_cap,
-    cmd_hca_cap as cap, debug_cap, device_mem_cap as memory_cap, odp_cap, query_hca_cap_out,
-    set_hca_cap_in,
+    TYPE_ATOMIC, TYPE_DEBUG, TYPE_DEVICE_MEMORY, TYPE_GENERAL, TYPE_ODP, TYPES_ABSENT,
+    atomic_caps as atomic_cap, cmd_hca_cap as cap, debug_cap, device_mem_cap as memory_cap,
+    odp_cap, query_hca_cap_out, set_hca_cap_in,
 };
 use crate::bits::command::{Status, create_eq_in as head_in};
 use crate::configuration::{Configuration, Likeness, MAX_DEVICE_MEMORY};
@@ -71,6 +71,10 @@ pub(crate) fn general(configuration: &Configuration, quota: &Quota) -> Box<[u8; 
         (cap::ENHANCED_ERROR_Q_COUNTERS, 1),
         // Dumps of resources.
         (cap::DEBUG, 1),
+        // Programs' own commands, with contexts and memory objects of theirs; memory objects of the kernel, too.
+        (cap::LOG_MAX_UCTX, LOG_MAX_USER_CONTEXTS),
+        (cap::LOG_MAX_UMEM, LOG_MAX_USER_MEMORY),
+        (cap::UMEM_UID_0, 1),
         (cap::MAX_QP_CNT, u32::from(hca::MAX_COUNTER_SETS)),
         // A queue pair may change its set while it sends.
         (cap::RTS2RTS_QP_COUNTERS_SET_ID, 1),
@@ -130,10 +134,6 @@ pub(crate) fn general(configuration: &Configuration, quota: &Quota) -> Box<[u8; 
     }
     if configuration.like == Likeness::ConnectX5 {
         cap::PAGE_REQUEST_DISABLE.set(caps.as_mut_slice(), 0);
-        // Programs' own commands, with contexts and memory objects of theirs; memory objects of the kernel, too.
-        cap::LOG_MAX_UCTX.set(caps.as_mut_slice(), LOG_MAX_USER_CONTEXTS);
-        cap::LOG_MAX_UMEM.set(caps.as_mut_slice(), LOG_MAX_USER_MEMORY);
-        cap::UMEM_UID_0.set(caps.as_mut_slice(), 1);
     }
     caps
 }
@@ -241,6 +241,8 @@ impl<D: Dma + 'static> Commands<'_, D> {
             (TYPE_ATOMIC, false) => copy(atomic().as_slice()),
             (TYPE_DEBUG, _) => debug_cap::RESOURCE_DUMP.set(out, 1),
             (TYPE_DEVICE_MEMORY, _) => copy(device_memory(&state.configuration).as_slice()),
+            // Programs ask for these without a look at the general ones: the device has nothing of them.
+            (kind, _) if TYPES_ABSENT.contains(&kind) => {}
             _ => return Err(refuse(Status::BadParameter, "no such kind of capabilities")),
         }
         Ok(())

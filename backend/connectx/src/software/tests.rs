@@ -36,7 +36,7 @@ fn a_driver_gets_from_power_on_to_objects() {
         Some(Status::BadSystemState)
     );
     let issi = guest.plain(Opcode::QueryIssi, &[]);
-    assert_eq!(crate::bits::dword(&issi.reply, 0x6c), 1);
+    assert_eq!(crate::bits::dword(&issi.reply, 0x6c), 0b11);
     assert_eq!(
         crate::bits::dword(&guest.plain(Opcode::QueryPages, &[1]).reply, 0x0c),
         0

@@ -75,7 +75,8 @@ impl<F: Face> Objects<F> {
         // A memory window of type 2 is bound to the queue pair that binds it, and
         // that one alone invalidates it (10.6.7.2).
         let own_queue = any_domain || update.qpn.flatten().is_none_or(|only| only == qpn);
-        let restricted = !update.check_qpn || region.qpn == Some(qpn);
+        // A key that is not free and any queue pair's is this one's, too: libmlx5 asks so of keys of `mlx5dv`.
+        let restricted = !update.check_qpn || region.qpn.map_or(!region.free, |only| only == qpn);
         if !own || !own_queue || !restricted || !is_named(region, &update) {
             return failed(wr, Status::MemoryBind, Reason::KeyUpdate);
         }

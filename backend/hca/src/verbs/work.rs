@@ -193,7 +193,7 @@ pub struct KeyUpdate {
     pub qpn: Option<Option<Qpn>>,
     /// Fail unless the key is free now.
     pub check_free: bool,
-    /// Fail unless the key is restricted to the queue pair that asks.
+    /// Fail unless the key is restricted to the queue pair that asks, or in use and restricted to none.
     #[serde(default)]
     pub check_qpn: bool,
     /// Translation entries in the payload: index of the first 16-byte octword

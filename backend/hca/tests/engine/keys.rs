@@ -3,6 +3,7 @@
 use hca::mr::{Access, Klm, KlmList, MemoryKey, Translation};
 use hca::work::{KeyUpdate, Operation, SendWr, Status};
 use hca::{PageList, QpState, Quota, RecvSide, Transport, VerbError};
+use wire::Qpn;
 
 use crate::lab::{
     Lab, Qp, VARIANT, base, everything, pattern, physical, received, remote, request, sent,
@@ -255,6 +256,41 @@ fn updates_that_are_refused_change_nothing() {
         wr.immediate = index << 8 | u32::from(VARIANT);
         lab.execute(&b, wr);
         assert_eq!(sent(&b.cq.poll()), [(1, Status::MemoryBind)]);
+    }
+}
+
+/// As libmlx5 asks it of keys of `mlx5dv`, and of memory windows of type 2.
+#[test]
+fn keys_are_invalidated_by_queue_pairs_that_may_use_them() {
+    type Only = fn(Qpn) -> Option<Qpn>;
+    let cases: [(&str, bool, Only, Status); 4] = [
+        ("anybody's", false, |_| None, Status::Success),
+        ("its own", false, Some, Status::Success),
+        (
+            "another's",
+            false,
+            |own| Some(Qpn::new(own.value() ^ 1)),
+            Status::MemoryBind,
+        ),
+        ("free", true, |_| None, Status::MemoryBind),
+    ];
+    for (what, free, only, ends) in cases {
+        let mut lab = Lab::new(2);
+        let (_a, b) = lab.pair(Transport::Rc);
+        let mut key = updatable(lab.nodes[1].pd, pages(12), 16);
+        key.free = free;
+        key.qpn = only(b.qpn);
+        let index = lab.engine.create_key(b.vf, key).unwrap();
+        let change = KeyUpdate {
+            mkey: index << 8 | u32::from(VARIANT),
+            free: Some(true),
+            check_qpn: true,
+            ..KeyUpdate::default()
+        };
+        lab.execute(&b, update(1, change, &[]));
+        assert_eq!(sent(&b.cq.poll()), [(1, ends)], "{what}");
+        let free = lab.engine.keys(b.vf).get(index).unwrap().free;
+        assert_eq!(free, what != "another's", "{what}");
     }
 }
 

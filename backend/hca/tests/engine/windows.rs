@@ -324,10 +324,6 @@ fn peers_invalidate_windows_of_type_2_and_no_others() {
         assert_eq!(bench.bind(to), Status::Success);
         assert_eq!(bench.write(at, 8), Status::Success);
     }
-    // Nor are windows of type 1 invalidated by their own side as if they were of type 2.
-    let mut bench = Bench::bound(Kind::One);
-    let window = bench.window;
-    assert_eq!(bench.execute(unbind(Kind::Two, window)), Status::MemoryBind);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! User contexts: whose objects are whose, and what becomes of them.
 
 use super::guest::Guest;
+use crate::bits::capability::cmd_hca_cap;
 use crate::bits::command::{
     Opcode, SharedQueueOpcode, Status, UserContextOpcode, UserMemoryOpcode, create_eq_in,
 };
@@ -408,4 +409,24 @@ fn pools_say_what_they_are() {
     let mut long = programs.pool(one.uid, one.pd, one.memory);
     long[wq + 0x23] = 0x14;
     assert_ne!(programs.status(&long), OK);
+}
+
+/// What programs ask a device for before they use more of it (`mlx5dv_dr_domain_create`).
+#[test]
+fn programs_hear_that_there_are_no_flow_tables() {
+    let mut programs = Programs::new();
+    let uid = programs.open();
+    let mut capabilities = |kind: u32| {
+        let mut query = request(Opcode::QueryHcaCap.code(), uid, 0);
+        create_eq_in::OP_MOD.set(&mut query, kind << 1 | 1);
+        programs.guest.command(&query, 0x1010)
+    };
+    let general = capabilities(0).reply;
+    assert_eq!(cmd_hca_cap::LOG_MAX_UCTX.get(&general[0x10..]), 12);
+    for kind in [1, 4, 7, 8, 9, 12, 0x20] {
+        let answer = capabilities(kind);
+        assert_eq!(answer.status(), OK, "{kind}");
+        assert!(answer.reply[0x10..].iter().all(|&byte| byte == 0), "{kind}");
+    }
+    assert_eq!(capabilities(0x7f).status(), Some(Status::BadParameter));
 }
