@@ -221,6 +221,8 @@ impl<D: Dma + 'static> Commands<'_, D> {
             Opcode::QueryHcaCap => self.query_hca_cap(request, reply),
             Opcode::SetHcaCap => self.set_hca_cap(request),
             Opcode::QueryAdapter => query_adapter(reply),
+            // Programs ask, whether the capabilities speak of it or not: the port is in no bond.
+            Opcode::QueryLag => Ok(()),
             Opcode::QueryMkey => self.query_mkey(request, reply),
             Opcode::DestroyMkey => self.destroy_mkey(request),
             Opcode::AllocMemic => self.alloc_memic(request, reply),

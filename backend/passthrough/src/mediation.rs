@@ -231,6 +231,8 @@ impl Judge<'_> {
             Opcode::QueryHcaCap => self.query_capabilities(request),
             Opcode::SetHcaCap => self.set_capabilities(request),
             Opcode::QueryAdapter => FORWARD,
+            // In which bond the host has the port is not the guest's matter.
+            Opcode::QueryLag => DONE,
             Opcode::QueryHcaVportContext => {
                 own_port(request)?;
                 Ok(Verdict::Forward(After::ShowPort))

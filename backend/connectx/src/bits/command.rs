@@ -209,6 +209,7 @@ codes! {
         QueryQCounter = 0x773,
         AllocXrcd = 0x80e,
         DeallocXrcd = 0x80f,
+        QueryLag = 0x842,
     }
 }
 

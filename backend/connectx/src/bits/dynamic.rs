@@ -13,6 +13,7 @@ structures! {
         RWE: 0x0c [18:18];
         RAE: 0x0c [17:17];
         RLKY: 0x0c [14:14];
+        /// How much of a message completions may hold. Each says whether it does, and here none does.
         CS_RES: 0x10 [23:16];
         MIN_RNR_NAK: 0x10 [12:8];
         SRQN_XRQN: 0x14 [23:0];
@@ -43,9 +44,6 @@ structures! {
 pub const STATE_ACTIVE: u32 = 0;
 /// State of a target in its context: it has no initiators any more, and lets none in.
 pub const STATE_DRAINED: u32 = 2;
-
-/// In the context of a target: large messages are not copied into completions.
-pub const CS_RES_DISABLE: u32 = 0;
 
 /// What an event of a work queue says of its kind: a target.
 pub const EVENT_QUEUE_TYPE: u32 = 6;

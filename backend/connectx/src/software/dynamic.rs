@@ -6,19 +6,11 @@ use wire::{Mtu, Qpn};
 
 use super::{Commands, NUMBER, Outcome, refuse};
 use crate::bits::command::Status;
-use crate::bits::dynamic::{
-    CS_RES_DISABLE, STATE_ACTIVE, STATE_DRAINED, create_dct_in, dctc, query_dct_out,
-};
+use crate::bits::dynamic::{STATE_ACTIVE, STATE_DRAINED, create_dct_in, dctc, query_dct_out};
 
 impl<D: Dma + 'static> Commands<'_, D> {
     pub(super) fn create_dct(&mut self, request: &[u8], reply: &mut [u8]) -> Outcome {
         let context: [u8; dctc::SIZE] = create_dct_in::DCT_CONTEXT_ENTRY.array(request);
-        if dctc::CS_RES.get(&context) != CS_RES_DISABLE {
-            return Err(refuse(
-                Status::BadParameter,
-                "messages are not copied into completions",
-            ));
-        }
         let mtu = Mtu::from_code(dctc::MTU.get(&context) as u8);
         let mtu = mtu.ok_or(refuse(Status::BadParameter, "no such path MTU"))?;
         let desc = DctDesc {

@@ -377,6 +377,7 @@ const fn is_for_all(opcode: Opcode) -> bool {
         opcode,
         Opcode::QueryHcaCap
             | Opcode::QueryAdapter
+            | Opcode::QueryLag
             | Opcode::QueryIssi
             | Opcode::QueryHcaVportContext
             | Opcode::AllocPd

@@ -185,6 +185,7 @@ const ANSWERED: &[Opcode] = &[
     Opcode::ManagePages,
     Opcode::QueryIssi,
     Opcode::SetIssi,
+    Opcode::QueryLag,
 ];
 
 /// What the daemon refuses, whatever is asked.

@@ -430,3 +430,14 @@ fn programs_hear_that_there_are_no_flow_tables() {
     }
     assert_eq!(capabilities(0x7f).status(), Some(Status::BadParameter));
 }
+
+/// UCX asks by the command of programs, and prints an error where it gets none.
+#[test]
+fn programs_hear_that_their_port_is_in_no_bond() {
+    let mut programs = Programs::new();
+    let uid = programs.open();
+    let query = request(Opcode::QueryLag.code(), uid, 0);
+    let answer = programs.guest.command(&query, 0x20);
+    assert_eq!(answer.status(), OK);
+    assert!(answer.reply[8..].iter().all(|&byte| byte == 0));
+}
