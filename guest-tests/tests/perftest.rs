@@ -42,6 +42,12 @@ fn variants(tool: Tool, transport: &str) -> Vec<&'static str> {
             // Writes raise no event at their target; perftest does not offer it for them.
             variants.push("-e -n 500");
         }
+        // Pages of the buffer come when they are needed.
+        variants.push(if atomic {
+            "--odp -n 100"
+        } else {
+            "--odp -s 100000 -n 100"
+        });
         if !tool.is_latency() {
             variants.extend(["-b -n 500", "-q 8 -n 200"]);
         }

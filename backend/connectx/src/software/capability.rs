@@ -51,8 +51,8 @@ pub(crate) fn general(configuration: &Configuration, quota: &Quota) -> Box<[u8; 
         (cap::LOG_MAX_EQ_SZ, LOG_MAX_EQ_SIZE),
         (cap::LOG_MAX_MKEY, u32::from(quota.log_keys)),
         (cap::LOG_MAX_EQ, LOG_MAX_EQ),
-        // Pages of memory may be away, and stretches of it; no driver is told so yet.
-        (cap::PG, 0),
+        // Pages of memory may be away, and stretches of it.
+        (cap::PG, 1),
         (cap::NULL_MKEY, 1),
         (cap::FIXED_BUFFER_SIZE, 1),
         (cap::UMR_EXTENDED_TRANSLATION_OFFSET, 1),
