@@ -2,10 +2,11 @@
 
 use driver::{Data, SendRequest, pattern};
 
-use crate::dirty_log;
 use crate::pace::{median, timed, until};
 use crate::reference::Copy;
-use crate::{Connected, Context, Daemon, Measurement, Peer, Pinned, Reference, Result};
+use crate::{
+    Connected, Context, Daemon, Measurement, Peer, Pinned, Reference, Result, dirty_log, on_demand,
+};
 
 /// Requests of which the last completes: perftest has fewer complete.
 const GROUP: usize = 8;
@@ -21,12 +22,18 @@ const SIZES: [(usize, &str); 2] = [
 /// Writes of `len` bytes, one like the other, in groups of [`GROUP`], of which
 /// [`DEPTH`] are in flight.
 #[derive(Debug)]
-struct Stream {
+pub(crate) struct Stream {
     connection: Connected,
     len: usize,
 }
 
 impl Stream {
+    /// Connects two peers for it.
+    pub fn new(peers: &[Peer; 2], len: usize) -> Result<Self> {
+        let connection = Connected::new(peers, 8)?;
+        Ok(Self { connection, len })
+    }
+
     fn post(&mut self, [a, b]: &[Peer; 2]) -> Result<()> {
         let sges = [a.sge(self.len)];
         let request = SendRequest::write(b.remote(0), Data::Memory(&sges));
@@ -48,7 +55,7 @@ impl Stream {
 
     /// Nanoseconds per message, over one batch. Groups before it bring the
     /// payload to the engine's cache; nothing is in flight afterwards.
-    fn time(&mut self, peers: &mut [Peer; 2]) -> Result<f64> {
+    pub fn time(&mut self, peers: &mut [Peer; 2]) -> Result<f64> {
         for _ in 0..DEPTH {
             self.post(peers)?;
         }
@@ -70,9 +77,8 @@ impl Stream {
 fn compare(context: &Context, len: usize, name: &'static str) -> Result<Measurement> {
     let daemon = Daemon::start(context.processors)?;
     let mut peers = daemon.peers(len)?;
-    let connection = Connected::new(&peers, 8)?;
     let copy = Copy::new(&peers)?;
-    let mut stream = Stream { connection, len };
+    let mut stream = Stream::new(&peers, len)?;
     let _pinned = Pinned::to(context.processors.driver)?;
     let messages = (BATCH / len).max(1);
     let (mut ratios, mut rates) = (Vec::new(), Vec::new());
@@ -109,5 +115,6 @@ fn compare(context: &Context, len: usize, name: &'static str) -> Result<Measurem
 /// [`crate::BenchError`].
 pub fn run(context: &Context) -> Result<Vec<Measurement>> {
     let each = SIZES.iter().map(|&(len, name)| compare(context, len, name));
-    each.chain([dirty_log::run(context)]).collect()
+    each.chain([on_demand::run(context), dirty_log::run(context)])
+        .collect()
 }

@@ -32,6 +32,7 @@ pub mod latency;
 mod memory;
 pub mod migration;
 pub mod neighbours;
+mod on_demand;
 pub mod opensm;
 mod pace;
 pub mod passthrough;

@@ -41,7 +41,7 @@ pub enum Suite {
     Rate,
     /// Rate of 8-byte WRITEs of several pairs, each in an engine of its own.
     Engines,
-    /// WRITEs of 64 KiB and 1 MiB, and what it costs to record written pages.
+    /// WRITEs of 64 KiB and 1 MiB, and what it costs that pages could be away, and to record written ones.
     Bandwidth,
     /// Ethernet frames of 64 bytes, and long TCP segments, from one vhost-user-net port to another.
     Vhost,

@@ -96,6 +96,7 @@ fn every_suite_has_its_results() {
         "neighbour_vhost_poll_worst_ms",
         "neighbour_vhost_trap",
         "neighbour_vhost_trap_worst_ms",
+        "odp_over_pinned",
         "opensm_5832_over_ibsim",
         "opensm_648_over_ibsim",
         "passthrough_atomic_p99_us",
