@@ -24,6 +24,7 @@ mod death;
 mod errored;
 mod klm;
 mod mads;
+mod paging;
 mod passthrough;
 mod start;
 mod sweep;
@@ -165,6 +166,7 @@ impl Attack {
             Self::Start => names!(doorbells, "start"),
             Self::Vhost => names!(doorbells, "vhost"),
             Self::Passthrough => names!(doorbells, "passthrough"),
+            Self::Paging => names!(doorbells, "paging"),
         }
     }
 }

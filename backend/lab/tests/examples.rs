@@ -104,6 +104,25 @@ fn files_by_rdma() {
 
 #[test]
 #[ignore = "long"]
+fn libfabric_over_verbs() {
+    let printed = succeeds("libfabric", &[]);
+    let sizes = ["64", "256", "1k", "4k", "64k", "1m"];
+    // A datagram is a packet.
+    for (endpoint, sizes) in [
+        ("verbs -e msg", &sizes[..]),
+        ("verbs -e dgram", &sizes[..4]),
+        ("verbs;ofi_rxm -e rdm", &sizes),
+        ("verbs;ofi_rxd -e rdm", &sizes),
+    ] {
+        for size in sizes {
+            let line = format!("n2: {endpoint}: {size} bytes, 100 sent, =100");
+            assert!(printed.contains(&line), "{line}: {printed}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "long"]
 fn a_kernel_of_ones_own() {
     let built = Image::get(Kernel::V7_2).unwrap();
     let kernel = built.vmlinuz.display().to_string();

@@ -5,7 +5,7 @@ use clap::ValueEnum;
 use super::attacker::Attacker;
 use super::lab::Lab;
 use super::neighbour::Neighbour;
-use super::{bulk, commands, death, errored, klm, mads, passthrough, start, sweep, vhost};
+use super::{bulk, commands, death, errored, klm, mads, paging, passthrough, start, sweep, vhost};
 use crate::Result;
 
 /// What a guest can do to others.
@@ -31,6 +31,8 @@ pub enum Attack {
     /// Has a VF that is passed through to another daemon's, gives commands of the longest page lists and of
     /// garbage, and resets the device.
     Passthrough,
+    /// Has requests wait for pages at either end, and says of each page that it is there now, which it is not.
+    Paging,
     /// Asks for its port while the manager sweeps a large subnet: the last, as
     /// it needs a subnet of its own.
     Sweep,
@@ -53,6 +55,7 @@ impl Attack {
             Self::Start => Box::new(start::Start::prepare(lab)),
             Self::Vhost => Box::new(vhost::Vhost::prepare(lab)?),
             Self::Passthrough => Box::new(passthrough::Passthrough::prepare(lab)),
+            Self::Paging => Box::new(paging::Paging::prepare(lab)?),
             Self::Sweep => Box::new(sweep::Sweep::prepare(lab)?),
         })
     }
