@@ -31,7 +31,7 @@ impl Side {
     fn set(&mut self, from: usize, len: usize, there: u64) {
         let first = from / PAGE / AT_ONCE;
         for block in first..(from + len).div_ceil(PAGE * AT_ONCE) {
-            let page = |at: usize| self.peer.buffer.iova() + (at * PAGE) as u64 | there;
+            let page = |at: usize| (self.peer.buffer.iova() + (at * PAGE) as u64) | there;
             let pages = block * AT_ONCE..(block + 1) * AT_ONCE;
             let entries: Vec<u8> = pages.flat_map(|at| page(at).to_be_bytes()).collect();
             let change = KeyChange::Entries {
