@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bandwidth;
+mod bulk;
 pub mod cli;
 mod connection;
 mod dirty_log;

@@ -2,7 +2,7 @@
 
 use driver::{Access, KeyChange, KeyUpdate, MemoryRegion, PAGE, PRESENT, SendRequest};
 
-use crate::bandwidth::Stream;
+use crate::bulk::Stream;
 use crate::pace::median;
 use crate::{Connected, Context, Daemon, Measurement, Peer, Pinned, Reference, Result};
 
