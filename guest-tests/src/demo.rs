@@ -9,14 +9,15 @@ use std::{
 };
 
 use crate::{
+    daemon::Daemon,
     error::{Doing, Error, Result},
     guest::Guest,
     hca::{Hca, await_active},
     perftest::{Figures, Run, Tool},
     progress,
-    report::{GuestReport, Measurement, Report, Transport, ratios},
-    rxe,
-    testbed::{DEVICE, Testbed},
+    report::{Comparison, GuestReport, Measurement, Report, Transport, ratios},
+    rxe, shared_memory,
+    testbed::{DEVICE, MLX5, Testbed},
 };
 
 /// What the demo is to do.
@@ -28,6 +29,8 @@ pub struct Options {
     pub json: Option<PathBuf>,
     /// Whether to leave the guests running and give their consoles.
     pub shell: bool,
+    /// How doorbells reach the device, as in the configuration.
+    pub doorbells: String,
     /// Whether to measure Soft-RoCE alone, without the device.
     pub rxe_only: bool,
 }
@@ -75,13 +78,15 @@ pub fn run(bed: &Testbed, options: &Options) -> Result<()> {
         None
     } else {
         progress::step("ibvswitch: two hypervisors, one switch, one VF each");
-        Some(bed.daemon("ibvswitch", None)?)
+        Some(bed.daemon("ibvswitch", Some(&configuration(&options.doorbells)))?)
     };
     progress::step("booting two guests");
-    let guests = bed.pair(0, GUESTS, daemon.as_ref())?;
+    let guests = boot(bed, daemon.as_ref())?;
 
     let mut report = Report {
         guests: Vec::new(),
+        shared_memory: None,
+        doorbells: options.doorbells.clone(),
         tests: Vec::new(),
         ratios: Default::default(),
         accelerator: bed.accel.to_string(),
@@ -93,6 +98,9 @@ pub fn run(bed: &Testbed, options: &Options) -> Result<()> {
             report.guests.push(examine(guest)?);
         }
         measure(&mut report, options, &guests, Transport::Mlx5, [None, None])?;
+        progress::step("memory that both guests have, for comparison");
+        let figures = shared_memory::measure(&guests)?;
+        report.shared_memory = Some(Comparison::of(figures, &report.tests));
     }
     progress::step("setting up Soft-RoCE in the same guests");
     let gid_indexes = [rxe::set_up(&guests[0])?, rxe::set_up(&guests[1])?].map(Some);
@@ -107,6 +115,31 @@ pub fn run(bed: &Testbed, options: &Options) -> Result<()> {
         shells(bed, &guests)?;
     }
     Ok(())
+}
+
+/// Two hypervisors, one switch, one VF each: the built-in configuration, but for the doorbells.
+fn configuration(doorbells: &str) -> String {
+    let hypervisors: String = [1, 2]
+        .map(|n| format!("[[hypervisor]]\nname = 'hv{n}'\n[[hypervisor.vf]]\nname = 'vm{n}'\n"))
+        .concat();
+    format!("[engine]\ndoorbells = '{doorbells}'\n{hypervisors}")
+}
+
+/// Boots the guests, with what measures memory that both have.
+fn boot(bed: &Testbed, daemon: Option<&Daemon>) -> Result<[Guest; 2]> {
+    let Some(daemon) = daemon else {
+        return bed.pair(0, GUESTS, None);
+    };
+    let own = env::current_exe().doing("find this program")?;
+    let image = shared_memory::image(&bed.image, &own, bed.dir())?;
+    let mut configs = GUESTS.map(|name| bed.config(name));
+    for config in &mut configs {
+        config.image = image.clone();
+        config.modules = MLX5.map(str::to_owned).to_vec();
+        config.devices.push(daemon.device(&config.name, None)?);
+        shared_memory::attach(config, &bed.dir().join("shared"));
+    }
+    bed.pair_of(0, configs)
 }
 
 /// Waits for the guest's HCA and asks about it; anything but a working one is an error.

@@ -8,6 +8,7 @@
 //!   administration;
 //! - [`testbed`], [`checks`]: guests booted once for many named assertions;
 //! - [`nested`]: a guest of a guest;
+//! - [`shared_memory`]: what two guests can do without an HCA between them;
 //! - [`demo`], [`report`]: what `./scripts/demo` does.
 
 #![forbid(unsafe_code)]
@@ -27,6 +28,7 @@ pub mod pingpong;
 pub mod report;
 pub mod requests;
 pub mod rxe;
+pub mod shared_memory;
 pub mod testbed;
 pub mod ucx;
 

@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::{
     hca::Hca,
     perftest::{Figures, Tool},
+    shared_memory,
 };
 
 /// All that the demo found out. Its JSON form is what `--json` writes.
@@ -16,6 +17,11 @@ pub struct Report {
     pub guests: Vec<GuestReport>,
     /// The measurements.
     pub tests: Vec<Measurement>,
+    /// What memory that both guests have does, and how near mlx5 comes to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shared_memory: Option<Comparison>,
+    /// How doorbells reached the device: `trap`, `poll` or `adaptive`.
+    pub doorbells: String,
     /// For each test measured over both transports, how many times better mlx5 was: latency of
     /// rxe over that of mlx5, bandwidth of mlx5 over that of rxe.
     pub ratios: BTreeMap<String, f64>,
@@ -35,6 +41,38 @@ pub struct GuestReport {
     /// Its HCA.
     #[serde(flatten)]
     pub hca: Hca,
+}
+
+/// Memory that both guests have, beside mlx5.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Comparison {
+    /// What guests make of such memory.
+    #[serde(flatten)]
+    pub figures: shared_memory::Figures,
+    /// Median latency of ib_write_lat over that of the memory.
+    pub guest_write_lat_over_shared_memory: Option<f64>,
+    /// Bandwidth of ib_write_bw with 64 KiB over that of copies.
+    pub guest_write_bw_over_shared_memory: Option<f64>,
+}
+
+impl Comparison {
+    /// Compares.
+    pub fn of(figures: shared_memory::Figures, tests: &[Measurement]) -> Self {
+        let of = |tool: Tool, bytes: u64| {
+            let name = tool.to_string();
+            let mut tests = tests.iter();
+            tests.find(|test| {
+                test.transport == Transport::Mlx5 && test.tool == name && test.bytes == bytes
+            })
+        };
+        let latency = of(Tool::WriteLat, 2).and_then(|test| test.median_us);
+        let bandwidth = of(Tool::WriteBw, 65536).and_then(|test| test.mb_per_s);
+        Self {
+            figures,
+            guest_write_lat_over_shared_memory: latency.map(|it| it / figures.median_us),
+            guest_write_bw_over_shared_memory: bandwidth.map(|it| it / figures.mib_per_s),
+        }
+    }
 }
 
 /// What carries the messages.
@@ -202,16 +240,35 @@ impl fmt::Display for Report {
                 }
             }
         }
+        if let Some(shared) = &self.shared_memory {
+            let figures = &shared.figures;
+            write!(f, "\n{:<22}{:>7}", "memory of both guests", 8)?;
+            write!(f, "{:>12}", number(Some(figures.median_us)))?;
+            writeln!(f, "{:>12}{:>10}", number(Some(figures.p99_us)), "–")?;
+            write!(
+                f,
+                "{:<22}{:>7}{:>12}{:>12}",
+                "copies to it", 65536, "–", "–"
+            )?;
+            writeln!(f, "{:>10}", number(Some(figures.mib_per_s)))?;
+            writeln!(
+                f,
+                "ib_write_lat takes {} times as long as a write to it, and ib_write_bw moves {} times as much",
+                number(shared.guest_write_lat_over_shared_memory),
+                number(shared.guest_write_bw_over_shared_memory)
+            )?;
+        }
         writeln!(f)?;
         let Self {
             kernel,
+            doorbells,
             qemu,
             accelerator,
             ..
         } = self;
         writeln!(
             f,
-            "guests: kernel {kernel}, QEMU {qemu}, accelerator {accelerator}"
+            "guests: kernel {kernel}, QEMU {qemu}, accelerator {accelerator}; doorbells {doorbells}"
         )
     }
 }
@@ -262,6 +319,8 @@ mod tests {
         ];
         Report {
             guests: Vec::new(),
+            shared_memory: None,
+            doorbells: "trap".into(),
             ratios: ratios(&tests),
             tests,
             accelerator: "tcg".into(),

@@ -21,6 +21,11 @@ pub use lab::hca::{DEVICE, MLX5};
 /// Has all tests with guests be done with passed through VFs, where it is set.
 const PASSTHROUGH: &str = "IBVSWITCH_TEST_PASSTHROUGH";
 
+/// Whether the VFs of tests are passed through to those of another daemon.
+pub fn passed_through() -> bool {
+    env::var_os(PASSTHROUGH).is_some()
+}
+
 /// What guests are started with.
 ///
 /// Its folder goes when it is dropped, unless `$IBVSWITCH_KEEP` is set: then its place is printed
@@ -175,7 +180,11 @@ impl Testbed {
             }
             config.devices.extend(devices);
         }
-        let [mut first, mut second] = configs;
+        self.pair_of(number, configs)
+    }
+
+    /// Boots two guests with Ethernet cable `number` between them.
+    pub fn pair_of(&self, number: u8, [mut first, mut second]: [Config; 2]) -> Result<[Guest; 2]> {
         self.link(number, &mut first, &mut second);
         // Both boot at the same time.
         let guests = [self.start(first)?, self.start(second)?];

@@ -10,7 +10,7 @@ use ibvswitch_guest_tests::{
     image::Kernel,
     perftest::{Figures, Run, Tool},
     pingpong::Pingpong,
-    rxe,
+    rxe, shared_memory,
     testbed::Testbed,
 };
 
@@ -23,7 +23,15 @@ fn wrong(guest: &Guest, what: impl std::fmt::Debug) -> Result<()> {
 #[test]
 fn two_guests_over_soft_roce() -> Result<()> {
     let bed = Testbed::new(Kernel::default())?;
-    let guests = bed.pair(0, ["vm1", "vm2"], None)?;
+    let program = Path::new(env!("CARGO_BIN_EXE_ibvswitch-demo"));
+    let image = shared_memory::image(&bed.image, program, bed.dir())?;
+    let configs = ["vm1", "vm2"].map(|name| {
+        let mut config = bed.config(name);
+        config.image = image.clone();
+        shared_memory::attach(&mut config, &bed.dir().join("shared"));
+        config
+    });
+    let guests = bed.pair_of(0, configs)?;
     let [server, client] = &guests;
     let mut checks = Checks::default();
     checks.check("kernel is the image's", || {
@@ -78,6 +86,15 @@ fn two_guests_over_soft_roce() -> Result<()> {
         } else {
             wrong(server, text.len())
         }
+    });
+    checks.check("memory of both guests is measured, again too", || {
+        for _ in 0..2 {
+            let figures = shared_memory::measure(&guests)?;
+            if figures.median_us <= 0.0 || figures.mib_per_s <= 0.0 {
+                return wrong(client, figures);
+            }
+        }
+        Ok(())
     });
 
     let index = rxe::set_up(server)?;

@@ -10,7 +10,7 @@ use ibvswitch_guest_tests::{
     hca::await_active,
     image::Kernel,
     perftest::{Run, Tool},
-    testbed::{DEVICE, Testbed},
+    testbed::{DEVICE, Testbed, passed_through},
 };
 
 const LIMIT: Duration = Duration::from_secs(90);
@@ -80,6 +80,10 @@ fn every_program_and_transport() -> Result<()> {
     for tool in Tool::ALL {
         for transport in transports(tool) {
             for variant in variants(tool, transport) {
+                // A VF that is passed through has neither dynamic connections nor paging on demand.
+                if passed_through() && (*transport == "DC" || variant.contains("--odp")) {
+                    continue;
+                }
                 let run = Run::new(tool, DEVICE).with(&format!("-c {transport} {variant}"));
                 checks.check(run.command(), || {
                     run.between(server, client, LIMIT).map(drop)

@@ -42,15 +42,15 @@ fn processors_and_peers_reach_it(daemon: &Daemon) {
     let write = SendRequest::write(remote(64), Data::Memory(&data));
     assert!(a.execute(&mut qa, &write).is_ok());
     let mut found = vec![0; 40_000];
-    memory.read(64, &mut found);
+    memory.read(64, &mut found).unwrap();
     assert!(found == bytes(&a, 40_000));
     // What a processor writes, a peer reads.
-    memory.write(128, b"by a processor!!");
+    memory.write(128, b"by a processor!!").unwrap();
     let data = [a.sge(0, 16)];
     let read = SendRequest::read(remote(128), &data);
     assert!(a.execute(&mut qa, &read).is_ok());
     assert_eq!(bytes(&a, 16), b"by a processor!!");
-    memory.write(256, &41_u64.to_le_bytes());
+    memory.write(256, &41_u64.to_le_bytes()).unwrap();
     let data = [a.sge(0, 8)];
     let one = Atomic {
         swap_add: 1,
@@ -59,7 +59,7 @@ fn processors_and_peers_reach_it(daemon: &Daemon) {
     let add = SendRequest::atomic(SendOpcode::FetchAdd, remote(256), one, &data);
     assert!(a.execute(&mut qa, &add).is_ok());
     let mut sum = [0; 8];
-    memory.read(256, &mut sum);
+    memory.read(256, &mut sum).unwrap();
     assert_eq!((u64::from_le_bytes(sum), a.word(0)), (42, 41));
     // It is gathered from, and received to.
     let own = |at, len| Sge {
@@ -97,15 +97,15 @@ fn who_comes_next_finds_zeros(daemon: &Daemon) {
     let refused = DeviceMemory::new(&a.device, 64).unwrap_err();
     assert_eq!(refused.status(), Some(Status::NoResources));
     let offset = memory.offset();
-    memory.write(0, b"secret");
+    memory.write(0, b"secret").unwrap();
     // Of the same guest.
     drop((memory, other));
     let memory = DeviceMemory::new(&a.device, LEN).unwrap();
     let mut found = [1; 6];
-    memory.read(0, &mut found);
+    memory.read(0, &mut found).unwrap();
     assert_eq!((memory.offset(), found), (offset, [0; 6]));
     // After a reset, and after its end.
-    memory.write(0, b"secret");
+    memory.write(0, b"secret").unwrap();
     a.device.reset().unwrap();
     let device = a.device.reopen(Options::default()).unwrap();
     device.read_bar(offset, &mut found).unwrap();
@@ -125,7 +125,7 @@ fn it_stays_under_another_program(daemon: &Daemon) {
     let (mut qa, _qb) = connected(Transport::Rc, &a, &b);
     let memory = DeviceMemory::new(&b.device, LEN).unwrap();
     let theirs = region(&b, &memory);
-    memory.write(70, b"taken along");
+    memory.write(70, b"taken along").unwrap();
     let report = daemon.ask(&["upgrade", "--within", "60"]);
     assert_eq!(report["failed"], 0, "{report}");
     let mut read = |a: &mut Peer, addr| {
@@ -140,7 +140,7 @@ fn it_stays_under_another_program(daemon: &Daemon) {
     };
     assert_eq!(read(&mut a, 70), b"taken along");
     // The mapping is still the device's.
-    memory.write(4096, b"written now");
+    memory.write(4096, b"written now").unwrap();
     assert_eq!(read(&mut a, 4096), b"written now");
 }
 
@@ -151,7 +151,7 @@ fn it_goes_along_with_a_vm() {
     let b = Peer::open(&here, "vm2");
     let memory = DeviceMemory::new(&b.device, LEN).unwrap();
     let theirs = region(&b, &memory);
-    memory.write(70, b"taken along");
+    memory.write(70, b"taken along").unwrap();
     let mut paused = b.device.pause().unwrap();
     let image = paused.image().unwrap();
     paused.go_on_at(there.socket("vm2"), &image).unwrap();

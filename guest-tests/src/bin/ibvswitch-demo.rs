@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf, process::ExitCode, thread};
 
 use clap::{Parser, Subcommand};
 use ibvswitch_guest_tests::{
-    Error, Result, console, demo, image::Kernel, progress, testbed::Testbed,
+    Error, Result, console, demo, image::Kernel, progress, shared_memory::inside, testbed::Testbed,
 };
 use nix::sys::signal::{SigSet, Signal};
 
@@ -29,6 +29,9 @@ struct Cli {
     /// Run each test once instead of three times.
     #[arg(long)]
     quick: bool,
+    /// How doorbells reach the device: trap, poll or adaptive, as in the configuration.
+    #[arg(long, value_name = "MODE", default_value = "trap", value_parser = ["trap", "poll", "adaptive"])]
+    doorbells: String,
     /// Measure Soft-RoCE only; needs no ibvswitch.
     #[arg(long)]
     rxe_only: bool,
@@ -48,6 +51,12 @@ enum Extra {
         /// The console's socket.
         socket: PathBuf,
     },
+    /// What runs in the guests.
+    #[command(hide = true)]
+    SharedMemory {
+        #[command(subcommand)]
+        role: inside::Role,
+    },
 }
 
 fn main() -> ExitCode {
@@ -55,6 +64,7 @@ fn main() -> ExitCode {
     let done = match &cli.command {
         Some(Extra::Console { socket }) => console::attach(socket),
         Some(Extra::Prepare { kernels }) => prepare(kernels),
+        Some(Extra::SharedMemory { role }) => inside::run(*role),
         None => demonstrate(&cli),
     };
     match done {
@@ -89,6 +99,7 @@ fn demonstrate(cli: &Cli) -> Result<()> {
         rounds: if cli.quick { 1 } else { 3 },
         json: cli.json.clone(),
         shell: cli.shell,
+        doorbells: cli.doorbells.clone(),
         rxe_only: cli.rxe_only,
     };
     demo::run(&bed, &options)

@@ -1,4 +1,4 @@
-//! Memory of the device (MEMIC), a part of BAR 0 that is mapped.
+//! Memory of the device (MEMIC), a part of BAR 0.
 
 use crate::bits::{dm, put_qword, qword};
 use crate::command::request;
@@ -13,7 +13,8 @@ pub struct DeviceMemory {
     device: Device,
     offset: u64,
     len: u32,
-    window: Window,
+    /// Where it is mapped.
+    window: Option<Window>,
 }
 
 impl DeviceMemory {
@@ -46,12 +47,11 @@ impl DeviceMemory {
         let out = device.command(&input, 16)?;
         let offset = qword(&out, dm::ALLOCATED);
         let window = device.0.bar.window(offset, len as usize);
-        let unmapped = || Error::Unexpected("its memory cannot be mapped".into());
         Ok(Self {
             device: device.clone(),
             offset,
             len,
-            window: window.ok_or_else(unmapped)?,
+            window,
         })
     }
 
@@ -72,18 +72,41 @@ impl DeviceMemory {
 
     /// The memory, where a processor writes and reads it.
     ///
+    /// # Errors
+    /// [`Error`].
+    ///
     /// # Panics
     /// The bytes are not in it.
-    pub fn write(&self, at: usize, data: &[u8]) {
-        self.window.slice(at, data.len()).copy_from(data);
+    pub fn write(&self, at: usize, data: &[u8]) -> Result<()> {
+        self.contains(at, data.len());
+        match &self.window {
+            Some(window) => window.slice(at, data.len()).copy_from(data),
+            None => self.device.write_bar(self.offset + at as u64, data)?,
+        }
+        Ok(())
     }
 
     /// As [`DeviceMemory::write`].
     ///
+    /// # Errors
+    /// [`Error`].
+    ///
     /// # Panics
     /// The bytes are not in it.
-    pub fn read(&self, at: usize, data: &mut [u8]) {
-        self.window.slice(at, data.len()).copy_to(data);
+    pub fn read(&self, at: usize, data: &mut [u8]) -> Result<()> {
+        self.contains(at, data.len());
+        match &self.window {
+            Some(window) => drop(window.slice(at, data.len()).copy_to(data)),
+            None => self.device.read_bar(self.offset + at as u64, data)?,
+        }
+        Ok(())
+    }
+
+    fn contains(&self, at: usize, len: usize) {
+        let inside = at
+            .checked_add(len)
+            .is_some_and(|end| end <= self.len as usize);
+        assert!(inside, "{len} bytes at {at} are not in it");
     }
 
     pub(crate) fn device(&self) -> &Device {

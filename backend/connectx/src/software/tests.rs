@@ -394,9 +394,10 @@ fn a_polled_function_maps_what_it_does_not_trap() {
     );
     let (memory, len) = configuration.device_memory_area().unwrap();
     assert_eq!(configuration.doorbell_area(), Some((start, memory - start)));
-    // One that traps has but the device's memory mapped.
+    // One that traps has nothing mapped, so that its doorbells wait for no answer.
     let trapped = Configuration::default();
-    assert_eq!(trapped.mapped_area(), Some((memory, len)));
+    assert_eq!(trapped.device_memory_area(), Some((memory, len)));
+    assert_eq!(trapped.mapped_area(), None);
     assert_eq!(trapped.doorbell_area(), None);
     let mut guest = Guest::with(configuration);
     guest.initialize();

@@ -90,8 +90,8 @@ impl<B> std::fmt::Debug for Parts<B> {
 /// The name under which a keeper has the memory of doorbell pages.
 const DOORBELLS: &str = "doorbells";
 
-/// Memory for the doorbell pages of a function and for that of the device, if it has such that its guest
-/// may map: all of BAR 0, of which only these pages are ever touched.
+/// Memory for the doorbell pages of a function that are memory, and for that of the device, if it has such:
+/// all of BAR 0, of which only these pages are ever touched.
 ///
 /// A guest that a keeper has, or that the program before has left, goes on with the pages that it has mapped.
 ///
@@ -102,7 +102,7 @@ pub fn doorbell_pages(
     configuration: &Configuration,
     socket: Option<&mut VfSocket>,
 ) -> std::io::Result<Option<Arc<SharedMemory>>> {
-    if configuration.mapped_area().is_none() {
+    if configuration.mapped_area().is_none() && configuration.device_memory_area().is_none() {
         return Ok(None);
     }
     let size = configuration.bar_size as usize;
