@@ -70,6 +70,8 @@ pub struct Config {
     pub sandbox: Sandbox,
     /// Files that it was read from.
     pub read: Vec<PathBuf>,
+    /// The configuration file among them, with no link in its path; none where it is the built-in one.
+    pub file: Option<PathBuf>,
     /// The threads that execute work requests.
     pub engine: Engine,
     /// Links and addresses.
@@ -331,6 +333,7 @@ impl Source {
                     })?;
                 let mut config = self.parse(&path.display().to_string(), &text)?;
                 config.read.push(path.clone());
+                config.file = std::fs::canonicalize(path).ok();
                 Ok(config)
             }
         }

@@ -83,6 +83,7 @@ impl Observer {
             pid: std::process::id(),
             uptime_s: self.started.elapsed().as_secs(),
             runtime_dir: self.config.runtime_dir.display().to_string(),
+            config: { self.config.file.as_ref() }.map(|path| path.display().to_string()),
             fabric: self.fabric_status(fabric, managers),
             vfs: vfs
                 .map(|(((hypervisor, vf), (port, place)), function)| {

@@ -26,6 +26,7 @@ impl StatusSource for Fixed {
             pid: 7,
             uptime_s: 3,
             runtime_dir: "/run/ibvswitch".to_owned(),
+            config: Some("/etc/ibvswitch.toml".to_owned()),
             fabric: FabricStatus {
                 switches: 3,
                 subnet_prefix: "fe80:0000:0000:0000".to_owned(),
@@ -235,7 +236,7 @@ fn status_in_json() {
         line,
         concat!(
             r#"{"response":"status","version":"0.1.0","pid":7,"uptime_s":3,"#,
-            r#""runtime_dir":"/run/ibvswitch","#,
+            r#""runtime_dir":"/run/ibvswitch","config":"/etc/ibvswitch.toml","#,
             r#""fabric":{"switches":3,"subnet_prefix":"fe80:0000:0000:0000","sm_lid":1,"#,
             r#""manager":"embedded","sweeps":2,"smps":40},"#,
             r#""vfs":[{"name":"vm1","hypervisor":"hv1","state":"Active","lid":3,"#,

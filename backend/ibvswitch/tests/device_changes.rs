@@ -6,8 +6,8 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use daemon::{Daemon, HALF, Peer, await_that, connected_by, peers};
-use driver::{Connection, Data, SendRequest, Transport};
+use daemon::{Daemon, HALF, Peer, await_that, connected, connected_by, peers};
+use driver::{Connection, Data, SendRequest, Syndrome, Transport};
 use serde_json::Value;
 
 /// What VMs may wait in a test, on a machine however busy.
@@ -113,6 +113,40 @@ fn vfs_come_and_go_beside_traffic() {
     assert_eq!(text(&daemon), original, "with all comments");
 }
 
+/// Who sends to a VF that goes learns it by the connection to that VF; all other connections go on.
+#[test]
+fn a_vf_goes_while_a_neighbour_sends_to_it() {
+    let daemon = Daemon::configured(CONFIGURATION);
+    let add = ["vf", "add", "vm3", "--hypervisor", "hv2", "--set", "lid=77"];
+    change(&daemon, &add);
+    let (mut a, mut b) = peers(&daemon);
+    let c = Peer::open(&daemon, "vm3");
+    let (mut to_c, far) = connected(Transport::Rc, &a, &c);
+    let (to, from) = (b.config(Transport::Rc), a.config(Transport::Rc));
+    let (mut to_a, _qa) = connected_by(&to, &from, &b, &a, patient);
+    let remote = c.remote(HALF);
+    drop((far, c));
+    has_no_vm(&daemon, "vm3");
+    let data = [a.sge(0, 5000)];
+    let write = SendRequest::write(remote, Data::Memory(&data));
+    to_c.post_send(&write).expect("is posted");
+    std::thread::scope(|scope| {
+        let removal = scope.spawn(|| change(&daemon, &["vf", "remove", "vm3"]));
+        let mut number = 0;
+        while !removal.is_finished() {
+            b.write_by(&mut to_a, &a, 5000, number);
+            a.verify(HALF, 5000, number);
+            number += 1;
+        }
+    });
+    let entry = a.cq.wait().expect("in time");
+    assert_eq!(entry.syndrome(), Syndrome::RetryExceeded);
+    // Another one with its LID is reached by a new connection.
+    change(&daemon, &add);
+    let c = Peer::open(&daemon, "vm3");
+    a.write_to(&c);
+}
+
 #[test]
 fn what_a_vm_could_not_go_on_with_is_refused() {
     let daemon = Daemon::configured(CONFIGURATION);
@@ -199,10 +233,40 @@ fn another_file_than_the_daemons_is_noticed() {
     let daemon = Daemon::configured(CONFIGURATION);
     let (original, copy) = (text(&daemon), daemon.config() + ".copy");
     fs::write(&copy, &original).expect("is written");
-    let outcome = daemon.run(&arguments(&copy, &["vf", "remove", "vm2"]), "");
-    assert!(outcome.err.contains("another file"), "{}", outcome.err);
-    assert_eq!(fs::read_to_string(&copy).expect("is there"), original);
+    for other in [["vf", "remove", "vm2"], ["hypervisor", "add", "hv3"]] {
+        let outcome = daemon.run(&arguments(&copy, &other), "");
+        assert!(outcome.err.contains("another file"), "{}", outcome.err);
+        assert_eq!(fs::read_to_string(&copy).expect("is there"), original);
+    }
     assert_eq!(text(&daemon), original);
+    // A link to its file is its file.
+    let link = daemon.config() + ".link";
+    std::os::unix::fs::symlink(daemon.config(), &link).expect("is made");
+    daemon.ask(&arguments(&link, &["hypervisor", "add", "hv3"]));
+    assert!(text(&daemon).contains("hv3"));
+}
+
+/// What somebody has spoilt by hand, a right file mends.
+#[test]
+fn a_file_that_is_not_right_is_mended_by_one_that_is() {
+    let daemon = Daemon::configured(CONFIGURATION);
+    let original = text(&daemon);
+    let file = daemon.config() + ".new";
+    fs::write(
+        &file,
+        original.clone() + "[[hypervisor.vf]]\nname = \"vm3\"\n",
+    )
+    .expect("is written");
+    for wrong in ["[[hypervisor", "[[hypervisor]]\ncolour = 3\n"] {
+        fs::write(daemon.config(), wrong).expect("is written");
+        let config = daemon.config();
+        let remove = daemon.run(&arguments(&config, &["vf", "remove", "vm2"]), "");
+        assert_ne!(remove.status, Some(0));
+        let apply = daemon.run(&arguments(&config, &["config", "apply", &file]), "");
+        assert_eq!(apply.status, Some(0), "{}", apply.err);
+        assert!(apply.err.contains("not right at present"), "{}", apply.err);
+        assert_eq!(daemon.vf("vm3")["state"], "Active");
+    }
 }
 
 /// The VM of a VF is in a cluster, and out of it again.

@@ -1,7 +1,6 @@
 //! Changes of the running daemon's configuration: by a new file, or of one of its tables. The daemon takes its own
 //! place with the new configuration, and VMs do not notice.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
@@ -169,17 +168,28 @@ fn edited(
     change: impl FnOnce(&mut Edit) -> Result<(), EditError>,
 ) -> Result<(), CliError> {
     let file = File::of(source)?;
+    let before = file.source.load()?;
     let mut edit = Edit::new(&file.text)?;
     change(&mut edit)?;
     let name = file.path.display().to_string();
-    apply(&file, &name, &edit.text(), args)
+    apply(&file, Some(&before), &name, &edit.text(), args)
 }
 
 /// Has the running daemon be as another file says.
 pub(super) fn by_file(source: SourceArgs, new: &Path, args: &ChangeArgs) -> Result<(), CliError> {
     let file = File::of(source)?;
     let text = fs::read_to_string(new).map_err(|source| unreadable(new, source))?;
-    apply(&file, &new.display().to_string(), &text, args)
+    // A file that somebody has spoilt by hand is mended by a right one.
+    let before = file.source.load().inspect_err(|error| {
+        eprintln!("What differs is not known, since the file is not right at present: {error}");
+    });
+    apply(
+        &file,
+        before.ok().as_ref(),
+        &new.display().to_string(),
+        &text,
+        args,
+    )
 }
 
 fn unreadable(path: &Path, source: io::Error) -> crate::config::ConfigError {
@@ -255,20 +265,28 @@ impl File {
 
 #[derive(Serialize)]
 struct Outcome<'a> {
-    differences: &'a [Difference],
+    /// `null` where they are not known.
+    differences: Option<&'a [Difference]>,
     applied: Option<Upgraded>,
 }
 
-fn apply(file: &File, origin: &str, text: &str, args: &ChangeArgs) -> Result<(), CliError> {
-    let before = file.source.load()?;
+/// Changes the daemon's configuration to this text; `before` is what it is at present, if that is known.
+fn apply(
+    file: &File,
+    before: Option<&Config>,
+    origin: &str,
+    text: &str,
+    args: &ChangeArgs,
+) -> Result<(), CliError> {
     let after = file.source.parse(origin, text)?;
     management::check(&after)?;
-    let differences = differences(&before, &after);
-    if !args.json {
+    let differences = before.map(|before| differences(before, &after));
+    let differences = differences.as_deref();
+    if let Some(differences) = differences.filter(|_| !args.json) {
         let lines: String = differences.iter().map(|it| format!("{it}\n")).collect();
         print(&lines)?;
     }
-    if before.runtime_dir != after.runtime_dir {
+    if before.is_some_and(|before| before.runtime_dir != after.runtime_dir) {
         let why = "`runtime_dir` does not change while the daemon runs: stop it, change the file, and start it";
         return Err(CliError::Failed(why.to_owned()));
     }
@@ -279,7 +297,7 @@ fn apply(file: &File, origin: &str, text: &str, args: &ChangeArgs) -> Result<(),
     };
     if args.json {
         return print_json(&Outcome {
-            differences: &differences,
+            differences,
             applied,
         });
     }
@@ -290,7 +308,7 @@ fn apply(file: &File, origin: &str, text: &str, args: &ChangeArgs) -> Result<(),
             applied.vms,
             applied.rested_us as f64 / 1000.0
         )),
-        None if differences.is_empty() => print("Nothing changes.\n"),
+        None if differences.is_some_and(<[_]>::is_empty) => print("Nothing changes.\n"),
         None => Ok(()),
     }
 }
@@ -304,24 +322,21 @@ fn have_daemon_read(
 ) -> Result<Upgraded, CliError> {
     let socket = after.control_socket();
     let mut client = Client::connect(&socket)?;
+    let read = upgrade::status(&mut client)?.config;
+    if read.as_deref().map(Path::new) != Some(&file.path) {
+        return Err(CliError::Failed(format!(
+            "the daemon reads {}, another file than {}: name the daemon's by --config",
+            read.as_deref().unwrap_or("the built-in configuration"),
+            file.path.display()
+        )));
+    }
     file.write(text)?;
     let request = UpgradeRequest {
         program: None,
         within_ms: Some(upgrade::milliseconds(args.within)),
         let_fail: args.let_fail.clone(),
     };
-    let replaced = upgrade::replace(&mut client, &socket, request);
-    let replaced = replaced.and_then(|(status, upgraded)| {
-        let served: BTreeSet<&str> = status.vfs.iter().map(|vf| vf.name.as_str()).collect();
-        let named: BTreeSet<&str> = after.vfs().map(|(_, vf)| vf.model.name.as_str()).collect();
-        if served == named {
-            return Ok(upgraded);
-        }
-        Err(CliError::Failed(format!(
-            "the daemon reads another file than {}: name that by --config",
-            file.path.display()
-        )))
-    });
+    let replaced = upgrade::replace(&mut client, &socket, request).map(|(_, upgraded)| upgraded);
     if replaced.is_err() {
         file.write(&file.text)?;
     }

@@ -31,7 +31,7 @@ pub(super) struct UpgradeArgs {
     json: bool,
 }
 
-fn status(client: &mut Client) -> Result<Status, CliError> {
+pub(super) fn status(client: &mut Client) -> Result<Status, CliError> {
     match client.ask(&Request::Status {})? {
         Response::Status(status) => Ok(status),
         _ => Err(CliError::UnexpectedResponse),

@@ -272,6 +272,11 @@ fn set(table: &mut Table, settings: &[Setting]) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::collections::btree_map::Entry;
+
+    use proptest::prelude::*;
+
     use super::*;
 
     const TEXT: &str = "# of the laboratory\n[sm]\nlmc = 0 # one LID\n\n[[hypervisor]]\nname = \"hv1\"\n\
@@ -307,6 +312,131 @@ mod tests {
             edit.remove(part, name).unwrap();
         }
         assert_eq!(edit.text(), TEXT);
+    }
+
+    /// Changes of hypervisors and their VFs, by number.
+    #[derive(Debug, Clone, Copy)]
+    enum Change {
+        AddHypervisor(u8),
+        RemoveHypervisor(u8),
+        AddVf(u8, u8),
+        RemoveVf(u8),
+        Lid(u8, u16),
+        NoLid(u8),
+    }
+
+    fn changes() -> impl Strategy<Value = Vec<Change>> {
+        let number = || 0_u8..5;
+        let change = prop_oneof![
+            number().prop_map(Change::AddHypervisor),
+            number().prop_map(Change::RemoveHypervisor),
+            (number(), number()).prop_map(|(hypervisor, vf)| Change::AddVf(hypervisor, vf)),
+            number().prop_map(Change::RemoveVf),
+            (number(), 1..0xc000_u16).prop_map(|(vf, lid)| Change::Lid(vf, lid)),
+            number().prop_map(Change::NoLid),
+        ];
+        prop::collection::vec(change, 0..40)
+    }
+
+    /// The VFs of each hypervisor, with their LIDs.
+    type Model = BTreeMap<u8, BTreeMap<u8, Option<u16>>>;
+
+    /// Makes a change of what is expected, and says whether it can be made.
+    fn expect(model: &mut Model, change: Change) -> bool {
+        let there = |model: &Model, vf: u8| model.values().any(|vfs| vfs.contains_key(&vf));
+        match change {
+            Change::AddHypervisor(number) => match model.entry(number) {
+                Entry::Occupied(_) => return false,
+                Entry::Vacant(place) => drop(place.insert(BTreeMap::new())),
+            },
+            Change::RemoveHypervisor(number) => return model.remove(&number).is_some(),
+            Change::AddVf(hypervisor, vf) => {
+                if there(model, vf) {
+                    return false;
+                }
+                let Some(vfs) = model.get_mut(&hypervisor) else {
+                    return false;
+                };
+                vfs.insert(vf, None);
+            }
+            Change::RemoveVf(vf) => {
+                return model.values_mut().any(|vfs| vfs.remove(&vf).is_some());
+            }
+            Change::Lid(vf, _) | Change::NoLid(vf) => {
+                let lid = match change {
+                    Change::Lid(_, lid) => Some(lid),
+                    _ => None,
+                };
+                let found = model.values_mut().find_map(|vfs| vfs.get_mut(&vf));
+                return found.is_some_and(|of| {
+                    *of = lid;
+                    true
+                });
+            }
+        }
+        true
+    }
+
+    fn make(edit: &mut Edit, change: Change) -> Result<(), EditError> {
+        let hv = |number: u8| format!("hv{number}");
+        let vm = |number: u8| format!("vm{number}");
+        match change {
+            Change::AddHypervisor(it) => edit.add(Part::Hypervisor, &hv(it), None, &[]),
+            Change::RemoveHypervisor(it) => edit.remove(Part::Hypervisor, &hv(it)),
+            Change::AddVf(at, it) => edit.add(Part::Vf, &vm(it), Some(&hv(at)), &[]),
+            Change::RemoveVf(it) => edit.remove(Part::Vf, &vm(it)),
+            Change::Lid(it, lid) => {
+                let lid = Setting::number("lid", lid.into());
+                edit.change(Part::Vf, &vm(it), &[lid], &[])
+            }
+            Change::NoLid(it) => edit.change(Part::Vf, &vm(it), &[], &["lid"]),
+        }
+    }
+
+    /// What a text says, by another reader of TOML.
+    fn read(text: &str) -> Model {
+        let table: toml::Table = text.parse().unwrap();
+        let number = |table: &toml::Value| {
+            let name = table["name"].as_str().unwrap();
+            name[2..].parse().unwrap()
+        };
+        let list = |table: &toml::Value, key: &str| {
+            let list = table.get(key).and_then(toml::Value::as_array);
+            list.cloned().unwrap_or_default()
+        };
+        let vfs = |hypervisor: &toml::Value| {
+            let lid = |vf: &toml::Value| Some(vf.get("lid")?.as_integer()? as u16);
+            let vfs = list(hypervisor, "vf");
+            vfs.iter().map(|vf| (number(vf), lid(vf))).collect()
+        };
+        let hypervisors = list(&toml::Value::Table(table), "hypervisor");
+        let of = |it: &toml::Value| (number(it), vfs(it));
+        hypervisors.iter().map(of).collect()
+    }
+
+    proptest! {
+        /// Any changes one after the other: the text says what was changed, those that cannot be made change
+        /// nothing, and what was written by hand stays.
+        #[test]
+        fn a_text_says_what_was_changed(changes in changes()) {
+            const HAND: &str = "# of the laboratory\n[sm]\nlmc = 0 # one LID\n";
+            let mut edit = Edit::new(HAND).unwrap();
+            let mut model = Model::new();
+            for change in changes {
+                let before = edit.text();
+                let possible = expect(&mut model, change);
+                let made = make(&mut edit, change);
+                prop_assert_eq!(made.is_ok(), possible, "{:?} of {}", change, before);
+                let text = edit.text();
+                if !possible {
+                    prop_assert_eq!(&text, &before);
+                }
+                prop_assert_eq!(read(&text), model.clone(), "{}", text);
+                prop_assert!(text.starts_with(HAND), "{}", text);
+                // The next change may be another program's.
+                edit = Edit::new(&text).unwrap();
+            }
+        }
     }
 
     #[test]

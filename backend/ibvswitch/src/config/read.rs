@@ -108,6 +108,7 @@ impl<'d> Reader<'d> {
             socket_mode,
             sandbox,
             read: self.names.files,
+            file: None,
             engine,
             fabric,
             manager,

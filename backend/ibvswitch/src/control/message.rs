@@ -150,6 +150,9 @@ pub struct Status {
     pub uptime_s: u64,
     /// Directory of its sockets.
     pub runtime_dir: String,
+    /// Its configuration file, with no link in the path; none where the configuration is the built-in one.
+    #[serde(default)]
+    pub config: Option<String>,
     /// The subnet.
     pub fabric: FabricStatus,
     /// The virtual functions, in the order of the configuration.
