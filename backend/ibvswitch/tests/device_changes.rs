@@ -212,6 +212,43 @@ fn a_file_is_shown_and_applied() {
     assert_eq!(text(&daemon), original);
 }
 
+/// How a link is, but for where its other end is.
+fn shown_of(daemon: &Daemon, at: &str) -> Value {
+    let mut link = daemon.ask(&["link", "show", at]);
+    link.as_object_mut().expect("a link").remove("peer");
+    link
+}
+
+/// What somebody has done to links stays done, at the same links: also where a switch's ports are other ones now.
+#[test]
+fn links_stay_as_they_are() {
+    let daemon = Daemon::configured(CONFIGURATION);
+    let add = |hypervisor, vf| {
+        change(&daemon, &["hypervisor", "add", hypervisor]);
+        change(&daemon, &["vf", "add", vf, "--hypervisor", hypervisor]);
+    };
+    add("hv3", "vm3");
+    daemon.ask(&["link", "down", "vm2:1"]);
+    daemon.ask(&["link", "delay", "hv3:1", "3"]);
+    daemon.ask(&["link", "drop", "hv3:1", "2", "--seed", "7"]);
+    daemon.ask(&["link", "stall", "vm3:1", "in"]);
+    let shown = || ["vm1:1", "vm2:1", "vm3:1", "hv3:1"].map(|at| shown_of(&daemon, at));
+    await_that("it is down", || shown()[1]["state"] == "Down");
+    let before = shown();
+    let same = || await_that("links are as they were", || shown() == before);
+    daemon.ask(&["upgrade", "--within", PATIENT]);
+    same();
+    add("hv4", "vm4");
+    same();
+    change(&daemon, &["hypervisor", "remove", "hv1"]);
+    let left =
+        || shown_of(&daemon, "hv3:1") == before[3] && shown_of(&daemon, "vm2:1") == before[1];
+    await_that("links are as they were", left);
+    daemon.ask(&["link", "restore", "hv3:1"]);
+    daemon.ask(&["upgrade", "--within", PATIENT]);
+    assert_eq!(daemon.ask(&["link", "show", "hv3:1"])["delay_us"], 0);
+}
+
 /// One after the other, whoever comes first.
 #[test]
 fn two_changes_at_once_are_both_made() {

@@ -445,7 +445,11 @@ impl Assembly {
 
     /// VMs of the program before go on.
     pub fn go_on(&mut self) {
-        if let Some(upgraded) = self.arrived.take().and_then(Arrived::go_on) {
+        let Some(arrived) = self.arrived.take() else {
+            return;
+        };
+        let (plan, vswitch) = (self.status.observer.plan(), self.status.vswitch());
+        if let Some(upgraded) = arrived.go_on(plan, vswitch) {
             // It has not been set yet.
             let _ = self.status.upgraded.set(upgraded);
         }

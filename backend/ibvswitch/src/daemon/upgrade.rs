@@ -11,6 +11,7 @@
 
 pub mod arrival;
 pub mod estate;
+pub mod links;
 pub mod passage;
 
 use std::collections::BTreeMap;
@@ -39,6 +40,7 @@ use crate::daemon::errands::Detained;
 use crate::daemon::relocation::{DeviceErrands, SoftwareDevice};
 use crate::daemon::sandbox;
 use estate::{EstateV1, Leaving, VfEstate};
+use links::LinkEstate;
 use passage::Passage;
 
 /// What a program says that has come as far as it can while it is tried.
@@ -102,6 +104,8 @@ pub struct Addresses {
     pub lids: Vec<BTreeMap<Guid, Lid>>,
     /// By VF, the VM that has its addresses there.
     pub holders: Vec<Option<String>>,
+    /// Links that are not as configured.
+    pub links: Vec<LinkEstate>,
 }
 
 /// How long a program has to come to the point where it would serve.
@@ -296,6 +300,7 @@ impl Heritage {
                 .map(Iterator::collect)
                 .collect(),
             vfs,
+            links: addresses.links.clone(),
             sandbox: Some(sandbox::state()).filter(|it| *it != Sandbox::default()),
         })
     }

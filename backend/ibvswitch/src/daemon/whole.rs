@@ -53,7 +53,8 @@ pub(super) struct Whole {
 }
 
 impl Whole {
-    fn vswitch(&self) -> &VSwitch {
+    /// The subnet.
+    pub(super) fn vswitch(&self) -> &VSwitch {
         self.management.vswitch()
     }
 
@@ -265,9 +266,13 @@ impl StatusSource for Whole {
             within: Duration::from_millis(request.within_ms.unwrap_or(2000)),
             let_fail: &request.let_fail,
         };
-        refused(heritage.pass_on(&program, &terms, || Addresses {
-            lids: self.management.lids(),
-            holders: self.vswitch().holders(),
+        refused(heritage.pass_on(&program, &terms, || {
+            Addresses {
+                lids: self.management.lids(),
+                holders: self.vswitch().holders(),
+                links: { self.vswitch() }
+                    .inspect(|fabric| upgrade::links::odd(self.observer.plan(), fabric)),
+            }
         }))
     }
 

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::{error, info};
+use vswitch::{Plan, VSwitch};
 use wire::{Guid, Lid};
 
 use super::estate::{EstateV1, Taken};
+use super::links::{self, LinkEstate};
 use super::now;
 use super::passage::Passage;
 use crate::config::Config;
@@ -36,6 +38,8 @@ pub struct Before {
     rests_since: u64,
     /// Where VMs were that had moved.
     pub places: Places,
+    /// Links that were not as configured.
+    pub links: Vec<LinkEstate>,
     /// Descriptors that were left.
     pub taken: Taken,
 }
@@ -61,6 +65,7 @@ impl Before {
             places: holders
                 .filter_map(|vf| Some((vf.name.clone(), vf.holds.clone()?)))
                 .collect(),
+            links: estate.links.clone(),
             taken: Taken::default(),
         }
     }
@@ -83,6 +88,7 @@ pub struct Arriving {
 #[derive(Debug, Default)]
 pub struct Arrived {
     resting: Vec<(Detained<SoftwareDevice>, Passage)>,
+    links: Vec<LinkEstate>,
     upgraded: Option<(Upgraded, u64)>,
 }
 
@@ -144,12 +150,15 @@ impl Arrived {
             failed,
             rested_us: 0,
         };
+        arrived.links.clone_from(&before.links);
         arrived.upgraded = Some((upgraded, before.rests_since));
         Ok(arrived)
     }
 
-    /// All devices go on.
-    pub fn go_on(self) -> Option<Upgraded> {
+    /// Links are as they were, and all devices go on. Not before: the subnet manager gives addresses to those that it
+    /// reaches.
+    pub fn go_on(self, plan: &Plan, vswitch: &VSwitch) -> Option<Upgraded> {
+        links::restore(plan, vswitch, &self.links);
         for (detained, passage) in self.resting {
             passage.arrive();
             // Where its thread is gone, nobody waits for the device.

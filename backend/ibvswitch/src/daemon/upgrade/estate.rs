@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use vfio_user::StandIn;
 use vmm::inheritance;
 
+use super::links::LinkEstate;
 use crate::control::Sandbox;
 
 /// An estate, in the version that its first key names.
@@ -41,6 +42,9 @@ pub struct EstateV1 {
     pub lids: Vec<Vec<(u64, u16)>>,
     /// VFs, in the order of the configuration.
     pub vfs: Vec<VfEstate>,
+    /// Links that are not as configured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<LinkEstate>,
     /// What confines the process.
     #[serde(default)]
     pub sandbox: Option<Sandbox>,
@@ -177,6 +181,7 @@ mod tests {
                     image: "{\"v1\":\"\\n\"}".to_owned(),
                 }),
             }],
+            links: Vec::new(),
             sandbox: None,
         }
     }
