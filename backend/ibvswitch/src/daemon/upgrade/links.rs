@@ -30,7 +30,11 @@ pub struct LinkEstate {
 /// The links of a subnet that somebody has done something to.
 #[must_use]
 pub fn odd(plan: &Plan, fabric: &Fabric) -> Vec<LinkEstate> {
-    let ports = |node| (1..=u8::MAX).map(move |port| PortRef { node, port });
+    let ports = |node| {
+        let info = fabric.node_info(PortRef { node, port: 1 });
+        let count = info.map_or(0, |info| info.num_ports);
+        (1..=count).map(move |port| PortRef { node, port })
+    };
     let ends = fabric.nodes().flat_map(ports);
     let links = ends.filter_map(|end| Some((end, fabric.peer(end)?)));
     // Each link once.
