@@ -74,6 +74,8 @@ pub enum Step {
     },
     /// Posts to the queues of a queue pair for datagrams, and says how much there is in both.
     Post {
+        /// Whether those are of queue pair 1.
+        manages: bool,
         /// The block that it begins at.
         block: u8,
         /// What is written.
@@ -83,6 +85,8 @@ pub enum Step {
     },
     /// The same, with a datagram that is in order but for these dwords.
     Datagram {
+        /// Whether queue pair 1 sends it, as a management packet.
+        manages: bool,
         /// Its number, which the counter follows.
         number: u16,
         /// What is changed: dwords, and what they become.
@@ -92,8 +96,8 @@ pub enum Step {
         /// Segments that it has.
         segments: u8,
     },
-    /// Resets the queue pair for datagrams, and begins again with it.
-    Begin,
+    /// Resets the queue pair for datagrams, or queue pair 1, and begins again with it.
+    Begin(bool),
     /// The VF's port has other P_Keys: places in a list of those there are.
     Partition(Vec<u8>),
     /// Resets the function.
@@ -119,14 +123,18 @@ const PKEYS: [u16; 8] = [0, 0xffff, 0x7fff, 0x8010, 0x0010, 0x8030, 0x8040, 0x80
 /// LIDs that a datagram may be to: of the cluster, of the subnet, of a group, of nobody, and the manager's.
 const LIDS: [u32; 9] = [5, 6, 7, 0x21, 0x22, 0xc001, 9, 0xffff, 0x77];
 
-/// A datagram to a port that has this LID, with so many segments.
-fn datagram(lid: u32, segments: u8) -> Vec<u8> {
+/// A datagram to a port that has this LID, with so many segments, of which one is 256 bytes of the guest's memory by a
+/// key of the guest's.
+fn datagram(lid: u32, segments: u8, key: u32) -> Vec<u8> {
     let mut bytes = vec![0; 256];
     for (at, value) in [
         (0x00, 0x0a),
         (0x04, u32::from(segments) & 0x3f),
         (0x18, 1 << 31 | 0x11),
         (0x1c, lid),
+        (0x40, 256),
+        (0x44, key),
+        (0x4c, 0x6100),
     ] {
         Field::new(at, 31, 0).set(&mut bytes, value);
     }
@@ -181,9 +189,9 @@ impl Hostile {
                     if let Some(len) = len {
                         request.resize(usize::from(*len) % 0x1000, 0);
                     }
-                    let _ = self.place.guest.command(&request);
+                    self.place.guest.execute(&request);
                 }
-                Step::Bytes(bytes) => drop(self.place.guest.command(bytes)),
+                Step::Bytes(bytes) => drop(self.place.guest.execute(bytes)),
                 Step::Doorbell { page, offset, data } => {
                     self.place.guest.vf.doorbells();
                     let (page, offset) = (u32::from(*page), usize::from(*offset) % 4096);
@@ -195,26 +203,29 @@ impl Hostile {
                     }
                 }
                 Step::Post {
+                    manages,
                     block,
                     bytes,
                     counters,
-                } => self.place.post(*block, bytes, *counters),
+                } => self.place.post(*manages, *block, bytes, *counters),
                 Step::Datagram {
+                    manages,
                     number,
                     patches,
                     lid,
                     segments,
                 } => {
-                    let mut bytes = datagram(LIDS[usize::from(*lid) % LIDS.len()], *segments);
+                    let lid = LIDS[usize::from(*lid) % LIDS.len()];
+                    let mut bytes = datagram(lid, *segments, self.place.key());
                     for (at, value) in patches {
                         let at = usize::from(*at) * 4 % bytes.len();
                         Field::new(at, 31, 0).set(&mut bytes, *value);
                     }
                     let blocks = u16::from(segments % 64).div_ceil(4).max(1);
                     let counters = [0, number.wrapping_add(blocks)];
-                    self.place.post(*number as u8, &bytes, counters);
+                    self.place.post(*manages, *number as u8, &bytes, counters);
                 }
-                Step::Begin => self.place.begin_datagrams(),
+                Step::Begin(manages) => self.place.begin_datagrams(*manages),
                 Step::Partition(keys) => {
                     let keys = keys.iter().take(128);
                     let keys = keys.map(|key| PKEYS[usize::from(*key) % PKEYS.len()]);
@@ -445,13 +456,19 @@ mod tests {
                     patches: Vec::new(),
                     len: None,
                 })
-                .chain((0..40).map(|number| Step::Datagram {
-                    number: number * 2,
+                .chain((0..80).map(|number| Step::Datagram {
+                    manages: number % 2 == 1,
+                    number: number / 2 * 2,
                     patches: Vec::new(),
-                    lid: number as u8,
-                    segments: 8,
+                    lid: (number / 2) as u8,
+                    segments: if number % 2 == 1 { 5 } else { 8 },
                 }))
-                .chain([Step::Begin, Step::Reset, Step::Partition(vec![3, 1, 7])])
+                .chain([
+                    Step::Begin(false),
+                    Step::Begin(true),
+                    Step::Reset,
+                    Step::Partition(vec![3, 1, 7]),
+                ])
                 .collect();
             hostile.run(&steps);
         }

@@ -189,6 +189,8 @@ pub struct Hardware {
     pub isolation: Isolation,
     /// How far its guest's subnet management packets go.
     pub smp: SmpAccess,
+    /// What its guest's queue pair 1 may send.
+    pub mads: MadRules,
     /// Service levels of its guest's connections.
     pub service_levels: ServiceLevels,
     /// The cluster that its VM is in, by its place in [`Config::clusters`], and its LID there.

@@ -2,7 +2,7 @@
 
 use prometheus::{CounterVec, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
 
-use crate::control::{CountersReport, Objects, Status};
+use crate::control::{CountersReport, Mads, Objects, Status};
 
 /// The state of the daemon and what its nodes have counted, as Prometheus reads it: text format
 /// 0.0.4.
@@ -93,8 +93,19 @@ impl Metrics {
         let refused = self.counters("vf_mads_refused_total", help, &["vf", "kind"]);
         let help = "What the guest's driver has created";
         let objects = self.gauges("vf_objects", help, &["vf", "kind"]);
+        let count_mads = |vf: &str, hypervisor: &str, mads: &Mads| {
+            passed
+                .with_label_values(&[vf, hypervisor])
+                .inc_by(mads.passed);
+            for (reason, &count) in &mads.refused {
+                refused
+                    .with_label_values(&[vf, reason.as_str()])
+                    .inc_by(count);
+            }
+        };
         for vf in &status.passthrough {
             let of = [&vf.name, &vf.hypervisor];
+            count_mads(&vf.name, &vf.hypervisor, &vf.mads);
             connected
                 .with_label_values(&of)
                 .set(vf.client_connected.into());
@@ -111,11 +122,7 @@ impl Metrics {
             let is_active = (vf.state == "Active").into();
             active.with_label_values(&of).set(is_active);
             lid.with_label_values(&of).set(vf.lid.into());
-            passed.with_label_values(&of).inc_by(vf.mads.passed);
-            for (reason, &count) in &vf.mads.refused {
-                let of = [&vf.name, reason];
-                refused.with_label_values(&of).inc_by(count);
-            }
+            count_mads(&vf.name, &vf.hypervisor, &vf.mads);
             count_objects(&objects, &vf.name, &vf.objects);
         }
     }
@@ -137,15 +144,14 @@ impl Metrics {
         let help = "Datagrams of the guest of such a VF that are looked at, by what became of them";
         let datagrams = self.counters("vf_datagrams_total", help, &["vf", "fate"]);
         for vf in &status.passthrough {
-            let of = vf.datagrams.iter().flat_map(|of| {
-                [
-                    ("passed", of.passed),
-                    ("service level", of.refused_service_level),
-                    ("address", of.refused_address),
-                    ("malformed", of.malformed),
-                ]
-            });
-            for (fate, count) in of {
+            let of = &vf.datagrams;
+            for (fate, count) in [
+                ("passed", of.passed),
+                ("service level", of.refused_service_level),
+                ("address", of.refused_address),
+                ("management", of.refused_management),
+                ("malformed", of.malformed),
+            ] {
                 let of = [vf.name.as_str(), fate];
                 datagrams.with_label_values(&of).inc_by(count);
             }

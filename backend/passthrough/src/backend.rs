@@ -17,7 +17,7 @@ use vfio_user::{DmaTable, Interrupts, Mapping};
 
 use crate::adapter::{Adapter, field_offset};
 use crate::cluster::Membership;
-use crate::core::{Core, HEAD, Owner, refusal};
+use crate::core::{Core, HEAD, refusal};
 use crate::doorbell::Doorbell;
 use crate::guest::{Guest, Kind};
 use crate::mediation::memory_key::covered;
@@ -26,7 +26,7 @@ use crate::memory::{GuestMemory, Raise};
 use crate::partitions;
 use crate::physical::{Physical, PhysicalError};
 use crate::policy::Policy;
-use crate::report::{Datagrams, Fate, Report};
+use crate::report::{Fate, Report};
 use crate::wake::Wake;
 use crate::window::Window;
 
@@ -111,14 +111,12 @@ impl Passthrough {
     /// # Errors
     /// [`OpenError`].
     pub fn new(parts: Parts) -> Result<Self, OpenError> {
-        let reads_datagrams = parts.policy.reads_datagrams();
-        let window = Arc::new(Window::new(reads_datagrams)?);
+        let window = Arc::new(Window::new()?);
         let wake = Arc::new(Wake::new()?);
         let adapter = start(&parts.open, &window, &wake)?;
         let configuration = configuration(adapter.physical.as_ref());
         let report = Arc::new(Mutex::new(Report {
             doorbells_mapped: configuration.doorbells == Doorbells::Poll,
-            datagrams: reads_datagrams.then(Datagrams::default),
             ..Report::default()
         }));
         if let Some(Membership { cluster, lid }) = &parts.policy.membership {
@@ -389,8 +387,7 @@ impl Backend for Passthrough {
                     After::ShowPartitions(_) => reply_len.max(partitions::REPLY),
                     _ => reply_len,
                 };
-                let owner = Owner::Guest(slot, after);
-                core.submit(owner, std::mem::take(request), reply_len);
+                core.forward(slot, after, std::mem::take(request), reply_len);
                 core.exchange(self.configuration.pages());
                 core.keep_looking();
             }

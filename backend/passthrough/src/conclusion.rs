@@ -30,6 +30,11 @@ impl Guest {
         match after {
             After::Nothing => {}
             After::Made(kind) => self.made(kind, number_made(kind, reply)),
+            After::WholeKey(key) => {
+                let number = number_made(Kind::Key, reply);
+                self.made(Kind::Key, number);
+                self.whole_keys.made(number, key);
+            }
             After::QueuePair { connects, shadow } => {
                 let number = number_made(Kind::QueuePair, reply);
                 self.made(Kind::QueuePair, number);

@@ -11,18 +11,21 @@ use connectx::bits::initialization::UAR_SEND;
 use connectx::bits::queue_pair::{qpc, query_qp_out};
 use connectx::queue::event::Entry;
 use parking_lot::Mutex;
+use wire::PKey;
 
 use crate::adapter::{Adapter, ask_partitions, command};
 use crate::commands::Room;
 use crate::events::Event;
 use crate::firmware::{FirmwarePages, PAGE_REQUEST};
-use crate::guest::Guest;
+use crate::guest::{Guest, Kind};
 use crate::mediation::{After, Facts, Refusal, Verdict, judge};
 use crate::memory::{GuestMemory, Raise};
 use crate::partitions::{self, Partitions, read_table};
 use crate::physical::PhysicalError;
 use crate::policy::Policy;
 use crate::report::{Datagrams, Fate, Report};
+use crate::shadow::Shadow;
+use crate::shadow::management::{Copies, Management};
 use crate::shadow::pace::{Look, Pace};
 use crate::shadow::request::Rules;
 use crate::wake::Wake;
@@ -44,6 +47,10 @@ const NUMBER: Field = alloc_pd_out::PD;
 pub(crate) enum Owner {
     /// The guest's, from this entry of its queue, and what its success changes.
     Guest(u32, After),
+    /// The daemon's, which makes a key for a queue pair of the guest's.
+    Key(Box<Held>),
+    /// The daemon's, which takes such a key away. This entry of the guest's queue gets this reply then.
+    KeyGone(u32, Vec<u8>),
     /// The daemon's, which asks for the state of the port.
     Port,
     /// The daemon's, which asks for the GID of the port.
@@ -57,6 +64,26 @@ pub(crate) enum Owner {
     Progress(u32, u64),
     /// The daemon's, which wants nothing of the reply.
     Nobody,
+}
+
+/// A command of the guest that waits for another one of the daemon's.
+#[derive(Debug)]
+pub(crate) struct Held {
+    slot: u32,
+    after: After,
+    request: Vec<u8>,
+    reply_len: usize,
+}
+
+impl Owner {
+    /// The entry of the guest's queue that waits for it.
+    const fn slot(&self) -> Option<u32> {
+        match self {
+            Self::Guest(slot, _) | Self::KeyGone(slot, _) => Some(*slot),
+            Self::Key(held) => Some(held.slot),
+            _ => None,
+        }
+    }
 }
 
 /// A command that waits for room in the VF's queue.
@@ -99,6 +126,8 @@ pub(crate) struct Core {
     policy: Policy,
     /// The guest's P_Key table, where it is not the VF's.
     partitions: Option<Partitions>,
+    /// The P_Keys that it has, from index 0.
+    pkeys: Vec<PKey>,
     /// The timer looks after the commands that the VF has.
     watched: bool,
     /// The VF was given commands of the guest since it was brought up.
@@ -133,6 +162,7 @@ impl Core {
             time_limit,
             partitions: policy.pkeys.clone().map(Partitions::new),
             policy,
+            pkeys: Vec::new(),
             watched: false,
             guest: Guest::default(),
             waiting: VecDeque::new(),
@@ -170,6 +200,7 @@ impl Core {
         }
         let used = table.iter().rposition(|key| *key != 0);
         table.truncate(used.map_or(0, |last| last + 1));
+        self.pkeys = table.iter().copied().map(PKey::new).collect();
         self.report.lock().pkeys = table;
     }
 
@@ -286,7 +317,7 @@ impl Core {
     }
 
     fn fail(&mut self, owner: Owner, opcode: u16) {
-        if let Owner::Guest(slot, _) = owner {
+        if let Some(slot) = owner.slot() {
             self.report.lock().count(opcode, Fate::Lost);
             self.done.push_back((slot, refusal(Status::Internal)));
         }
@@ -314,9 +345,29 @@ impl Core {
         waiting.sum::<usize>().saturating_add(len) <= MAX_WAITING
     }
 
+    /// Has the VF execute a command of the guest.
+    pub fn forward(&mut self, slot: u32, after: After, request: Vec<u8>, reply_len: usize) {
+        let key = match &after {
+            After::QueuePair { shadow, .. } => shadow.as_ref().and_then(|shadow| shadow.copies()),
+            _ => None,
+        };
+        // Without the key the queue pair could not send.
+        if let Some(create_key) = key.map(Copies::create_key) {
+            let held = Held {
+                slot,
+                after,
+                request,
+                reply_len,
+            };
+            self.submit(Owner::Key(Box::new(held)), create_key, HEAD);
+        } else {
+            self.submit(Owner::Guest(slot, after), request, reply_len);
+        }
+    }
+
     /// Has the VF execute a command, when there is room in its queue.
     pub fn submit(&mut self, owner: Owner, request: Vec<u8>, reply_len: usize) {
-        let is_guests = matches!(owner, Owner::Guest(..));
+        let is_guests = owner.slot().is_some();
         let waiting = Waiting {
             owner,
             request,
@@ -416,9 +467,9 @@ impl Core {
                 since,
             } = waiting;
             let opcode = create_eq_in::OPCODE.get(&request) as u16;
-            let room = match owner {
-                Owner::Guest(..) => Room::ButForFirmware,
-                _ => Room::All,
+            let room = match owner.slot() {
+                Some(_) => Room::ButForFirmware,
+                None => Room::All,
             };
             match self.with(|adapter| adapter.begin(&request, reply_len, room)) {
                 None => self.fail(owner, opcode),
@@ -451,8 +502,24 @@ impl Core {
     fn conclude(&mut self, flight: Flight, mut reply: Vec<u8>, pages: u32) {
         let is_done = alloc_pd_out::STATUS.get(&reply) == 0;
         match flight.owner {
+            Owner::Key(mut held) => {
+                if !is_done {
+                    let opcode = create_eq_in::OPCODE.get(&held.request) as u16;
+                    let fate = Fate::Failed(flight.since.elapsed());
+                    return self.answer(held.slot, opcode, fate, reply);
+                }
+                if let After::QueuePair { shadow, .. } = &mut held.after
+                    && let Some(copies) = shadow.as_mut().and_then(|shadow| shadow.copies_mut())
+                {
+                    copies.made(NUMBER.get(&reply));
+                }
+                let owner = Owner::Guest(held.slot, held.after);
+                self.submit(owner, held.request, held.reply_len);
+            }
+            Owner::KeyGone(slot, reply) => self.done.push_back((slot, reply)),
             Owner::Guest(slot, after) => {
                 let time = flight.since.elapsed();
+                let key = self.key_to_take_away(&after, is_done);
                 let fate = if is_done {
                     let concluded = self.guest.conclude(
                         after,
@@ -476,7 +543,13 @@ impl Core {
                 report.count(flight.opcode, fate);
                 report.objects = self.guest.counts();
                 drop(report);
-                self.done.push_back((slot, reply));
+                let Some(key) = key else {
+                    return self.done.push_back((slot, reply));
+                };
+                // The guest's next command may take away the domain that the key is in.
+                let mut request = command(Opcode::DestroyMkey, 0, HEAD);
+                NUMBER.set(&mut request, key);
+                self.submit(Owner::KeyGone(slot, reply), request, HEAD);
             }
             Owner::Port => {
                 if is_done {
@@ -517,16 +590,35 @@ impl Core {
         }
     }
 
+    /// The daemon's key for a queue pair that there is no more after a command of the guest's, or still not.
+    fn key_to_take_away(&self, after: &After, is_done: bool) -> Option<u32> {
+        let shadow = match after {
+            After::QueuePair { shadow, .. } if !is_done => shadow.as_deref()?,
+            After::Gone(Kind::QueuePair, number) if is_done => {
+                self.guest.shadows.queues.get(number)?
+            }
+            _ => return None,
+        };
+        shadow.copies()?.key()
+    }
+
     /// Looks at queues of datagrams soon.
     fn hurry(&mut self) {
         self.pace.quicken();
+        self.look_later();
+    }
+
+    fn look_later(&mut self) {
         self.looks = true;
-        self.wake.look_in(self.pace.next());
+        let time = self.pace.next(self.guest.shadows.patience());
+        self.wake.look_in(time);
     }
 
     /// Sees to it that queues of datagrams are looked at.
     pub fn keep_looking(&mut self) {
-        if !self.looks && self.guest.shadows.are_watched() {
+        let shadows = &self.guest.shadows;
+        let is_late = || !self.looks || self.pace.is_slower_than(shadows.patience());
+        if shadows.are_watched() && is_late() {
             self.hurry();
         }
     }
@@ -555,8 +647,7 @@ impl Core {
             }
         }
         if self.adapter.is_some() && self.guest.shadows.are_watched() {
-            self.looks = true;
-            self.wake.look_in(self.pace.next());
+            self.look_later();
         }
         self.ask_progress(pages);
     }
@@ -583,8 +674,11 @@ impl Core {
         let Some(number) = number else {
             return false;
         };
-        let (found, more) = self.look_at(Some(number), memory);
-        if more {
+        // Other queue pairs receive what is answered to management packets.
+        let shadow = self.guest.shadows.queues.get(&number);
+        let manages = shadow.is_some_and(Shadow::rings_for_management);
+        let (found, more) = self.look_at((!manages).then_some(number), memory);
+        if more || manages {
             self.hurry();
         } else if found {
             self.pace.quicken();
@@ -601,13 +695,28 @@ impl Core {
         };
         let port = self.report.lock().port;
         let membership = self.policy.membership.as_ref();
-        let mut rules = Rules::new(self.policy.service_levels, membership, port);
+        let Guest {
+            shadows,
+            whole_keys,
+            ..
+        } = &mut self.guest;
+        let filter = self.policy.management.as_deref();
+        let management = filter.map(|filter| Management {
+            filter,
+            port,
+            virtual_lid: membership.map(|membership| membership.lid),
+            pkeys: &self.pkeys,
+            keys: whole_keys,
+            memory,
+        });
+        let levels = self.policy.service_levels;
+        let mut rules = Rules::new(levels, membership, port, management);
         let mut counts = Datagrams::default();
         let (mut found, mut more) = (false, false);
         let mut lost = None;
         let queues = match only {
-            Some(number) => self.guest.shadows.queues.range_mut(number..=number),
-            None => self.guest.shadows.queues.range_mut(..),
+            Some(number) => shadows.queues.range_mut(number..=number),
+            None => shadows.queues.range_mut(..),
         };
         for (number, shadow) in queues {
             let turn = shadow.turn(*number, memory, &self.window, &mut rules, &mut counts);
@@ -620,8 +729,8 @@ impl Core {
                 break;
             }
         }
-        if found && let Some(all) = &mut self.report.lock().datagrams {
-            all.add(&counts);
+        if found {
+            self.report.lock().datagrams.add(&counts);
         }
         if let Some(error) = lost {
             self.lose(&error);

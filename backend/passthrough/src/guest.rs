@@ -35,6 +35,21 @@ pub(crate) enum Stage {
     Initialized,
 }
 
+/// A key over DMA addresses as they are, such as kernels have of all memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WholeKey {
+    /// The low byte of the key.
+    pub variant: u8,
+    pub domain: u32,
+    pub start: u64,
+    /// Where it ends; `None`: nowhere.
+    pub end: Option<u64>,
+}
+
+/// Those that the guest has, by their numbers.
+#[derive(Debug, Default)]
+pub(crate) struct WholeKeys(BTreeMap<u32, WholeKey>);
+
 /// What there is of a guest's driver.
 #[derive(Debug, Default)]
 pub(crate) struct Guest {
@@ -42,6 +57,8 @@ pub(crate) struct Guest {
     /// What the guest has made, and may name.
     objects: HashSet<(Kind, u32)>,
     counts: Objects,
+    /// Of the guest's keys, those over DMA addresses.
+    pub whole_keys: WholeKeys,
     /// Doorbell pages: the VF's, by the guest's.
     pages: BTreeMap<u32, u32>,
     /// Event queues that the daemon fills: those for anything but completions.
@@ -76,6 +93,25 @@ impl Objects {
     }
 }
 
+impl WholeKeys {
+    /// Notes that the guest has made one.
+    pub fn made(&mut self, number: u32, key: WholeKey) {
+        self.0.insert(number, key);
+    }
+
+    /// Whether `len` bytes from `addr` on may be read by a local key in a protection domain.
+    pub fn have(&self, key: u32, domain: u32, addr: u64, len: u32) -> bool {
+        let Some(found) = self.0.get(&(key >> 8)) else {
+            return false;
+        };
+        let end = addr.checked_add(len.into());
+        u32::from(found.variant) == key & 0xff
+            && found.domain == domain
+            && addr >= found.start
+            && end.is_some_and(|end| found.end.is_none_or(|last| end <= last))
+    }
+}
+
 impl Guest {
     /// Notes that the guest has made an object.
     pub fn made(&mut self, kind: Kind, number: u32) {
@@ -92,6 +128,9 @@ impl Guest {
             && let Some(count) = self.counts.of(kind)
         {
             *count -= 1;
+        }
+        if kind == Kind::Key {
+            self.whole_keys.0.remove(&number);
         }
         if kind == Kind::QueuePair {
             self.connected.remove(&number);

@@ -53,7 +53,7 @@ pub use device::Device;
 pub use memory::GuestMemory;
 pub use obstacle::Obstacle;
 pub use physical::{Physical, PhysicalError};
-pub use policy::{Isolation, Policy, Smp};
+pub use policy::{Isolation, ManagementFilter, Policy, Smp};
 pub use report::Report;
 pub use socket::Socket;
 pub use vfio::Vfio;

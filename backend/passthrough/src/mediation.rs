@@ -26,7 +26,7 @@ use connectx::queue::event::EventQueue;
 
 use self::port::{modify_port, own_port, register};
 use crate::capability;
-use crate::guest::{Guest, Kind, Stage};
+use crate::guest::{Guest, Kind, Stage, WholeKey};
 use crate::partitions::{Partitions, Place};
 use crate::policy::{Isolation, Policy};
 use crate::shadow::Shadow;
@@ -71,6 +71,8 @@ pub(crate) enum After {
     Nothing,
     /// The guest has a new object.
     Made(Kind),
+    /// The guest has a new key over DMA addresses.
+    WholeKey(WholeKey),
     /// The guest has a new queue pair, for a connection or not.
     QueuePair {
         /// Whether it has a path to one other queue pair.
@@ -142,11 +144,9 @@ pub(crate) fn judge(
     let is_full = guest.is_full();
     let mut judge = Judge { guest, facts };
     match judge.of(opcode, request)? {
-        Verdict::Forward(After::Made(_) | After::QueuePair { .. } | After::EventQueue(..))
-            if is_full =>
-        {
-            refuse(Status::NoResources, "the guest has too many objects")
-        }
+        Verdict::Forward(
+            After::Made(_) | After::WholeKey(_) | After::QueuePair { .. } | After::EventQueue(..),
+        ) if is_full => refuse(Status::NoResources, "the guest has too many objects"),
         verdict => Ok(verdict),
     }
 }

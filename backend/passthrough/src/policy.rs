@@ -1,6 +1,10 @@
 //! What an operator leaves a guest of what its VF may do.
 
+use std::fmt::Debug;
+use std::sync::Arc;
+
 use hca::ServiceLevels;
+use wire::{Gid, Lid, MadPacket, PKey};
 
 use crate::cluster::Membership;
 
@@ -28,6 +32,26 @@ pub enum Smp {
     Fabric,
 }
 
+/// Who sends a management packet.
+#[derive(Debug, Clone, Copy)]
+pub struct Sender<'a> {
+    /// The LID of the guest's port in the subnet.
+    pub lid: Lid,
+    /// Its LID in the guest's cluster, where the guest is in one.
+    pub virtual_lid: Option<Lid>,
+    /// Its GID.
+    pub gid: Gid,
+    /// The guest's P_Key table from index 0.
+    pub pkeys: &'a [PKey],
+}
+
+/// Says which management packets a guest's queue pair 1 may send.
+pub trait ManagementFilter: Debug + Send + Sync {
+    /// Whether a packet may be sent; what its guest has no claim to is taken out of it. The packet has the LIDs of
+    /// the subnet. Its source LID is not its port's where the packet is for another port with the same LID.
+    fn passes(&self, packet: &mut MadPacket, from: &Sender<'_>) -> bool;
+}
+
 /// What a guest may do, apart from what the VF behind keeps it from.
 #[derive(Debug, Clone, Default)]
 pub struct Policy {
@@ -42,10 +66,13 @@ pub struct Policy {
     /// Its P_Key table from index 0, with the bit of full membership: of these it has what the VF behind has.
     /// `None`: it has the table of the VF behind.
     pub pkeys: Option<Vec<u16>>,
+    /// What its queue pair 1 may send. `None`: anything.
+    pub management: Option<Arc<dyn ManagementFilter>>,
 }
 
 impl Policy {
-    /// Whether there is something to look at in datagrams, which say in work requests where they go.
+    /// Whether there is something to look at in datagrams that are no management packets: they say in work requests
+    /// where they go.
     #[must_use]
     pub const fn reads_datagrams(&self) -> bool {
         self.membership.is_some() || self.service_levels.allowed != u16::MAX

@@ -99,7 +99,7 @@ pub struct Objects {
     pub queue_pairs: u64,
 }
 
-/// What became of a guest's datagrams, where they are looked at.
+/// What became of a guest's datagrams that are looked at.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Datagrams {
     /// The VF behind has them.
@@ -108,6 +108,8 @@ pub struct Datagrams {
     pub level: u64,
     /// Lost since nobody in the cluster has the address.
     pub address: u64,
+    /// Lost since they are management packets that are not the guest's to send.
+    pub management: u64,
     /// Errors: requests that make no sense.
     pub malformed: u64,
 }
@@ -125,8 +127,8 @@ pub struct Report {
     pub doorbells_mapped: bool,
     /// What the guest has.
     pub objects: Objects,
-    /// What became of its datagrams; `None` where nobody looks at them.
-    pub datagrams: Option<Datagrams>,
+    /// What became of its datagrams, as far as they are looked at.
+    pub datagrams: Datagrams,
     /// Commands by their names in the interface, such as `CREATE_QP`; what is no command is `unknown`.
     pub commands: BTreeMap<String, Commands>,
 }
@@ -137,6 +139,7 @@ impl Datagrams {
         self.passed += other.passed;
         self.level += other.level;
         self.address += other.address;
+        self.management += other.management;
         self.malformed += other.malformed;
     }
 }

@@ -6,6 +6,9 @@
 //! that the VF's completions, which go straight to the guest's completion queue, are about the guest's
 //! requests. Payload stays where it is, under the guest's memory keys.
 //!
+//! Management packets say more: those that queue pair 1 sends are copied as well, before they are looked at
+//! ([`management`]).
+//!
 //! Receive requests say nothing that is to be judged. They are copied since both queues of a queue pair have one
 //! record.
 //!
@@ -13,6 +16,7 @@
 //! choice: what the VF may not have read yet is not written over. How far the VF is, it is asked by command
 //! ([`Shadow::wants_progress`]), since completions are in memory that a guest writes.
 
+pub(crate) mod management;
 pub(crate) mod pace;
 pub(crate) mod pool;
 pub(crate) mod request;
@@ -21,11 +25,13 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use connectx::TRAPPED_PAGES;
 use connectx::bits::queue_pair::{ReceiveType, qpc};
 use connectx::bits::work::{BLOCK, MAX_SEND, SEGMENT, mlx5_wqe_ctrl_seg as control};
 use connectx::queue::{Buffer, Record};
 use vm_memory::Bytes;
 
+use self::management::Copies;
 use self::pool::Ring;
 use self::request::{Rules, Verdict};
 use crate::memory::GuestMemory;
@@ -39,6 +45,10 @@ const LOG_LONGEST: u32 = 15;
 /// Shortest send queue in the daemon's memory, as a power of two of blocks: the VF is asked how far it is less
 /// often than once for half of them.
 const LOG_SHORTEST: u32 = 10;
+/// The same for management packets, of which few are sent at a time.
+const LOG_SHORTEST_MANAGEMENT: u32 = 8;
+/// How long requests to receive management packets may wait until they are seen: there are some hundred of them.
+const MANAGEMENT_PATIENCE: Duration = Duration::from_millis(100);
 /// Longest request to receive, in bytes.
 const MAX_STRIDE: usize = 16 << 7;
 /// From one question how far a VF is to the next, where it has read nothing in between.
@@ -85,6 +95,8 @@ pub(crate) struct Shadow {
     start: usize,
     record_at: usize,
     log_blocks: u32,
+    /// Of management packets, which have copies behind the record.
+    copies: Option<Copies>,
     /// The daemon's doorbell page.
     page: u32,
     /// The guest's queues, their record, and the blocks of the guest's send queue.
@@ -147,17 +159,28 @@ impl Shadows {
     pub fn are_watched(&self) -> bool {
         self.queues.values().any(|it| it.stage == Stage::Begun)
     }
+
+    /// How long it may take at most until what is posted is seen.
+    pub fn patience(&self) -> Duration {
+        let is_hasty = |it: &Shadow| it.stage == Stage::Begun && !it.rings_for_management();
+        if self.queues.values().any(is_hasty) {
+            pace::LATEST
+        } else {
+            MANAGEMENT_PATIENCE
+        }
+    }
 }
 
 impl Shadow {
-    /// Of the queue pair that a context tells of, with a list of pages behind it. The VF has queues with at most
-    /// `1 << log_most` blocks.
+    /// Of the queue pair that a context tells of, with a list of pages behind it, for management packets or not. The
+    /// VF has queues with at most `1 << log_most` blocks.
     pub fn new(
         context: &[u8],
         list: &[u8],
         page: u32,
         log_most: u32,
         pool: &pool::Pool,
+        manages: bool,
     ) -> Result<Self, Unfit> {
         let log_shown = qpc::LOG_SQ_SIZE.get(context);
         let own = ReceiveType::from_code(qpc::RQ_TYPE.get(context)) == Some(ReceiveType::Own);
@@ -179,10 +202,23 @@ impl Shadow {
         let buffer = Buffer::new(list, log_page_size, offset, len as u64);
         let buffer = buffer.map_err(|_| Unfit::Malformed)?;
         let most = log_most.min(LOG_LONGEST).max(log_shown);
-        let log_blocks = (log_shown + 1).max(LOG_SHORTEST).min(most);
+        let shortest = if manages {
+            LOG_SHORTEST_MANAGEMENT
+        } else {
+            LOG_SHORTEST
+        };
+        let log_blocks = (log_shown + 1).max(shortest).min(most);
         let record_at = (start + (BLOCK << log_blocks)).next_multiple_of(BLOCK);
-        let ring = pool.take(record_at + RECORD).ok_or(Unfit::NoRoom)?;
+        let mut len = record_at + RECORD;
+        let copies_at = len.next_multiple_of(PAGE);
+        if manages {
+            len = copies_at + Copies::size(log_blocks);
+        }
+        let ring = pool.take(len).ok_or(Unfit::NoRoom)?;
+        let domain = qpc::PD.get(context);
+        let copies = manages.then(|| Copies::new(&ring, copies_at, log_blocks, domain));
         Ok(Self {
+            copies,
             ring,
             start,
             record_at,
@@ -209,6 +245,22 @@ impl Shadow {
             not_before: None,
             serial: 0,
         })
+    }
+
+    /// Of management packets: their copies.
+    pub const fn copies(&self) -> Option<&Copies> {
+        self.copies.as_ref()
+    }
+
+    /// The same, to be told of a key.
+    pub const fn copies_mut(&mut self) -> Option<&mut Copies> {
+        self.copies.as_mut()
+    }
+
+    /// Whether it is for management packets, and the guest rings for them in a page that traps.
+    pub fn rings_for_management(&self) -> bool {
+        let [(_, page), ..] = self.shown;
+        self.copies.is_some() && page < TRAPPED_PAGES
     }
 
     /// Says in a context that the VF gets where the shadow is.
@@ -272,7 +324,7 @@ impl Shadow {
     /// Whether the VF is to be asked how far it is; then it counts as asked.
     pub fn wants_progress(&mut self) -> bool {
         let behind = self.sent.wrapping_sub(self.read);
-        let wants = u32::from(behind) > 1 << (self.log_blocks - 1);
+        let wants = u32::from(behind) > self.most_behind() / 2;
         if !wants || self.stage != Stage::Begun || self.asked {
             return false;
         }
@@ -416,7 +468,8 @@ impl Shadow {
                 break;
             };
             let end = usize::from(blocks) * BLOCK;
-            let verdict = request::judge(&mut bytes[..end], number, self.sent, rules);
+            let copies = self.copies.as_ref().map(|copies| (copies, window));
+            let verdict = request::judge(&mut bytes[..end], number, self.sent, rules, copies);
             counts.count(verdict);
             last = Some(self.write(window, &bytes[..end]));
             available -= blocks;
@@ -428,10 +481,19 @@ impl Shadow {
         }
     }
 
+    /// Blocks that the VF may not have read yet, at most. A VF that has read a request to send may still be reading
+    /// what is to be sent: copies stay for as long as it takes to read half of the queue.
+    const fn most_behind(&self) -> u32 {
+        match self.copies {
+            Some(_) => 1 << (self.log_blocks - 1),
+            None => 1 << self.log_blocks,
+        }
+    }
+
     /// Whether so many more blocks fit behind those that the VF may not have read yet.
     fn has_room(&self, blocks: u16) -> bool {
         let behind = u32::from(self.sent.wrapping_sub(self.read));
-        behind + u32::from(blocks) <= 1 << self.log_blocks
+        behind + u32::from(blocks) <= self.most_behind()
     }
 
     /// Copies the next of the guest's requests; how many blocks it has. The inner `None`: more than there are.
@@ -491,6 +553,7 @@ impl Datagrams {
             Verdict::Passed => &mut self.passed,
             Verdict::Level => &mut self.level,
             Verdict::Address => &mut self.address,
+            Verdict::Management => &mut self.management,
             Verdict::Malformed => &mut self.malformed,
         };
         *counter += 1;

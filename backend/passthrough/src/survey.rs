@@ -49,7 +49,7 @@ impl Survey {
     /// [`PhysicalError`].
     pub fn of(device: &Device) -> Result<Self, PhysicalError> {
         let system = |error: std::io::Error| PhysicalError::Unfit(error.to_string());
-        let window = Arc::new(Window::new(false).map_err(system)?);
+        let window = Arc::new(Window::new().map_err(system)?);
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let wake = EventFd::from_value_and_flags(0, flags);
         let wake = wake.map_err(|errno| system(errno.into()))?;

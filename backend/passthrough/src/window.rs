@@ -2,8 +2,7 @@
 //! firmware.
 //!
 //! It lies high up in the VF's DMA addresses, where no guest has memory: guests' memory there is refused.
-//! Below it is room for send queues that the daemon keeps in a guest's place (`shadow`), which only VFs
-//! have whose datagrams are looked at. Pages that are not used take no memory of the host.
+//! Below it is room for queues that the daemon keeps in a guest's place (`shadow`). Pages that are not used take no memory of the host.
 
 use std::io;
 
@@ -22,7 +21,7 @@ pub const RINGS_SIZE: usize = 64 << 20;
 /// The DMA address of that room. From here to the end of the window no guest names anything, room or not.
 pub const RINGS_BASE: u64 = BASE - SIZE as u64;
 
-/// Bytes of the daemon's memory that a VF maps, at most: the window, and the room for queues.
+/// Bytes of the daemon's memory that a VF maps: the window, and the room for queues.
 pub const LOCKED: u64 = (SIZE + RINGS_SIZE) as u64;
 
 /// Where the command queue is, in bytes.
@@ -46,19 +45,18 @@ pub const FIRMWARE_PAGES: usize = (SIZE - FIRMWARE) / PAGE;
 #[derive(Debug)]
 pub struct Window {
     memory: SharedMemory,
-    rings: Option<SharedMemory>,
+    rings: SharedMemory,
 }
 
 impl Window {
-    /// One of zeros, with room for queues or without.
+    /// One of zeros.
     ///
     /// # Errors
     /// Where the system has no memory or descriptors left.
-    pub fn new(has_rings: bool) -> io::Result<Self> {
-        let rings = has_rings.then(|| SharedMemory::new("passthrough queues", RINGS_SIZE));
+    pub fn new() -> io::Result<Self> {
         Ok(Self {
             memory: SharedMemory::new("passthrough", SIZE)?,
-            rings: rings.transpose()?,
+            rings: SharedMemory::new("passthrough queues", RINGS_SIZE)?,
         })
     }
 
@@ -66,11 +64,11 @@ impl Window {
     ///
     /// # Errors
     /// None: it is aligned.
-    pub fn mappings(&self) -> Result<Vec<Mapping>, DmaError> {
-        let memory = Mapping::of_shared(BASE, &self.memory);
-        let rings = self.rings.as_ref();
-        let rings = rings.map(|rings| Mapping::of_shared(RINGS_BASE, rings));
-        std::iter::once(memory).chain(rings).collect()
+    pub fn mappings(&self) -> Result<[Mapping; 2], DmaError> {
+        Ok([
+            Mapping::of_shared(BASE, &self.memory)?,
+            Mapping::of_shared(RINGS_BASE, &self.rings)?,
+        ])
     }
 
     /// The DMA address of a byte of it.
@@ -89,14 +87,14 @@ impl Window {
     /// When they are not.
     #[must_use]
     pub fn slice(&self, offset: usize, len: usize) -> VolatileSlice<'_> {
-        let slice = match (&self.rings, offset.checked_sub(SIZE)) {
-            (Some(rings), Some(offset)) => rings.slice(offset, len),
-            _ => self.memory.slice(offset, len),
+        let slice = match offset.checked_sub(SIZE) {
+            Some(offset) => self.rings.slice(offset, len),
+            None => self.memory.slice(offset, len),
         };
         slice.expect("within the window")
     }
 
-    /// Whether a range of DMA addresses has a part of the window, or of the room for queues.
+    /// Whether a range of DMA addresses has a part of the window.
     #[must_use]
     pub fn overlaps(addr: u64, size: u64) -> bool {
         addr < BASE + SIZE as u64 && addr.saturating_add(size) > RINGS_BASE

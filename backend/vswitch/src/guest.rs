@@ -16,8 +16,7 @@ use crate::cluster::Direction;
 use crate::shared_port::Addressee;
 use crate::vswitch::{SubnetState, VSwitch};
 pub(crate) use filter::FilterImageV1;
-use filter::Own;
-pub use filter::{FilterReport, MadFilter, Reason, Refusal};
+pub use filter::{FilterReport, MadFilter, Own, Reason, Refusal};
 use registrations::refusal;
 pub(crate) use registrations::{GroupLids, RegistrationImageV1, Registrations};
 
@@ -73,8 +72,7 @@ impl VSwitch {
         let view = state.view(vf, port);
         let PortView { gids, pkeys, .. } = view;
         let own = Own {
-            lid: view.lid,
-            lmc: view.lmc,
+            lids: &[(view.lid, view.lmc)],
             gids: &gids,
             pkeys: &state.clusters.pkeys(vf, &pkeys),
         };

@@ -62,7 +62,7 @@ mod vswitch;
 
 pub use cluster::TABLES_OF_A_GUEST;
 pub use function::{Function, PortFacts};
-pub use guest::{FilterReport, MadFilter, Reason, Refusal};
+pub use guest::{FilterReport, MadFilter, Own, Reason, Refusal};
 pub use host_programs::{HostPort, HostTag, Mailbox, Sent, answers};
 pub use image::{VmImage, VmImageError, VmImageV1};
 pub use link::{LinkAction, LinkError, LinkStatus};

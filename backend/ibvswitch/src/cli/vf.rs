@@ -20,7 +20,7 @@ use super::change::{self, AddToArgs, RemoveArgs};
 use super::{CliError, SourceArgs, ask, print, print_json};
 use crate::config::Config;
 use crate::config::edit::Part;
-use crate::control::{Mads, Objects, PassedVf, Request, Response, Retries, VfStatus};
+use crate::control::{Mads, Objects, PassedVf, RefusedMad, Request, Response, Retries, VfStatus};
 use crate::qemu::{Attachment, Monitor, shell_quote};
 
 /// Commands on VFs.
@@ -265,16 +265,7 @@ fn block(vf: &VfStatus) -> String {
     line("Subnet management", vf.smp.clone());
     line("Management packets", mads(&vf.mads));
     for refused in &vf.mads.last_refused {
-        line(
-            "Refused",
-            format!(
-                "{:.3} s: {} to LID {}: {}",
-                refused.at_ms as f64 / 1000.0,
-                refused.packet,
-                refused.dlid,
-                refused.reason
-            ),
-        );
+        line("Refused", self::refused(refused));
     }
     if vf.ethernet.is_none() {
         line("Objects", objects(&vf.objects));
@@ -331,6 +322,17 @@ fn retries(retries: &Retries) -> String {
     } else {
         text.join(", ")
     }
+}
+
+/// As in `1.250 s: PerfGet(PortCounters) to LID 3: class`.
+fn refused(of: &RefusedMad) -> String {
+    format!(
+        "{:.3} s: {} to LID {}: {}",
+        of.at_ms as f64 / 1000.0,
+        of.packet,
+        of.dlid,
+        of.reason
+    )
 }
 
 /// As in `12 passed, 3 refused (rate 1, smp 2)`.

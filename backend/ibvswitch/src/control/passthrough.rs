@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use passthrough::Isolation;
 use serde::{Deserialize, Serialize};
+use vswitch::FilterReport;
 use wire::{Guid, Lid, PKey, PortState};
 
-use super::Objects;
+use super::{Mads, Objects};
 use crate::config::{Hardware, Hypervisor, ISOLATION};
 
 /// A VF that is passed through to another one, which is a node of another subnet.
@@ -54,14 +55,18 @@ pub struct PassedVf {
     pub memory_unshared: bool,
     /// What the guest's driver has created.
     pub objects: Objects,
-    /// What became of the guest's datagrams, where the daemon looks at them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub datagrams: Option<Datagrams>,
+    /// Management packets that the guest's queue pair 1 sent.
+    #[serde(default)]
+    pub mads: Mads,
+    /// What became of the guest's datagrams that the daemon looks at.
+    #[serde(default)]
+    pub datagrams: Datagrams,
     /// The guest's commands by their names in the interface, such as `CREATE_QP`.
     pub commands: BTreeMap<String, CommandCounts>,
 }
 
-/// What became of a guest's datagrams since the daemon began to serve.
+/// What became of a guest's datagrams since the daemon began to serve: of management packets, and, with `cluster` or
+/// `sl`, of all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Datagrams {
     /// The VF behind has them.
@@ -70,6 +75,9 @@ pub struct Datagrams {
     pub refused_service_level: u64,
     /// Lost since nobody in the cluster has the address.
     pub refused_address: u64,
+    /// Lost since they are management packets that are not the guest's to send.
+    #[serde(default)]
+    pub refused_management: u64,
     /// Errors: requests that make no sense.
     pub malformed: u64,
 }
@@ -80,6 +88,7 @@ impl From<passthrough::report::Datagrams> for Datagrams {
             passed: of.passed,
             refused_service_level: of.level,
             refused_address: of.address,
+            refused_management: of.management,
             malformed: of.malformed,
         }
     }
@@ -134,14 +143,15 @@ impl From<passthrough::report::Objects> for Objects {
 }
 
 impl PassedVf {
-    /// One that has this report, where it is served, its cluster's name and its LID there, and whether its VMM
-    /// is connected, and does not share memory.
+    /// One that has this report, where it is served, its cluster's name and its LID there, whether its VMM is
+    /// connected, and does not share memory, and what became of its management packets.
     pub(crate) fn new(
         hypervisor: &Hypervisor,
         vf: &Hardware,
         cluster: Option<(String, Lid)>,
         report: &passthrough::Report,
         (client_connected, memory_unshared): (bool, bool),
+        mads: FilterReport,
     ) -> Self {
         let port = if report.alive {
             report.port
@@ -181,7 +191,8 @@ impl PassedVf {
             client_connected,
             memory_unshared,
             objects: report.objects.into(),
-            datagrams: report.datagrams.map(Datagrams::from),
+            mads: mads.into(),
+            datagrams: report.datagrams.into(),
             commands: report
                 .commands
                 .iter()

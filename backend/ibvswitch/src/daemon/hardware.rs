@@ -3,14 +3,20 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use connectx::{Effect, Function};
 use fabric::SmpAccess;
+use hca::VfId;
 use nix::errno::Errno;
 use parking_lot::Mutex;
-use passthrough::{Cluster, Membership, OpenError, Parts, Passthrough, Policy, Report, Smp};
+use passthrough::policy::Sender;
+use passthrough::{
+    Cluster, ManagementFilter, Membership, OpenError, Parts, Passthrough, Policy, Report, Smp,
+};
 use vfio_user::{Device, Interrupts, IrqInfo, Mapping, MemoryLimits, Region};
+use vswitch::{MadFilter, Own};
+use wire::MadPacket;
 
 use crate::config::{Cluster as Configured, Hardware, Hypervisor};
 use crate::control::PassedVf;
@@ -20,12 +26,45 @@ use crate::daemon::device::{connect, regions};
 /// How long a VF may take for a command. Drivers give up after 60 s, and have heard of it by then.
 const COMMAND_TIME: Duration = Duration::from_secs(40);
 
+/// What its guest's queue pair 1 may send, as guests of software may.
+#[derive(Debug)]
+struct Filter {
+    filter: MadFilter,
+    begin: Instant,
+}
+
+impl Filter {
+    /// The one guest that the filter has.
+    const GUEST: VfId = VfId(0);
+
+    fn new(hardware: &Hardware) -> Self {
+        Self {
+            filter: MadFilter::of_one(&hardware.name, hardware.smp, hardware.mads.clone()),
+            begin: Instant::now(),
+        }
+    }
+}
+
+impl ManagementFilter for Filter {
+    fn passes(&self, packet: &mut MadPacket, from: &Sender<'_>) -> bool {
+        let virtual_lid = from.virtual_lid.unwrap_or(from.lid);
+        let own = Own {
+            lids: &[(from.lid, 0), (virtual_lid, 0)],
+            gids: &[from.gid],
+            pkeys: from.pkeys,
+        };
+        let now = self.begin.elapsed();
+        self.filter.lets_pass(now, Self::GUEST, packet, &own)
+    }
+}
+
 /// The function behind its socket.
 #[derive(Debug)]
 pub struct HardwareDevice {
     function: Function<Passthrough>,
     memory_limits: MemoryLimits,
     client: Arc<ClientState>,
+    filter: Arc<Filter>,
 }
 
 impl HardwareDevice {
@@ -39,17 +78,20 @@ impl HardwareDevice {
         clusters: &[Arc<Cluster>],
     ) -> Result<Self, OpenError> {
         let device = hardware.device.clone();
+        let filter = Arc::new(Filter::new(hardware));
+        let policy = policy(hardware, clusters, Arc::clone(&filter));
         let backend = Passthrough::new(Parts {
             name: hardware.name.clone(),
             open: Box::new(move || device.open()),
             interrupts: |vectors| Interrupts::new(&[IrqInfo::msix(vectors)]),
             time_limit: COMMAND_TIME,
-            policy: policy(hardware, clusters),
+            policy,
         })?;
         Ok(Self {
             function: Function::new(backend),
             memory_limits,
             client: Arc::default(),
+            filter,
         })
     }
 
@@ -59,12 +101,13 @@ impl HardwareDevice {
         HardwareState {
             client: Arc::clone(&self.client),
             report: self.function.backend().report(),
+            filter: Arc::clone(&self.filter),
         }
     }
 }
 
 /// What the configuration leaves the guest.
-fn policy(hardware: &Hardware, clusters: &[Arc<Cluster>]) -> Policy {
+fn policy(hardware: &Hardware, clusters: &[Arc<Cluster>], filter: Arc<Filter>) -> Policy {
     let membership = hardware.cluster.and_then(|(index, lid)| {
         let cluster = Arc::clone(clusters.get(index)?);
         let lid = lid.value();
@@ -79,6 +122,7 @@ fn policy(hardware: &Hardware, clusters: &[Arc<Cluster>]) -> Policy {
         },
         service_levels: hardware.service_levels,
         membership,
+        management: Some(filter),
         pkeys: { hardware.pkeys.as_ref() }.map(|keys| keys.iter().map(|key| key.value()).collect()),
     }
 }
@@ -88,6 +132,7 @@ fn policy(hardware: &Hardware, clusters: &[Arc<Cluster>]) -> Policy {
 pub struct HardwareState {
     client: Arc<ClientState>,
     report: Arc<Mutex<Report>>,
+    filter: Arc<Filter>,
 }
 
 impl HardwareState {
@@ -100,7 +145,9 @@ impl HardwareState {
             let name = clusters.get(index)?.name.clone();
             Some((name, lid))
         });
-        PassedVf::new(at, vf, cluster, &self.report.lock(), (connected, unshared))
+        let report = self.report.lock().clone();
+        let mads = self.filter.filter.report(Filter::GUEST);
+        PassedVf::new(at, vf, cluster, &report, (connected, unshared), mads)
     }
 }
 

@@ -1,8 +1,14 @@
-//! Queue pairs for datagrams, of which the daemon keeps the queues where an operator says where datagrams may go.
+//! Queue pairs for datagrams, of which the daemon keeps the queues where an operator says where datagrams may go, and
+//! where they are management packets.
+//!
+//! Queue pair 1 of another port hears those with its Q_Key alone. That key is a controlled one: a work request cannot
+//! have it, but by having its own queue pair's (IBA 10.2.5). So the daemon sees all management packets that a guest
+//! sends if no queue pair has that key but those whose queues are the daemon's.
 
 use connectx::bits::capability::cmd_hca_cap as cap;
 use connectx::bits::command::{Opcode, Status};
 use connectx::bits::queue_pair::{ServiceType, create_qp_in, qpc};
+use wire::{QKey, Qpn};
 
 use super::{After, Judge, LIST, NUMBER, Refusal, Verdict, refuse};
 use crate::guest::Kind;
@@ -17,12 +23,23 @@ impl Judge<'_> {
         request: &mut Vec<u8>,
     ) -> Result<Option<Box<Shadow>>, Refusal> {
         let context = create_qp_in::QPC.get_mut(request);
+        let service = ServiceType::from_code(qpc::ST.get(context));
+        // Drivers send what queue pair 1 sends by queue pairs for datagrams that say so, one for each partition.
+        let sends_as_1 = qpc::DETH_SQPN.get(context) == Qpn::QP1.value();
+        let policy = self.facts.policy;
+        let manages = policy.management.is_some()
+            && match service {
+                Some(ServiceType::QueuePair1) => true,
+                Some(ServiceType::UnreliableDatagram) => sends_as_1,
+                _ => false,
+            };
         let sends_datagrams = matches!(
-            ServiceType::from_code(qpc::ST.get(context)),
+            service,
             Some(ServiceType::UnreliableDatagram | ServiceType::QueuePair1)
         );
-        let reads = self.facts.policy.reads_datagrams();
-        if !reads || !sends_datagrams || qpc::NO_SQ.is_set(context) {
+        self.check_key(manages, context)?;
+        let reads = manages || policy.reads_datagrams() && sends_datagrams;
+        if !reads || qpc::NO_SQ.is_set(context) {
             return Ok(None);
         }
         qpc::UAR_PAGE.set(context, page);
@@ -33,6 +50,7 @@ impl Judge<'_> {
             self.facts.own_page,
             cap::LOG_MAX_QP_SZ.get(self.facts.general),
             &self.guest.shadows.pool,
+            manages,
         );
         let shadow = match shadow {
             Ok(shadow) => shadow,
@@ -52,7 +70,30 @@ impl Judge<'_> {
         Ok(Some(Box::new(shadow)))
     }
 
-    /// The same for a change, which may say again what was said when it was made.
+    /// Sees to it that no queue pair has the Q_Key of queue pair 1, or says that it is that one, but those whose
+    /// management packets are looked at.
+    fn check_key(&self, manages: bool, context: &mut [u8]) -> Result<(), Refusal> {
+        if manages || self.facts.policy.management.is_none() {
+            return Ok(());
+        }
+        qpc::DETH_SQPN.set(context, 0);
+        if qpc::Q_KEY.get(context) == QKey::QP1.value() {
+            return refuse(
+                Status::BadParameter,
+                "the Q_Key of queue pair 1 is for management packets",
+            );
+        }
+        Ok(())
+    }
+
+    /// The same for a change of a queue pair, which may say again what was said when it was made.
+    pub(super) fn check_change(&self, number: u32, context: &mut [u8]) -> Result<(), Refusal> {
+        let shadow = self.guest.shadows.queues.get(&number);
+        let manages = shadow.is_some_and(|shadow| shadow.copies().is_some());
+        self.check_key(manages, context)
+    }
+
+    /// The daemon's queues in a change, which may say again what was said when it was made.
     pub(super) fn keep_shadow(&mut self, opcode: Opcode, number: u32, context: &mut [u8]) {
         if let Some(shadow) = self.guest.shadows.queues.get_mut(&number) {
             shadow.describe(context);

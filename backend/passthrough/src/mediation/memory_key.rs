@@ -6,8 +6,8 @@ use connectx::bits::memory_key::{
 };
 
 use super::pages::check_pages;
-use super::{Judge, LIST, Refusal, Verdict, made, refuse};
-use crate::guest::Kind;
+use super::{After, Judge, LIST, Refusal, Verdict, made, refuse};
+use crate::guest::{Kind, WholeKey};
 use crate::policy::Isolation;
 use crate::window::{BASE, RINGS_BASE, SIZE, Window};
 
@@ -41,10 +41,14 @@ impl Judge<'_> {
             // A free key says later how long its pages are.
             check_pages(list, mkc::LOG_PAGE_SIZE.get(context))?;
         }
+        let whole = (mode == MODE_PHYSICAL).then(|| whole_key(context));
         if self.facts.policy.isolation == Isolation::Strict {
             self.confine(mode, request)?;
         }
-        made(Kind::Key)
+        match whole.flatten() {
+            Some(key) => Ok(Verdict::Forward(After::WholeKey(key))),
+            None => made(Kind::Key),
+        }
     }
 
     /// Sees to it that a key names nothing but the guest's memory, now and ever.
@@ -123,6 +127,20 @@ impl Judge<'_> {
         }
         Ok(())
     }
+}
+
+/// What a key over DMA addresses lets local requests read, as its driver says; `None` where that is nothing.
+fn whole_key(context: &[u8]) -> Option<WholeKey> {
+    let start = mkc::START_ADDR.get(context);
+    let end = start.checked_add(mkc::LEN.get(context));
+    let everything = mkc::LENGTH64.is_set(context);
+    let key = WholeKey {
+        variant: mkc::MKEY_7_0.get(context) as u8,
+        domain: mkc::PD.get(context),
+        start,
+        end: if everything { None } else { Some(end?) },
+    };
+    mkc::LR.is_set(context).then_some(key)
 }
 
 /// The translation entries of a key, all of which are there: what the VF had there before, nobody knows.

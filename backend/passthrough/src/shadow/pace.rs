@@ -7,7 +7,8 @@ const AT_MOST: Duration = Duration::from_micros(200);
 const LINGER: Duration = Duration::from_micros(20);
 /// From one look to the next: right after something was posted, and when nothing was for a while.
 const SOONEST: Duration = Duration::from_micros(20);
-const LATEST: Duration = Duration::from_millis(1);
+/// The same where nobody rings.
+pub(crate) const LATEST: Duration = Duration::from_millis(1);
 
 /// How often queues are looked at: all the time while something is posted, then less and less.
 #[derive(Debug, Default)]
@@ -22,10 +23,15 @@ impl Pace {
         self.period = Some(SOONEST);
     }
 
-    /// How long to wait until the next look, after one that found nothing.
-    pub fn next(&mut self) -> Duration {
-        let now = self.period.unwrap_or(SOONEST);
-        self.period = Some((now * 2).min(LATEST));
+    /// Whether the last wait was longer than this.
+    pub fn is_slower_than(&self, latest: Duration) -> bool {
+        self.period.is_some_and(|period| period > latest)
+    }
+
+    /// How long to wait until the next look, after one that found nothing, and at most.
+    pub fn next(&mut self, latest: Duration) -> Duration {
+        let now = self.period.unwrap_or(SOONEST).min(latest);
+        self.period = Some((now * 2).min(latest));
         now
     }
 }

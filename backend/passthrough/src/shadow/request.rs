@@ -8,6 +8,8 @@ use hca::{Foreign, ServiceLevels};
 
 use crate::cluster::Membership;
 use crate::report::Port;
+use crate::shadow::management::{Copies, Management, Outcome};
+use crate::window::Window;
 
 /// Bytes of an address vector that says that it has all of them.
 const EXTENDED: usize = 48;
@@ -29,6 +31,8 @@ pub(crate) enum Verdict {
     Level,
     /// It gets lost: nobody in the cluster has this address.
     Address,
+    /// It gets lost: a management packet that is not the guest's to send.
+    Management,
     /// It makes no sense, and is an error.
     Malformed,
 }
@@ -40,6 +44,8 @@ pub(crate) struct Rules<'a> {
     membership: Option<&'a Membership>,
     /// The VF's own port.
     port: Port,
+    /// Whom management packets are from.
+    management: Option<Management<'a>>,
     /// Addresses that were looked for, and who has them.
     found: Vec<(Address, Option<Port>)>,
 }
@@ -56,11 +62,13 @@ impl<'a> Rules<'a> {
         levels: ServiceLevels,
         membership: Option<&'a Membership>,
         port: Port,
+        management: Option<Management<'a>>,
     ) -> Self {
         Self {
             levels,
             membership,
             port,
+            management,
             found: Vec::new(),
         }
     }
@@ -123,8 +131,14 @@ impl<'a> Rules<'a> {
 }
 
 /// Makes of a request what the VF is to have: whole blocks of queue pair `number`, of which the first is `index`.
-/// What is refused gets lost, as datagrams do.
-pub(crate) fn judge(blocks: &mut [u8], number: u32, index: u16, rules: &mut Rules<'_>) -> Verdict {
+/// Those of management packets have the daemon's copies. What is refused gets lost, as datagrams do.
+pub(crate) fn judge(
+    blocks: &mut [u8],
+    number: u32,
+    index: u16,
+    rules: &mut Rules<'_>,
+    copies: Option<(&Copies, &Window)>,
+) -> Verdict {
     let segments = control::QPN_DS.get(blocks) & 0x3f;
     let code = control::OPMOD_IDX_OPCODE.get(blocks) as u8;
     let len = segments as usize * SEGMENT;
@@ -137,16 +151,26 @@ pub(crate) fn judge(blocks: &mut [u8], number: u32, index: u16, rules: &mut Rule
             let is_extended =
                 body.len() >= SEGMENT && address_vector::DQP_DCT.get(body) & AV_EXTENDED != 0;
             let len = if is_extended { EXTENDED } else { SEGMENT };
-            match body.get_mut(..len) {
+            let verdict = match body.get_mut(..len) {
                 Some(vector) => rules.address(vector),
                 None => Verdict::Malformed,
+            };
+            match (verdict, copies, &rules.management) {
+                (Verdict::Passed, Some((copies, window)), Some(from)) => {
+                    match copies.replace(body, index, window, from) {
+                        Outcome::Passed => Verdict::Passed,
+                        Outcome::Refused => Verdict::Management,
+                        Outcome::Malformed => Verdict::Malformed,
+                    }
+                }
+                _ => verdict,
             }
         }
         _ => Verdict::Malformed,
     };
     let code = match verdict {
         Verdict::Passed => code,
-        Verdict::Level | Verdict::Address => SendOpcode::Nop.code(),
+        Verdict::Level | Verdict::Address | Verdict::Management => SendOpcode::Nop.code(),
         Verdict::Malformed => {
             fail(blocks, number, index);
             return verdict;

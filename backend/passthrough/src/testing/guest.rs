@@ -94,6 +94,17 @@ impl Guest {
         self.reply()
     }
 
+    /// Gives a command to a VF that answers all; its reply, which may take several commands of the daemon's.
+    pub fn execute(&mut self, request: &[u8]) -> Vec<u8> {
+        let mut reply = self.command(request);
+        loop {
+            match reply {
+                Some(reply) => return reply,
+                None => reply = self.reply(),
+            }
+        }
+    }
+
     /// The reply to the command, where it is there.
     pub fn reply(&mut self) -> Option<Vec<u8>> {
         let mut reply = Vec::new();

@@ -1,7 +1,11 @@
 //! What may reach a VF, written down a second time: as a list of what stands where in requests, by the offsets
 //! that the interface has, and not by the code that sees to it.
 
+mod datagrams;
+
 use std::collections::{HashMap, HashSet};
+
+use self::datagrams::Queue;
 
 /// Kinds of objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -51,6 +55,8 @@ pub struct Confines {
     pub pkeys: Option<(Vec<u16>, Vec<u16>)>,
     /// Whether it has a queue pair 0, and sets its port up.
     pub manages: bool,
+    /// Whether its management packets are looked at: those whose second byte is 7 may be sent.
+    pub looks_inside: bool,
 }
 
 impl Confines {
@@ -61,40 +67,6 @@ impl Confines {
         };
         let there = table.get(index as usize).copied().unwrap_or(0);
         index < 128 && (there & 0x7fff == 0 || granted.contains(&there))
-    }
-}
-
-impl Confines {
-    /// Looks at the first block of a request to send a datagram: its own number, that of its queue pair, and how
-    /// many blocks it has.
-    fn check_datagram(&self, number: u32, index: u16, bytes: &[u8]) -> Result<u16, String> {
-        let (head, place) = (dword(bytes, 0), dword(bytes, 4));
-        if head >> 8 != u32::from(index) || place >> 8 != number {
-            return Err("a request that is another one's".to_owned());
-        }
-        let blocks = (place & 0x3f).div_ceil(4).max(1) as u16;
-        match head & 0xff {
-            // Nothing, and what is an error at such a queue pair.
-            0x00 | 0x10 => return Ok(blocks),
-            0x0a | 0x0b => {}
-            code => return Err(format!("a request of kind {code:#x}")),
-        }
-        let (level, lid) = (bytes[0x1c] & 0xf, dword(bytes, 0x1c) & 0xffff);
-        if self.levels >> level & 1 == 0 {
-            return Err(format!("service level {level}"));
-        }
-        if let Some(peers) = &self.peers
-            && !(0xc000..0xffff).contains(&lid)
-        {
-            let gid = u128::from(qword(bytes, 0x30)) << 64 | u128::from(qword(bytes, 0x38));
-            let is_global = dword(bytes, 0x18) >> 31 == 1 && dword(bytes, 0x2c) >> 30 & 1 == 1;
-            // Of the manager's port there is queue pair 1.
-            let is_managers = lid == 0x77 && dword(bytes, 0x18) & NUMBER == 1;
-            if !(is_managers || is_global && peers.contains(&(lid, gid))) {
-                return Err(format!("a datagram to {lid:#x}, {gid:#x}"));
-            }
-        }
-        Ok(blocks)
     }
 }
 
@@ -112,17 +84,9 @@ pub struct Oracle {
     /// The daemon's doorbell page, which is the guest's as well.
     own_page: u32,
     alive: HashSet<(Class, u32)>,
-}
-
-/// The send queue of a queue pair for datagrams, as the VF has it.
-#[derive(Debug, Clone, Copy)]
-struct Queue {
-    /// Where it begins, its bytes, and where its counter is.
-    begin: u64,
-    len: u64,
-    counter: u64,
-    /// Blocks that were looked at.
-    seen: u16,
+    /// Keys over copies of management packets, and the one that has no queue pair yet, or no more.
+    daemons_keys: HashSet<u32>,
+    spare_key: Option<u32>,
 }
 
 fn dword(request: &[u8], at: usize) -> u32 {
@@ -146,6 +110,8 @@ impl Oracle {
             indexes: HashMap::new(),
             own_page,
             alive: HashSet::new(),
+            daemons_keys: HashSet::new(),
+            spare_key: None,
         }
     }
 
@@ -197,6 +163,10 @@ impl Oracle {
         if dword(request, 0) & 0xffff != 0 {
             return Err("a user context".to_owned());
         }
+        let number = dword(request, 8) & NUMBER;
+        if self.is_about_copies(code, request, reply)? {
+            return Ok(());
+        }
         let (named, made, context) = kind(code).ok_or(format!("command {code:#x}"))?;
         for (at, shift, bits, class, or_none) in named.iter().chain(context) {
             let number = dword(request, *at) >> shift & bits;
@@ -209,27 +179,24 @@ impl Oracle {
         if matches!(code, 0x762..=0x765 | 0x773) && dword(request, 8) >> 31 != 0 {
             return Err(format!("{code:#x} is about another port"));
         }
+        if matches!(code, 0x500 | 0x502..=0x506 | 0x50c | 0x50e) {
+            self.check_key(code, request)?;
+        }
         self.check_addresses(code, request)?;
         self.check_confines(code, request)?;
         if self.strict {
             check_strictly(code, request)?;
         }
         let succeeded = dword(reply, 0) >> 24 == 0;
-        let number = dword(request, 8) & NUMBER;
         match code {
             0x500 if succeeded && self.keeps(request) => {
-                let sizes = dword(request, 0x20);
-                let receives = dword(request, 0xc4) >> 24 & 7 == 0;
-                let behind = u64::from(receives) << ((sizes >> 19 & 0xf) + (sizes >> 16 & 7) + 4);
-                let queue = Queue {
-                    begin: qword(request, 0x110) + behind,
-                    len: 64 << (sizes >> 11 & 0xf),
-                    counter: qword(request, 0xb8) + 4,
-                    seen: 0,
-                };
+                let queue = Queue::of(request, &mut self.spare_key);
                 self.datagrams.insert(dword(reply, 8) & NUMBER, queue);
             }
-            0x501 if succeeded => drop(self.datagrams.remove(&number)),
+            0x501 if succeeded => {
+                let queue = self.datagrams.remove(&number);
+                self.spare_key = queue.and_then(|queue| queue.key);
+            }
             0x50a if succeeded => {
                 let queue = self.datagrams.get_mut(&number);
                 queue.into_iter().for_each(|queue| queue.seen = 0);
@@ -312,66 +279,6 @@ impl Oracle {
             if !peers.contains(&(lid, gid)) || !global || dword(request, at) >> 31 != 0 {
                 return Err(format!("{code:#x} connects to {lid:#x}, {gid:#x}"));
             }
-        }
-        Ok(())
-    }
-
-    /// Whether the daemon keeps the queues of the queue pair that a request makes.
-    fn keeps(&self, request: &[u8]) -> bool {
-        let reads = |it: &Confines| it.peers.is_some() || it.levels != u16::MAX;
-        let sends = dword(request, 0x20) >> 15 & 1 == 0;
-        sends
-            && self.confines.as_ref().is_some_and(reads)
-            && matches!(dword(request, 0x18) >> 16 & 0xff, 2 | 8)
-    }
-
-    /// Looks at the datagrams that the VF may send, which reads its memory so.
-    ///
-    /// # Errors
-    /// One that the guest may not send.
-    pub fn check_datagrams(&mut self, read: impl Fn(u64, &mut [u8])) -> Result<(), String> {
-        let Some(confines) = self.confines.clone() else {
-            return Ok(());
-        };
-        for (number, queue) in &mut self.datagrams {
-            let mut counter = [0; 4];
-            read(queue.counter, &mut counter);
-            let counter = u32::from_be_bytes(counter) as u16;
-            while queue.seen != counter {
-                let left = counter.wrapping_sub(queue.seen);
-                if u64::from(left) * 64 > queue.len {
-                    return Err(format!("{left} blocks in a queue of {} bytes", queue.len));
-                }
-                let mut bytes = [0; 64];
-                read(
-                    queue.begin + u64::from(queue.seen) * 64 % queue.len,
-                    &mut bytes,
-                );
-                let what = confines.check_datagram(*number, queue.seen, &bytes);
-                let blocks = what.map_err(|wrong| format!("{wrong}: {bytes:02x?}"))?;
-                if blocks > left {
-                    return Err(format!(
-                        "a request of {blocks} blocks where there are {left}"
-                    ));
-                }
-                queue.seen = queue.seen.wrapping_add(blocks);
-            }
-        }
-        Ok(())
-    }
-
-    /// The daemon's queues of datagrams are in the daemon's memory, and rung for by the daemon alone.
-    fn check_kept(&self, request: &[u8]) -> Result<(), String> {
-        let page = dword(request, 0x24) & NUMBER;
-        let list = (0x110..request.len()).step_by(8);
-        let mut pages = list.map(|at| qword(request, at));
-        if page != self.own_page || !RINGS.contains(&qword(request, 0xb8)) {
-            return Err(format!(
-                "page {page:#x} for datagrams, or a record of the guest's"
-            ));
-        }
-        if !pages.all(|page| RINGS.contains(&page)) || dword(request, 0x2c) >> 24 & 0x1f != 0 {
-            return Err("a queue of datagrams that the guest reaches".to_owned());
         }
         Ok(())
     }

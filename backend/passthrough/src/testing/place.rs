@@ -7,20 +7,38 @@ use connectx::Backend;
 use connectx::bits::Field;
 use connectx::bits::command::Opcode;
 use hca::{Foreign, ServiceLevels};
+use wire::MadPacket;
 
 use super::{Answer, Confines, Guest, Oracle, Scripted, Stock, request};
-use crate::{Cluster, Isolation, Membership, Policy, Smp};
+use crate::policy::Sender;
+use crate::{Cluster, Isolation, ManagementFilter, Membership, Policy, Smp};
 
 /// Longer than anything takes here.
 const AMPLE: Duration = Duration::from_secs(3600);
 /// The first page that the VF gave, which is the daemon's.
 const DAEMONS_PAGE: u32 = 4;
-/// In the guest's memory, queues of datagrams and their record.
-const QUEUE: usize = 0x6000;
-const RECORD: usize = 0x90c0;
+/// In the guest's memory, queues of datagrams and their records: of other datagrams than management packets, and of
+/// those.
+const QUEUES: [usize; 2] = [0x6000, 0x7000];
+const RECORDS: [usize; 2] = [0x90c0, 0x9100];
+/// Kinds of queue pairs: for datagrams, and queue pair 1.
+const UD: u32 = 2;
+const QP1: u32 = 8;
+/// The low byte of the guest's key over all memory.
+const VARIANT: u32 = 0x42;
 /// P_Keys of the port in [`Place::confined`], and those of them that the guest may have.
 const PKEYS: &[u16] = &[0xffff, 0, 0x8010, 0x8020, 0x8030];
 const GRANTED: &[u16] = &[0x8030, 0x8040, 0x8010];
+
+/// Lets management packets pass whose second byte is 7.
+#[derive(Debug)]
+struct Sevens;
+
+impl ManagementFilter for Sevens {
+    fn passes(&self, packet: &mut MadPacket, _from: &Sender<'_>) -> bool {
+        packet.mad[1] == 7
+    }
+}
 
 /// A function, what its guest has, and what may be said about it.
 #[derive(Debug)]
@@ -32,8 +50,10 @@ pub struct Place {
     strict: bool,
     confines: Confines,
     oracle: Oracle,
-    /// A queue pair for datagrams.
-    datagrams: u32,
+    /// Queue pairs for datagrams: for others than management packets, and queue pair 1.
+    datagrams: [u32; 2],
+    /// The guest's key over all memory.
+    key: u32,
     /// A LID that connections may go to.
     peer: u32,
     resets: u32,
@@ -52,6 +72,7 @@ impl Place {
             levels: policy.service_levels.allowed,
             pkeys: None,
             manages: policy.smp == Smp::Fabric,
+            looks_inside: false,
         };
         let guest = Guest::with(&Scripted::default(), policy, AMPLE);
         Self::with(guest, strict, confines, 9)
@@ -85,12 +106,14 @@ impl Place {
                 foreign: Foreign::Denied,
             },
             membership: Some(member(5)),
+            management: Some(Arc::new(Sevens)),
         };
         let confines = Confines {
             peers: Some(vec![(0x21, gid(1)), (0x22, gid(2)), (0x23, elsewhere)]),
             levels: 1 | 1 << 3,
             pkeys: Some((GRANTED.to_vec(), PKEYS.to_vec())),
             manages: false,
+            looks_inside: true,
         };
         let guest = Guest::with(&here, policy, AMPLE);
         // Its port is known for as long as somebody has the cluster.
@@ -110,7 +133,8 @@ impl Place {
             guest,
             strict,
             confines,
-            datagrams: 0,
+            datagrams: [0; 2],
+            key: 0,
             peer,
         };
         place.bring_stock();
@@ -202,53 +226,78 @@ impl Place {
 
     fn bring_stock(&mut self) {
         self.stock = self.guest.stock();
-        let mut create = self.stock.create(Opcode::CreateQp);
-        // Of datagrams, with a queue of 16 blocks at 256 bytes of a page, and a record.
-        for (offset, dword) in [
-            (0x18, 2 << 16),
-            (0xbc, RECORD as u32),
-            (0x114, QUEUE as u32),
-        ] {
-            Field::new(offset, 31, 0).set(&mut create, dword);
-        }
-        self.datagrams = self.guest.make(&create);
-        let begin = request(Opcode::Rst2Init, &[(8, self.datagrams), (0x18, 2 << 16)]);
-        self.guest.command(&begin);
-        self.check();
-    }
-
-    /// The guest resets its queue pair for datagrams, and begins again with it.
-    ///
-    /// # Panics
-    /// As [`Place::check`].
-    pub fn begin_datagrams(&mut self) {
-        for opcode in [Opcode::ToRst, Opcode::Rst2Init] {
-            self.guest
-                .command(&request(opcode, &[(8, self.datagrams), (0x18, 2 << 16)]));
-            if opcode == Opcode::ToRst {
-                let memory = self.guest.memory.slice(RECORD, 8).expect("is memory");
-                memory.copy_from(&[0_u8; 8]);
+        // Queues of 16 blocks at 256 bytes of a page, and a record.
+        for (which, kind) in [UD, QP1].into_iter().enumerate() {
+            let mut create = self.stock.create(Opcode::CreateQp);
+            for (offset, dword) in [
+                (0x18, kind << 16),
+                (0xbc, RECORDS[which] as u32),
+                (0x114, QUEUES[which] as u32),
+            ] {
+                Field::new(offset, 31, 0).set(&mut create, dword);
             }
+            let reply = self.guest.execute(&create);
+            self.datagrams[which] = Field::new(8, 23, 0).get(&reply);
+            self.begin(which);
         }
+        let [domain, ..] = self.stock.numbers;
+        let all = request(
+            Opcode::CreateMkey,
+            &[
+                (0x10, 1 << 10),
+                (0x14, 0x00ff_ffff << 8 | VARIANT),
+                (0x1c, 1 << 31 | domain),
+            ],
+        );
+        self.key = self.guest.make(&all) << 8 | VARIANT;
         self.check();
     }
 
-    /// The guest writes this to its queue of datagrams, from a block on, and says that it has posted so many requests
-    /// to receive and blocks to send.
+    fn begin(&mut self, which: usize) {
+        let begin = request(
+            Opcode::Rst2Init,
+            &[(8, self.datagrams[which]), (0x18, [UD, QP1][which] << 16)],
+        );
+        self.guest.command(&begin);
+    }
+
+    /// The guest's key over all memory.
+    #[must_use]
+    pub const fn key(&self) -> u32 {
+        self.key
+    }
+
+    /// The guest resets its queue pair for datagrams, or its queue pair 1, and begins again with it.
     ///
     /// # Panics
     /// As [`Place::check`].
-    pub fn post(&mut self, block: u8, bytes: &[u8], counters: [u16; 2]) {
+    pub fn begin_datagrams(&mut self, manages: bool) {
+        let which = usize::from(manages);
+        self.guest
+            .command(&request(Opcode::ToRst, &[(8, self.datagrams[which])]));
+        let memory = self.guest.memory.slice(RECORDS[which], 8);
+        memory.expect("is memory").copy_from(&[0_u8; 8]);
+        self.begin(which);
+        self.check();
+    }
+
+    /// The guest writes this to its queue of datagrams, or of management packets, from a block on, and says that it has
+    /// posted so many requests to receive and blocks to send.
+    ///
+    /// # Panics
+    /// As [`Place::check`].
+    pub fn post(&mut self, manages: bool, block: u8, bytes: &[u8], counters: [u16; 2]) {
         const LEN: usize = 1024;
         const BEHIND: usize = 256;
+        let which = usize::from(manages);
         let begin = usize::from(block) * 64 % LEN;
         let len = bytes.len().min(LEN - begin);
-        let queue = self.guest.memory.slice(QUEUE + BEHIND + begin, len);
+        let queue = self.guest.memory.slice(QUEUES[which] + BEHIND + begin, len);
         queue.expect("is memory").copy_from(&bytes[..len]);
         let record = counters.map(|count| u32::from(count).to_be_bytes());
-        let memory = self.guest.memory.slice(RECORD, 8).expect("is memory");
-        memory.copy_from(record.as_flattened());
-        let doorbell = u64::from(self.datagrams << 8).to_be_bytes();
+        let memory = self.guest.memory.slice(RECORDS[which], 8);
+        memory.expect("is memory").copy_from(record.as_flattened());
+        let doorbell = u64::from(self.datagrams[which] << 8).to_be_bytes();
         let page = self.stock.numbers[8];
         self.guest.function.doorbell(page, 0x800, &doorbell);
         self.check();

@@ -2,6 +2,7 @@
 
 mod datagrams;
 mod fields;
+mod management;
 mod opcodes;
 mod partitions;
 mod policy;

@@ -25,7 +25,7 @@ use wire::{MadPacket, Qpn};
 
 use crate::model::{GmpClass, MadRate, MadRules, Model};
 use crate::places::PlacedVf;
-pub(super) use contents::Own;
+pub use contents::Own;
 pub(crate) use image::FilterImageV1;
 use rate::Bucket;
 use refusal::Refusals;
@@ -181,6 +181,28 @@ impl MadFilter {
             })
             .collect();
         Self { guests }
+    }
+
+    /// The filter of one guest whose VF is in no model: it has the number 0.
+    pub fn of_one(name: &str, smp: SmpAccess, rules: MadRules) -> Self {
+        Self {
+            guests: vec![Mutex::new(Guest::new(name, smp, false, rules))],
+        }
+    }
+
+    /// Whether a packet may be sent that waits for nobody; what its guest has no claim to is taken out of it.
+    pub fn lets_pass(
+        &self,
+        now: Duration,
+        vf: VfId,
+        packet: &mut MadPacket,
+        own: &Own<'_>,
+    ) -> bool {
+        let admitted = self.admit(now, vf, packet);
+        if admitted {
+            self.taken(vf);
+        }
+        admitted && self.examine(now, vf, packet, own)
     }
 
     /// Whether a packet that a guest sends may wait for `MadFilter::examine`; if so,

@@ -54,9 +54,11 @@ pub(super) fn block(vf: &PassedVf) -> String {
         super::client(vf.client_connected, vf.memory_unshared).to_owned(),
     );
     line("Objects", super::objects(&vf.objects));
-    if let Some(of) = &vf.datagrams {
-        line("Datagrams", datagrams(of));
+    line("Management packets", super::mads(&vf.mads));
+    for refused in &vf.mads.last_refused {
+        line("Refused", super::refused(refused));
     }
+    line("Datagrams", datagrams(&vf.datagrams));
     for (name, of) in &vf.commands {
         line(name, commands(of));
     }
@@ -69,6 +71,7 @@ fn datagrams(of: &Datagrams) -> String {
     for (count, what) in [
         (of.refused_service_level, "lost for their service level"),
         (of.refused_address, "lost for their address"),
+        (of.refused_management, "lost as management packets"),
         (of.malformed, "that make no sense"),
     ] {
         if count > 0 {

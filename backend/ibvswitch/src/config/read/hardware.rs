@@ -17,6 +17,10 @@ const KEYS: &[&str] = &[
     "guest_memory",
     "pkeys",
     "smp",
+    "gmp",
+    "mad_rate",
+    "mad_burst",
+    "mad_rates",
     "cluster",
     "vlid",
     "sl",
@@ -52,6 +56,7 @@ impl<'d> Reader<'d> {
         let smp = smp.unwrap_or(SmpAccess::OwnPort);
         let label = name.as_ref().map_or("", |name| name.value);
         let cluster = self.membership(section, label, smp == SmpAccess::Fabric);
+        let mads = self.mads(section, smp);
         let service_levels = self.service_levels(section);
         let pkeys = self.partitions_of(section, smp);
         let configured = section.text("socket");
@@ -62,6 +67,7 @@ impl<'d> Reader<'d> {
             device: device?,
             isolation,
             smp,
+            mads,
             service_levels,
             cluster,
             pkeys,

@@ -59,7 +59,9 @@ fn rights_of_devices() {
         let vf = |name: &str, keys: &str| {
             format!("[[hypervisor.vf]]\nname = \"{name}\"\ndevice = \"unix:/{name}\"\n{keys}\n")
         };
-        let first = vf("v", "cluster = \"a\"\nsl = [3]\nsl_policy = \"rewrite\"");
+        let first = "cluster = \"a\"\nsl = [3]\nsl_policy = \"rewrite\"\n\
+            gmp = { allow = [\"cm\"] }\nmad_rate = 7";
+        let first = vf("v", first);
         let head = "[[cluster]]\nname = \"a\"\n[[hypervisor]]\nname = \"h\"\n";
         format!("{head}{first}{}", vf("w", keys))
     };
@@ -74,6 +76,9 @@ fn rights_of_devices() {
         (Some((0, 1.into())), Some((0, 2.into())))
     );
     assert_eq!((v.smp, w.smp), (SmpAccess::OwnPort, SmpAccess::Deny));
+    assert_eq!(v.mads.classes, GmpClasses::NONE.with(GmpClass::Cm));
+    assert_eq!(v.mads.rate.map(|rate| rate.per_second), Some(7));
+    assert_eq!(w.mads.classes, GmpClasses::default());
     assert_eq!(v.service_levels.admit(Sl::new(0)), Some(Sl::new(3)));
     assert_eq!(w.service_levels, ServiceLevels::default());
     let pkeys = Some([0x7fff, 0x8010].map(PKey::new).to_vec());
@@ -93,7 +98,7 @@ fn rights_of_devices() {
         ),
         ("pkeys = [0]", "not a P_Key"),
         (
-            "gmp = { allow = [] }",
+            "lid = 7",
             "a VF that is passed through is as the one behind it",
         ),
     ] {

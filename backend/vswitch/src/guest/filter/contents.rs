@@ -8,11 +8,9 @@ use super::Reason;
 
 /// The sender's port, as a packet's contents must have it.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::guest) struct Own<'a> {
-    /// Base LID.
-    pub lid: Lid,
-    /// LID mask control.
-    pub lmc: u8,
+pub struct Own<'a> {
+    /// Base LIDs, each with its LID mask control.
+    pub lids: &'a [(Lid, u8)],
     /// GIDs.
     pub gids: &'a [Gid],
     /// P_Key table.
@@ -22,7 +20,7 @@ pub(in crate::guest) struct Own<'a> {
 impl Own<'_> {
     /// Whether `lid` is the port's own, or nobody's.
     fn lid(&self, lid: Lid) -> bool {
-        !lid.is_unicast() || self.lid.covers(self.lmc, lid)
+        !lid.is_unicast() || self.lids.iter().any(|(base, lmc)| base.covers(*lmc, lid))
     }
 
     fn gid(&self, gid: Gid) -> bool {

@@ -216,8 +216,7 @@ fn those_that_wait_are_few() {
 fn examined(mad: [u8; SIZE], trusted: bool) -> (Option<Reason>, [u8; SIZE]) {
     let gids = [Gid::new(0xfe80 << 48, Guid::from(0x1234)), Gid::NONE];
     let own = Own {
-        lid: Lid::new(8),
-        lmc: 1,
+        lids: &[(Lid::new(8), 1)],
         gids: &gids,
         pkeys: &[PKey::new(0x8005), PKey::INVALID],
     };
@@ -348,7 +347,7 @@ proptest::proptest! {
             packet.mad[17] &= 0x3f;
         }
         if of_guests.admit(NOW, VF, &packet) {
-            let own = Own { lid: Lid::new(8), lmc: 7, gids: &[], pkeys: &[] };
+            let own = Own { lids: &[(Lid::new(8), 7)], gids: &[], pkeys: &[] };
             of_guests.examine(NOW, VF, &mut packet, &own);
         }
         of_guests.clean(VF, &mut packet.mad);
