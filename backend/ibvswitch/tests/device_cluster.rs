@@ -188,6 +188,7 @@ fn call(from: &mut Peer, lid: u16, mad: &[u8; MAD], to: Option<&mut Peer>) -> (u
     match (to, &mut receiver) {
         (Some(to), Some(receiver)) => {
             receiver.post_receive(&[to.sge(HALF, GRH + MAD)]).unwrap();
+            daemon::show_posted(receiver);
             from.execute(&mut sender, &request);
             arrived(to)
         }
@@ -356,6 +357,7 @@ fn partitions_are_seen_under_other_numbers() {
     let mut receiver = b2.qp(Transport::Gsi);
     receiver.activate(0, GSI_QKEY).unwrap();
     receiver.post_receive(&[b2.sge(HALF, GRH + MAD)]).unwrap();
+    daemon::show_posted(&receiver);
     let mut request = [0; MAD];
     request[..4].copy_from_slice(&[1, 7, 2, 3]);
     request[17] = 0x10;

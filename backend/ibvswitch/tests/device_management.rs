@@ -94,6 +94,7 @@ fn datagrams_between_two_queue_pairs_1_arrive() {
         *byte = index as u8;
     }
     qb.post_receive(&[b.sge(HALF, GRH + MAD)]).unwrap();
+    daemon::show_posted(&qb);
     let lid = b.port.lid;
     send(&mut qa, lid, &message);
     assert!(a.sent(&mut qa).is_ok());

@@ -35,11 +35,18 @@ impl Guest {
                 self.made(Kind::Key, number);
                 self.whole_keys.made(number, key);
             }
-            After::QueuePair { connects, shadow } => {
+            After::QueuePair {
+                connects,
+                manages,
+                shadow,
+            } => {
                 let number = number_made(Kind::QueuePair, reply);
                 self.made(Kind::QueuePair, number);
                 if connects {
                     self.connected.insert(number);
+                }
+                if manages {
+                    self.managers.insert(number);
                 }
                 if let Some(shadow) = shadow {
                     self.shadows.insert(number, *shadow);

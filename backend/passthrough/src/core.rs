@@ -678,7 +678,7 @@ impl Core {
         let shadow = self.guest.shadows.queues.get(&number);
         let manages = shadow.is_some_and(Shadow::rings_for_management);
         let (found, more) = self.look_at((!manages).then_some(number), memory);
-        if more || manages {
+        if more || manages && self.guest.shadows.are_watched() {
             self.hurry();
         } else if found {
             self.pace.quicken();

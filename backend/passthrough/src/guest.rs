@@ -67,7 +67,9 @@ pub(crate) struct Guest {
     pub on_vector_0: HashSet<u8>,
     /// Queue pairs of connections.
     pub connected: HashSet<u32>,
-    /// Paths of those, primary or not, that have a global route header of the daemon's.
+    /// Queue pairs 1, and those that say that they are, where management packets are looked at.
+    pub managers: HashSet<u32>,
+    /// Paths of connections, primary or not, that have a global route header of the daemon's.
     pub headers_added: HashSet<(u32, bool)>,
     /// Indexes of P_Keys, where the guest has a table of its own.
     pub places: Places,
@@ -134,6 +136,7 @@ impl Guest {
         }
         if kind == Kind::QueuePair {
             self.connected.remove(&number);
+            self.managers.remove(&number);
             self.places.remove(number);
             self.shadows.queues.remove(&number);
             for is_primary in [false, true] {

@@ -77,6 +77,8 @@ pub(crate) enum After {
     QueuePair {
         /// Whether it has a path to one other queue pair.
         connects: bool,
+        /// Whether it may have the Q_Key of queue pair 1.
+        manages: bool,
         /// The daemon keeps its queues.
         shadow: Option<Box<Shadow>>,
     },

@@ -116,6 +116,8 @@ pub(crate) struct Shadow {
     /// What the guest says of a queue cannot be: nothing is taken of it before the next reset.
     broken_receive: bool,
     broken_send: bool,
+    /// There is no room for what is posted.
+    waits: bool,
     /// Blocks that the VF has read, as far as it has said.
     read: u16,
     /// It is being asked; or it has been, and had read nothing since: not again before this.
@@ -155,14 +157,14 @@ impl Shadows {
         self.serial
     }
 
-    /// Whether something may be posted that nobody rings for.
+    /// Whether something may be posted that nobody rings for, or waits for the VF.
     pub fn are_watched(&self) -> bool {
-        self.queues.values().any(|it| it.stage == Stage::Begun)
+        self.queues.values().any(Shadow::is_watched)
     }
 
     /// How long it may take at most until what is posted is seen.
     pub fn patience(&self) -> Duration {
-        let is_hasty = |it: &Shadow| it.stage == Stage::Begun && !it.rings_for_management();
+        let is_hasty = |it: &Shadow| it.is_watched() && (it.waits || !it.rings_for_management());
         if self.queues.values().any(is_hasty) {
             pace::LATEST
         } else {
@@ -240,6 +242,7 @@ impl Shadow {
             sent: 0,
             broken_receive: false,
             broken_send: false,
+            waits: false,
             read: 0,
             asked: false,
             not_before: None,
@@ -255,6 +258,11 @@ impl Shadow {
     /// The same, to be told of a key.
     pub const fn copies_mut(&mut self) -> Option<&mut Copies> {
         self.copies.as_mut()
+    }
+
+    fn is_watched(&self) -> bool {
+        let is_rung_for = self.rings_for_management() && self.receive.is_none();
+        self.stage == Stage::Begun && (self.waits || !is_rung_for)
     }
 
     /// Whether it is for management packets, and the guest rings for them in a page that traps.
@@ -315,7 +323,7 @@ impl Shadow {
         };
         (self.received, self.sent, self.read) = (0, 0, 0);
         (self.broken_receive, self.broken_send) = (false, false);
-        self.asked = false;
+        (self.waits, self.asked) = (false, false);
         for at in [0, 4] {
             self.publish(window, at, 0);
         }
@@ -428,6 +436,7 @@ impl Shadow {
         counts: &mut Datagrams,
         turn: &mut Turn,
     ) {
+        self.waits = false;
         if self.broken_send {
             return;
         }
@@ -459,6 +468,7 @@ impl Shadow {
             };
             if !self.has_room(blocks.unwrap_or(available)) {
                 // Until the VF has read more.
+                self.waits = true;
                 break;
             }
             let Some(blocks) = blocks else {

@@ -554,6 +554,12 @@ impl Peer {
     }
 }
 
+/// Requests to receive of a queue pair 1 count from here on. Where its VF is passed through, the daemon keeps its queue,
+/// and looks at it before a command.
+pub fn show_posted(qp: &QueuePair) {
+    qp.query().expect("is told");
+}
+
 /// Two peers of one daemon.
 pub fn peers(daemon: &Daemon) -> (Peer, Peer) {
     (Peer::open(daemon, "vm1"), Peer::open(daemon, "vm2"))

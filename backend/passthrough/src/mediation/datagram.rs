@@ -15,30 +15,35 @@ use crate::guest::Kind;
 use crate::shadow::{Shadow, Unfit};
 
 impl Judge<'_> {
+    /// Whether a queue pair of this context sends management packets that are looked at, or hears such: queue pair 1,
+    /// and those for datagrams that say that they are. Drivers have one of the latter for each partition.
+    pub(super) fn manages(&self, context: &[u8]) -> bool {
+        let sends_as_1 = qpc::DETH_SQPN.get(context) == Qpn::QP1.value();
+        self.facts.policy.management.is_some()
+            && match ServiceType::from_code(qpc::ST.get(context)) {
+                Some(ServiceType::QueuePair1) => true,
+                Some(ServiceType::UnreliableDatagram) => sends_as_1,
+                _ => false,
+            }
+    }
+
     /// Puts the daemon's queues in the place of the guest's in a request for a queue pair of datagrams. Page: the
-    /// guest's doorbell page. Of other queue pairs `None`: the VF has the guest's queues.
+    /// guest's doorbell page. Of other queue pairs `None`, and of those that send nothing: the VF has the guest's
+    /// queues.
     pub(super) fn shadow(
         &self,
         page: u32,
+        manages: bool,
         request: &mut Vec<u8>,
     ) -> Result<Option<Box<Shadow>>, Refusal> {
         let context = create_qp_in::QPC.get_mut(request);
         let service = ServiceType::from_code(qpc::ST.get(context));
-        // Drivers send what queue pair 1 sends by queue pairs for datagrams that say so, one for each partition.
-        let sends_as_1 = qpc::DETH_SQPN.get(context) == Qpn::QP1.value();
-        let policy = self.facts.policy;
-        let manages = policy.management.is_some()
-            && match service {
-                Some(ServiceType::QueuePair1) => true,
-                Some(ServiceType::UnreliableDatagram) => sends_as_1,
-                _ => false,
-            };
         let sends_datagrams = matches!(
             service,
             Some(ServiceType::UnreliableDatagram | ServiceType::QueuePair1)
         );
         self.check_key(manages, context)?;
-        let reads = manages || policy.reads_datagrams() && sends_datagrams;
+        let reads = manages || self.facts.policy.reads_datagrams() && sends_datagrams;
         if !reads || qpc::NO_SQ.is_set(context) {
             return Ok(None);
         }
@@ -88,9 +93,7 @@ impl Judge<'_> {
 
     /// The same for a change of a queue pair, which may say again what was said when it was made.
     pub(super) fn check_change(&self, number: u32, context: &mut [u8]) -> Result<(), Refusal> {
-        let shadow = self.guest.shadows.queues.get(&number);
-        let manages = shadow.is_some_and(|shadow| shadow.copies().is_some());
-        self.check_key(manages, context)
+        self.check_key(self.guest.managers.contains(&number), context)
     }
 
     /// The daemon's queues in a change, which may say again what was said when it was made.

@@ -195,8 +195,13 @@ impl Judge<'_> {
                 service,
                 ServiceType::ReliableConnection | ServiceType::UnreliableConnection
             );
-        let shadow = self.shadow(page, request)?;
-        Ok(Verdict::Forward(After::QueuePair { connects, shadow }))
+        let manages = self.manages(create_qp_in::QPC.get(request));
+        let shadow = self.shadow(page, manages, request)?;
+        Ok(Verdict::Forward(After::QueuePair {
+            connects,
+            manages,
+            shadow,
+        }))
     }
 
     /// Queue pair 0 of a guest that may not send subnet management packets is one for datagrams: it is

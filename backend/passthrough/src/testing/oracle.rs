@@ -87,6 +87,8 @@ pub struct Oracle {
     /// Keys over copies of management packets, and the one that has no queue pair yet, or no more.
     daemons_keys: HashSet<u32>,
     spare_key: Option<u32>,
+    /// Queue pairs 1 that send nothing.
+    receivers: HashSet<u32>,
 }
 
 fn dword(request: &[u8], at: usize) -> u32 {
@@ -112,6 +114,7 @@ impl Oracle {
             alive: HashSet::new(),
             daemons_keys: HashSet::new(),
             spare_key: None,
+            receivers: HashSet::new(),
         }
     }
 
@@ -193,7 +196,11 @@ impl Oracle {
                 let queue = Queue::of(request, &mut self.spare_key);
                 self.datagrams.insert(dword(reply, 8) & NUMBER, queue);
             }
+            0x500 if succeeded && datagrams::only_hears(request) => {
+                self.receivers.insert(dword(reply, 8) & NUMBER);
+            }
             0x501 if succeeded => {
+                self.receivers.remove(&number);
                 let queue = self.datagrams.remove(&number);
                 self.spare_key = queue.and_then(|queue| queue.key);
             }

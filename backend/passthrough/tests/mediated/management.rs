@@ -476,6 +476,18 @@ fn no_other_queue_pair_has_the_well_known_key() {
         let passed = guest.passed_on(&change(ORDINARY, 1));
         assert_eq!((dword(&passed, 0x98), dword(&passed, 0xc0)), (0, ORDINARY));
     }
+    // A queue pair 1 that sends nothing has it, and its own queues.
+    let mut hears = create(&mut guest, QP1, 0);
+    let sizes = dword(&hears, 0x20);
+    put(&mut hears, 0x20, sizes | 1 << 15);
+    let passed = guest.passed_on(&hears);
+    assert_eq!(dword(&passed, 0x114), QUEUE as u32);
+    let number = guest.number(&hears);
+    let change = request(
+        Opcode::Rst2Init,
+        &[(8, number), (0x18, QP1 << 16), (0xc0, WELL_KNOWN)],
+    );
+    assert_eq!(dword(&guest.passed_on(&change), 0xc0), WELL_KNOWN);
     // A queue pair that says that it is queue pair 1 has it.
     let sends = create(&mut guest, UD, 1);
     let number = guest.number(&sends);

@@ -84,6 +84,11 @@ fn manages(request: &[u8]) -> bool {
     }
 }
 
+/// Whether a request makes such a queue pair that sends nothing.
+pub(super) fn only_hears(request: &[u8]) -> bool {
+    manages(request) && dword(request, 0x20) >> 15 & 1 == 1
+}
+
 impl Queue {
     /// Looks at a management packet, by the request at a block that begins so.
     fn check_packet(&self, first: &[u8; 64], read: &impl Fn(u64, &mut [u8])) -> Result<(), String> {
@@ -225,8 +230,11 @@ impl Oracle {
         let number = dword(request, 8) & NUMBER;
         let looks = matches!(&self.confines, Some(confines) if confines.looks_inside);
         let may = match code {
-            0x500 => manages(request) && dword(request, 0x20) >> 15 & 1 == 0,
-            _ => self.datagrams.get(&number).is_some_and(|it| it.manages),
+            0x500 => manages(request),
+            _ => {
+                self.receivers.contains(&number)
+                    || self.datagrams.get(&number).is_some_and(|it| it.manages)
+            }
         };
         let source = dword(request, 0x98) & NUMBER;
         if looks && !may && (dword(request, 0xc0) == WELL_KNOWN || source != 0) {
