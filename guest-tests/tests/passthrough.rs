@@ -346,6 +346,21 @@ fn datagrams_are_by_lids_of_a_cluster() -> Result<()> {
         ipoib::ping(two, ADDRESSES[0], "", LIMIT)?;
         ipoib::rping(one, two, ADDRESSES[0], LIMIT)
     });
+    checks.check("management packets are looked at", || {
+        let mads = || Ok(outer.status()?["passthrough"][0]["mads"].clone());
+        let before = mads()?;
+        let asked = one.run(&format!("perfquery -t 100 {} 1", FAR[1]), LIMIT)?;
+        let after = mads()?;
+        // What the kernel asks and says is its own to say.
+        let is_right = before["passed"].as_u64() > Some(0)
+            && before["refused"] == serde_json::json!({})
+            && asked.status != 0
+            && after["refused"]["class"].as_u64() > Some(0);
+        if is_right {
+            return Ok(());
+        }
+        Err(one.failed(format!("{before}\n{after}\n{}", asked.text)))
+    });
     checks.check("no kernel warning", || {
         guests
             .iter()
