@@ -15,6 +15,8 @@ use ibvswitch_guest_tests::{
 };
 
 const LIMIT: Duration = Duration::from_secs(120);
+/// Memory of the daemon inside that its two VFs reach, in KiB: 192 MiB each.
+const OWN: u64 = 2 * 192 << 10;
 
 /// The daemon outside: what the guest takes for an adapter.
 const OUTSIDE: &str = r#"
@@ -212,11 +214,25 @@ fn a_daemon_has_vfs_by_the_kernels_vfio() -> Result<()> {
         let count = status["vfs"][0]["objects"]["qp"].as_u64();
         count.ok_or_else(|| host.failed(status.to_string()))
     };
+    // Of memory that the kernel has locked for the daemon, in KiB.
+    let locked = || -> Result<u64> {
+        let said = sh("awk '/^VmLck/ {print $2}' /proc/$(pidof ibvswitch)/status")?;
+        said.trim().parse().map_err(|_| host.failed(said.clone()))
+    };
+    // When the daemon sees that a probe has gone, nobody tells.
+    let none_of_guests = || {
+        let until = format!("until grep -q 'VmLck:.* {OWN} kB' /proc/$(pidof ibvswitch)/status");
+        sh(&format!("{until}; do sleep 0.1; done")).map(drop)
+    };
+    none_of_guests()?;
     checks.check("the next guest finds a VF that was reset", || {
         let mut first = host.spawn("ibvswitch-probe hold /run/ibvswitch/one.sock")?;
         first.await_text("held", LIMIT)?;
         if queue_pairs()? != 1 {
             return Err(host.failed("no queue pair is seen outside".into()));
+        }
+        if locked()? <= OWN {
+            return Err(host.failed("a guest's memory is not locked".into()));
         }
         // Killed: it destroys nothing itself.
         drop(first);
@@ -226,12 +242,28 @@ fn a_daemon_has_vfs_by_the_kernels_vfio() -> Result<()> {
             left => Err(host.failed(format!("{left} queue pairs are left"))),
         }
     });
+    checks.check("nothing stays locked", none_of_guests);
     checks.check("what is not the guest's is out of reach", || {
         // Where the kernel of this host lies. No key is refused here: the IOMMU has to stop it.
         sh("ibvswitch-probe beyond /run/ibvswitch/two.sock 0x1000000").map(drop)
     });
     checks.check("a group that is taken is told of", || {
         refusal(&host, "in use")
+    });
+    println!("{}", daemon.text());
+    let mut holds = host.spawn("ibvswitch-probe hold /run/ibvswitch/one.sock")?;
+    holds.await_text("held", LIMIT)?;
+    sh("kill -KILL $(pidof ibvswitch)")?;
+    daemon.wait(LIMIT)?;
+    drop(holds);
+    let mut daemon = host.spawn("ibvswitch run --config /etc/inside.toml")?;
+    daemon.await_text("ready", LIMIT)?;
+    checks.check("a daemon that is killed leaves nothing", || {
+        if queue_pairs()? != 0 {
+            return Err(host.failed("something is left of the daemon before".into()));
+        }
+        none_of_guests()?;
+        sh("ibvswitch-probe transfer /run/ibvswitch/one.sock /run/ibvswitch/two.sock").map(drop)
     });
     checks.finish();
     println!("{}", daemon.text());
