@@ -16,7 +16,7 @@ use ibvswitch_guest_tests::{
 
 const LIMIT: Duration = Duration::from_secs(120);
 /// Memory of the daemon inside that its two VFs reach, in KiB: 192 MiB each.
-const OWN: u64 = 2 * 192 << 10;
+const OWN: u64 = 2 * (192 << 10);
 
 /// The daemon outside: what the guest takes for an adapter.
 const OUTSIDE: &str = r#"
