@@ -2,7 +2,7 @@
 //! reasons of those that are skipped. What users lack for those reasons,
 //! `docs/users/capabilities.md` says.
 
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use ibvswitch_guest_tests::{
     Result,
@@ -75,41 +75,31 @@ fn outcomes_are_read() {
     assert_eq!(outcomes(text), expected(all));
 }
 
-/// Two hypervisors with a VF each, and doorbells that way.
-fn configured(doorbells: &str) -> String {
-    let at = |number| {
-        format!("[[hypervisor]]\nname = 'hv{number}'\n[[hypervisor.vf]]\nname = 'vm{number}'\n")
-    };
-    format!("[engine]\ndoorbells = '{doorbells}'\n{}{}", at(1), at(2))
-}
-
-/// Runs the tests in a guest that has so many VFs of two: at the first, or with clients and servers at both.
-fn conforms(doorbells: &str, vfs: usize) -> Result<()> {
+/// Runs them in a guest of which the doorbells take this way.
+fn conforms(doorbells: &str) -> Result<()> {
     let bed = Testbed::new(Kernel::default())?;
-    let daemon = bed.daemon("ibvswitch", Some(&configured(doorbells)))?;
-    let two = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rdma_core/two.py");
-    let files = [("etc/two.py", two.as_path())];
+    let config = format!(
+        "[engine]\ndoorbells = '{doorbells}'\n[[hypervisor]]\nname = 'hv1'\n\
+         [[hypervisor.vf]]\nname = 'vm1'\n"
+    );
+    let daemon = bed.daemon("ibvswitch", Some(&config))?;
     let mut config = bed.config("vm1");
-    config.image = bed.image.with(&files, &[&rdma_core_tests()?], bed.dir())?;
+    config.image = bed.image.with(&[], &[&rdma_core_tests()?], bed.dir())?;
     config.memory = 1536;
     config.modules = MLX5.map(str::to_owned).to_vec();
-    for vf in &["vm1", "vm2"][..vfs] {
-        config.devices.push(daemon.device(vf, None)?);
-    }
+    config.devices = vec![daemon.device("vm1", None)?];
     let guest = bed.start(config)?;
     guest.booted()?;
-    let devices = &[DEVICE, "mlx5_1"][..vfs];
-    for device in devices {
-        await_active(&guest, device)?;
-    }
+    await_active(&guest, DEVICE)?;
     // Tests of the connection manager need an address.
     ipoib::up(&guest, "ib0", "10.9.0.1", LIMIT)?;
     let mut checks = Checks::default();
     checks.check("rdma-core's own tests", || {
-        let (first, last) = (devices[0], devices[vfs - 1]);
-        let run = format!(
-            "cd {RDMA_CORE_TESTS} && python3 /etc/two.py run_tests.py {first} {last} -v --dev {first} 2>&1"
+        // What a test leaves behind is else collected amid another, which may take the error of that for its own.
+        let python = format!(
+            "import gc, runpy; gc.disable(); runpy.run_path('{RDMA_CORE_TESTS}/run_tests.py', run_name='__main__')"
         );
+        let run = format!("cd {RDMA_CORE_TESTS} && python3 -c \"{python}\" -v --dev {DEVICE} 2>&1");
         let said = guest.run(&run, LIMIT)?;
         let found = outcomes(&said.text);
         if found == expected(SKIPPED) {
@@ -132,17 +122,11 @@ fn conforms(doorbells: &str, vfs: usize) -> Result<()> {
 
 #[test]
 fn rdma_cores_own_tests() -> Result<()> {
-    conforms("trap", 1)
+    conforms("trap")
 }
 
 #[test]
 #[ignore = "the same tests again: minutes"]
 fn with_doorbells_that_adapt() -> Result<()> {
-    conforms("adaptive", 1)
-}
-
-#[test]
-#[ignore = "the same tests again: minutes"]
-fn with_clients_and_servers_at_two_vfs() -> Result<()> {
-    conforms("trap", 2)
+    conforms("adaptive")
 }
