@@ -75,14 +75,10 @@ fn outcomes_are_read() {
     assert_eq!(outcomes(text), expected(all));
 }
 
-/// Runs them in a guest of which the doorbells take this way.
-fn conforms(doorbells: &str) -> Result<()> {
+#[test]
+fn rdma_cores_own_tests() -> Result<()> {
     let bed = Testbed::new(Kernel::default())?;
-    let config = format!(
-        "[engine]\ndoorbells = '{doorbells}'\n[[hypervisor]]\nname = 'hv1'\n\
-         [[hypervisor.vf]]\nname = 'vm1'\n"
-    );
-    let daemon = bed.daemon("ibvswitch", Some(&config))?;
+    let daemon = bed.daemon("ibvswitch", None)?;
     let mut config = bed.config("vm1");
     config.image = bed.image.with(&[], &[&rdma_core_tests()?], bed.dir())?;
     config.memory = 1536;
@@ -118,15 +114,4 @@ fn conforms(doorbells: &str) -> Result<()> {
     });
     checks.finish();
     Ok(())
-}
-
-#[test]
-fn rdma_cores_own_tests() -> Result<()> {
-    conforms("trap")
-}
-
-#[test]
-#[ignore = "the same tests again: minutes"]
-fn with_doorbells_that_adapt() -> Result<()> {
-    conforms("adaptive")
 }
