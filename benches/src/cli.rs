@@ -40,6 +40,10 @@ struct Cli {
     /// ("unix:/run/other/vm1.sock"). Twice: from the first to the second, in place of from one to itself.
     #[arg(long, value_name = "DEVICE")]
     device: Vec<String>,
+    /// In `passthrough`, measure a VF that is named by its PCI address without a daemon before it, too, as a VM
+    /// has it by plain vfio-pci.
+    #[arg(long, requires = "device")]
+    plain: bool,
     /// Processors of the driver's and of the engine's thread, in place of the last two.
     #[arg(
         long,
@@ -69,6 +73,7 @@ impl Cli {
             attacks: self.attacks,
             apart: self.apart,
             devices: self.device,
+            plain: self.plain,
             program: std::env::current_exe()
                 .map_err(BenchError::system("find this program's own path"))?,
         };

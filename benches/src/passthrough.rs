@@ -8,6 +8,7 @@ mod exits;
 mod lab;
 mod memory;
 mod operations;
+mod plain;
 
 use lab::{Behind, Front};
 use operations::Times;
@@ -66,8 +67,8 @@ pub fn run(context: &Context, tell: Tell<'_>) -> Result<()> {
     let (mut direct, mut passed) = (Vec::new(), Vec::new());
     let mut times: [[Times; 4]; 2] = Default::default();
     for _ in 0..context.effort.rounds {
-        if let Some(sockets) = behind.sockets() {
-            let mut peers = lab::peers(&sockets)?;
+        if let Some(there) = behind.direct(context)? {
+            let mut peers = lab::peers(&there.sockets)?;
             direct.push(round(context, &mut peers, &mut times[0])?);
         }
         let front = Front::start(context, &behind)?;

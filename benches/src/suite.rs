@@ -25,6 +25,8 @@ pub struct Context {
     /// VFs to measure, of [`Suite::Passthrough`], as in a configuration; those of a daemon of its own where
     /// there is none.
     pub devices: Vec<String>,
+    /// Whether VFs of this host's adapter are measured without a daemon before them, too.
+    pub plain: bool,
     /// This program, to start once more as a daemon.
     pub program: PathBuf,
 }

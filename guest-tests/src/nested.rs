@@ -11,8 +11,8 @@ use lab::{image::Image, qemu::Qemu};
 
 use crate::error::{Error, Result};
 
-/// The kernel of the guest's guest, in the guest.
-const KERNEL: &str = "nested/vmlinux";
+/// The kernel of the guest's guest, in the guest: in a folder that is there.
+const KERNEL: &str = "usr/lib/vmlinux-nested";
 /// Its initial RAM file system.
 const INITRAMFS: &str = "/nested/initramfs";
 /// Its memory.

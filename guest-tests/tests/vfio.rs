@@ -1,10 +1,14 @@
 //! A guest that plays a host: with a virtual IOMMU, VFs of the daemon outside as the VFs of its adapter,
 //! and a daemon of its own that has them by the kernel's VFIO.
 
-use std::{fs, path::Path, time::Duration};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use ibvswitch_guest_tests::{
-    Result,
+    Error, Result,
     checks::Checks,
     daemon::{Daemon, program},
     diags::no_warning_among,
@@ -71,6 +75,15 @@ device = "0000:01:00.0"
 /// How long the guest of an emulated guest may take: some 6 minutes of a processor, on a machine that has other work.
 const NESTED_LIMIT: Duration = Duration::from_secs(80 * 60);
 
+/// The program of the benches, which is built with the tests of all packages.
+fn bench() -> Result<PathBuf> {
+    let own = std::env::current_exe().expect("this program has a path");
+    let near = own.ancestors().skip(1).take(2);
+    let mut programs = near.map(|dir| dir.join("ibvswitch-bench"));
+    let missing = "no ibvswitch-bench: cargo build --package ibvswitch-benches";
+    { programs.find(|program| program.is_file()) }.ok_or_else(|| Error::Host(missing.to_owned()))
+}
+
 /// Starts the daemon inside, which is to say why it cannot go on.
 fn refusal(host: &Guest, why: &str) -> Result<()> {
     let output = host.run("ibvswitch run --config /etc/inside.toml", LIMIT)?;
@@ -89,6 +102,8 @@ fn host(bed: &Testbed, image: Image, memory: u32, daemon: &Daemon, vfs: &[&str])
     let mut config = bed.config("host");
     config.image = image;
     config.memory = memory;
+    // The benches need one for the driver and one for the engine.
+    config.processors = 2;
     // The IOMMU comes first: it has what comes later.
     config.devices = vec!["intel-iommu,intremap=off,caching-mode=on".into()];
     for (number, vf) in (1..).zip(vfs) {
@@ -132,6 +147,7 @@ fn a_daemon_has_vfs_by_the_kernels_vfio() -> Result<()> {
             "usr/bin/ibvswitch-probe",
             env!("CARGO_BIN_EXE_ibvswitch-probe").into(),
         ),
+        ("usr/bin/ibvswitch-bench", bench()?),
         ("etc/inside.toml", inside),
     ];
     let files = files
@@ -186,6 +202,15 @@ fn a_daemon_has_vfs_by_the_kernels_vfio() -> Result<()> {
             "ok       partitions: 0xffff",
         ];
         if all.iter().all(|it| said.contains(it)) {
+            return Ok(());
+        }
+        Err(host.failed(said))
+    });
+    checks.check("the benches have a VF without a daemon, and with one", || {
+        let said = sh(
+            "ibvswitch bench passthrough --smoke --plain --device 0000:01:00.0 --device 0000:02:00.0",
+        )?;
+        if said.contains("passthrough_write_8b_over_direct") {
             return Ok(());
         }
         Err(host.failed(said))

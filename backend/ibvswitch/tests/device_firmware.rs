@@ -127,6 +127,19 @@ fn a_command_that_is_lost() {
     assert_eq!(inner.vf("a")["objects"]["pd"], 1);
 }
 
+/// As one does that has the VF to itself.
+#[test]
+fn a_driver_gives_pages() {
+    let inner = Daemon::configured(VFS);
+    let (mut a, mut b) = (Peer::open(&inner, "a"), Peer::open(&inner, "b"));
+    assert_eq!(firmware(&inner, &[]).2, 32);
+    a.write_to(&b);
+    firmware(&inner, &["--pages", "999"]);
+    b.write_to(&a);
+    a.write_to(&b);
+    assert_eq!(firmware(&inner, &[]).2, 32 + 999);
+}
+
 #[test]
 fn firmware_wants_pages_when_it_likes() {
     let inner = Daemon::configured(VFS);

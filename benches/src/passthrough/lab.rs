@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use tempfile::TempDir;
 
 use super::BUFFER;
+use super::plain::Plain;
 use crate::lab::{configuration_text, device_with};
 use crate::process::Process;
 use crate::{BenchError, Context, Peer, Pinned, Result};
@@ -14,7 +15,7 @@ const UNIX: &str = "unix:";
 /// Names of VFs.
 const VFS: [&str; 2] = ["vm1", "vm2"];
 
-fn directory() -> Result<TempDir> {
+pub(super) fn directory() -> Result<TempDir> {
     tempfile::tempdir().map_err(BenchError::system("create a directory for sockets"))
 }
 
@@ -45,11 +46,33 @@ impl Behind {
         })
     }
 
-    /// Where a driver reaches them directly, if it can.
-    pub fn sockets(&self) -> Option<Vec<PathBuf>> {
+    /// The VFs without this daemon's before them, if a driver can have them so.
+    pub fn direct(&self, context: &Context) -> Result<Option<Direct>> {
         let socket = |device: &String| device.strip_prefix(UNIX).map(PathBuf::from);
-        self.devices.iter().map(socket).collect()
+        let sockets: Option<Vec<PathBuf>> = self.devices.iter().map(socket).collect();
+        Ok(match sockets {
+            Some(sockets) => Some(Direct {
+                sockets,
+                _plain: None,
+            }),
+            None if context.plain => {
+                let plain = Plain::open(&self.devices)?;
+                Some(Direct {
+                    sockets: plain.sockets.clone(),
+                    _plain: Some(plain),
+                })
+            }
+            None => None,
+        })
     }
+}
+
+/// VFs without a daemon before them.
+#[derive(Debug)]
+pub(super) struct Direct {
+    /// Where a driver reaches them.
+    pub sockets: Vec<PathBuf>,
+    _plain: Option<Plain>,
 }
 
 /// A daemon to the VFs of which those behind are passed through.

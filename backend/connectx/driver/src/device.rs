@@ -15,6 +15,7 @@ use crate::bits::{cap, dword, eqc, put_qword, reply, request};
 use crate::command::{CommandQueue, ENTRY, request};
 use crate::error::{Error, Result};
 use crate::event::{EQE, Event, EventQueue, EventType, Vector};
+use crate::firmware::Pages;
 use crate::memory::{Buffer, Memory, PAGE};
 use crate::opcode::{Opcode, Status};
 use crate::wait::Patience;
@@ -84,7 +85,8 @@ pub(crate) struct Inner {
     pub(crate) bar: Arc<Bar>,
     pub(crate) commands: Mutex<Commands>,
     asynchronous: Mutex<Option<EventQueue>>,
-    page_requests: Mutex<Option<EventQueue>>,
+    pub(crate) page_requests: Mutex<Option<EventQueue>>,
+    pub(crate) firmware: Mutex<Pages>,
     completions: Vec<Mutex<Option<EventQueue>>>,
     pub(crate) vectors: Vec<Vector>,
     pub(crate) memory: Arc<Memory>,
@@ -256,6 +258,7 @@ impl Device {
             }),
             asynchronous: Mutex::new(None),
             page_requests: Mutex::new(None),
+            firmware: Mutex::default(),
             completions: completions.collect(),
             vectors,
             next_iova: AtomicU64::new(next_iova),
@@ -273,7 +276,7 @@ impl Device {
     pub fn initialize(&self) -> Result<()> {
         self.command(&request(Opcode::EnableHca, 0, 16), 12)?;
         self.negotiate_issi()?;
-        self.expect_no_pages(1)?;
+        self.give_pages(1)?;
         self.query_capabilities(1)?;
         let mut capabilities = self.query_capabilities(0)?;
         if cap::PORT_TYPE.get(&capabilities) != 0 {
@@ -295,7 +298,7 @@ impl Device {
                 self.set_capabilities(6, &atomic)?;
             }
         }
-        self.expect_no_pages(2)?;
+        self.give_pages(2)?;
         self.command(&request(Opcode::InitHca, 0, 32), 16)?;
         self.query_capabilities(1)?;
         self.query_capabilities(7)?;
@@ -314,16 +317,6 @@ impl Device {
             Ok(_) => Err(Error::Unexpected("it does not support ISSI 0".into())),
             Err(error) if error.status() == Some(Status::BadOp) => Ok(()),
             Err(error) => Err(error),
-        }
-    }
-
-    fn expect_no_pages(&self, op_mod: u16) -> Result<()> {
-        let out = self.command(&request(Opcode::QueryPages, op_mod, 16), 16)?;
-        match reply::NUM_PAGES.get(&out) {
-            0 => Ok(()),
-            pages => Err(Error::Unexpected(format!(
-                "it wants {pages} pages of memory, which this driver does not give"
-            ))),
         }
     }
 
@@ -365,7 +358,7 @@ impl Device {
         Ok(queue)
     }
 
-    fn arm_eq(&self, queue: &EventQueue) -> Result<()> {
+    pub(crate) fn arm_eq(&self, queue: &EventQueue) -> Result<()> {
         self.write_bar(
             u64::from(self.control_uar()) * PAGE as u64 + doorbell::EQ_ARM,
             &queue.doorbell().to_be_bytes(),
@@ -423,8 +416,21 @@ impl Device {
     /// # Errors
     /// [`Error`]; [`Error::Refused`] if the device refuses it.
     pub fn command(&self, input: &[u8], out: usize) -> Result<Vec<u8>> {
-        const SLOT: usize = 0;
         let mut commands = self.0.commands.lock();
+        let result = self.execute(&mut commands, input, out);
+        // Firmware asks before it has none left.
+        self.give_requested(&mut commands)?;
+        result
+    }
+
+    /// As [`Device::command`], for who has the command queue.
+    pub(crate) fn execute(
+        &self,
+        commands: &mut Commands,
+        input: &[u8],
+        out: usize,
+    ) -> Result<Vec<u8>> {
+        const SLOT: usize = 0;
         if commands.dead {
             return Err(Error::Dead);
         }
@@ -434,7 +440,7 @@ impl Device {
         let result = commands.queue.take(SLOT, opcode, out);
         commands.dead = matches!(result, Err(Error::Timeout(_)));
         if matches!(result, Ok(_) | Err(Error::Refused { .. })) {
-            self.await_announcement(&mut commands, 1 << SLOT)?;
+            self.await_announcement(commands, 1 << SLOT)?;
         }
         result
     }

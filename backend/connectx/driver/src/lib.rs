@@ -48,6 +48,7 @@ mod device_memory;
 mod dynamic;
 mod error;
 mod event;
+mod firmware;
 pub mod hoard;
 mod memory;
 mod opcode;
