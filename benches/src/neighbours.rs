@@ -166,6 +166,7 @@ impl Attack {
             Self::Start => names!(doorbells, "start"),
             Self::Vhost => names!(doorbells, "vhost"),
             Self::Passthrough => names!(doorbells, "passthrough"),
+            Self::PassthroughMads => names!(doorbells, "passthrough_mads"),
             Self::Paging => names!(doorbells, "paging"),
         }
     }

@@ -72,7 +72,7 @@ name = "one"
 device = "0000:01:00.0"
 "#;
 
-/// How long the guest of an emulated guest may take: some 6 minutes of a processor, on a machine that has other work.
+/// How long the guest of an emulated guest may take: some 4 minutes of a processor, on a machine that has other work.
 const NESTED_LIMIT: Duration = Duration::from_secs(80 * 60);
 
 /// The program of the benches, which is built with the tests of all packages.

@@ -31,6 +31,8 @@ pub enum Attack {
     /// Has a VF that is passed through to another daemon's, gives commands of the longest page lists and of
     /// garbage, and resets the device.
     Passthrough,
+    /// Has a VF that is passed through to another daemon's, and sends management packets as fast as it can.
+    PassthroughMads,
     /// Has requests wait for pages at either end, and says of each page that it is there now, which it is not.
     Paging,
     /// Asks for its port while the manager sweeps a large subnet: the last, as
@@ -39,6 +41,11 @@ pub enum Attack {
 }
 
 impl Attack {
+    /// Whether the attacker's VF is one that is passed through.
+    pub(super) const fn is_passed_through(self) -> bool {
+        matches!(self, Self::Passthrough | Self::PassthroughMads)
+    }
+
     /// Gets ready, unmeasured.
     pub(super) fn prepare<'a>(
         self,
@@ -51,7 +58,9 @@ impl Attack {
             Self::Commands => Box::new(commands::Commands::prepare(lab)?),
             Self::Bulk => Box::new(bulk::Bulk::prepare(lab)?),
             Self::Death => Box::new(death::Death::prepare(lab)),
-            Self::Mads => Box::new(mads::Mads::prepare(lab, neighbour.lid())?),
+            Self::Mads | Self::PassthroughMads => {
+                Box::new(mads::Mads::prepare(lab, neighbour.lid())?)
+            }
             Self::Start => Box::new(start::Start::prepare(lab)),
             Self::Vhost => Box::new(vhost::Vhost::prepare(lab)?),
             Self::Passthrough => Box::new(passthrough::Passthrough::prepare(lab)),

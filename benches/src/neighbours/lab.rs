@@ -75,7 +75,7 @@ impl Lab {
         }
         // The engine's thread chooses for itself.
         let _others = others(processors, doorbells)?;
-        let behind = (attack == Attack::Passthrough).then(|| behind(context, dir.path()));
+        let behind = { attack.is_passed_through() }.then(|| behind(context, dir.path()));
         let behind = behind.transpose()?;
         for (number, vf) in VFS.iter().enumerate() {
             text += &format!("[[hypervisor]]\nname = \"hv{number}\"\n");

