@@ -15,15 +15,14 @@ use crate::bits::{cap, dword, eqc, put_qword, reply, request};
 use crate::command::{CommandQueue, ENTRY, request};
 use crate::error::{Error, Result};
 use crate::event::{EQE, Event, EventQueue, EventType, Vector};
-use crate::firmware::Pages;
+use crate::firmware::Wish;
 use crate::memory::{Buffer, Memory, PAGE};
 use crate::opcode::{Opcode, Status};
+use crate::pci::enable_function;
 use crate::wait::Patience;
 
 /// Region index of BAR 0.
 pub const BAR0: u32 = 0;
-/// Region index of configuration space.
-pub const CONFIG: u32 = 7;
 /// Interrupt index of MSI-X.
 pub(crate) const MSIX: u32 = 2;
 
@@ -85,8 +84,9 @@ pub(crate) struct Inner {
     pub(crate) bar: Arc<Bar>,
     pub(crate) commands: Mutex<Commands>,
     asynchronous: Mutex<Option<EventQueue>>,
-    pub(crate) page_requests: Mutex<Option<EventQueue>>,
-    pub(crate) firmware: Mutex<Pages>,
+    page_requests: Mutex<Option<EventQueue>>,
+    /// Memory that firmware has been given.
+    firmware: Mutex<Vec<Arc<Memory>>>,
     completions: Vec<Mutex<Option<EventQueue>>>,
     pub(crate) vectors: Vec<Vector>,
     pub(crate) memory: Arc<Memory>,
@@ -320,6 +320,37 @@ impl Device {
         }
     }
 
+    /// Gives firmware the pages that it wants at this point of its way up.
+    fn give_pages(&self, op_mod: u16) -> Result<()> {
+        let reply = self.command(&request(Opcode::QueryPages, op_mod, 16), 16)?;
+        self.grant(&mut self.0.commands.lock(), Wish::of_reply(&reply))
+    }
+
+    /// Gives firmware the pages that it has asked for by events.
+    fn give_requested(&self, commands: &mut Commands) -> Result<()> {
+        let mut slot = self.0.page_requests.lock();
+        let Some(queue) = slot.as_mut() else {
+            return Ok(());
+        };
+        while let Some(event) = queue.take() {
+            self.grant(commands, Wish::of_event(&event))?;
+            self.arm_eq(queue)?;
+        }
+        Ok(())
+    }
+
+    fn grant(&self, commands: &mut Commands, wish: Option<Wish>) -> Result<()> {
+        let Some(wish) = wish else {
+            return Ok(());
+        };
+        let memory = self.add_memory(wish.len(), 12)?;
+        self.0.firmware.lock().push(Arc::clone(&memory));
+        for input in wish.requests(&memory) {
+            self.execute(commands, &input, 16)?;
+        }
+        Ok(())
+    }
+
     fn create_event_queues(&self) -> Result<()> {
         const COMMAND: u64 = 1 << 0x0a;
         const PAGE_REQUEST: u64 = 1 << 0x0b;
@@ -358,7 +389,7 @@ impl Device {
         Ok(queue)
     }
 
-    pub(crate) fn arm_eq(&self, queue: &EventQueue) -> Result<()> {
+    fn arm_eq(&self, queue: &EventQueue) -> Result<()> {
         self.write_bar(
             u64::from(self.control_uar()) * PAGE as u64 + doorbell::EQ_ARM,
             &queue.doorbell().to_be_bytes(),
@@ -424,12 +455,7 @@ impl Device {
     }
 
     /// As [`Device::command`], for who has the command queue.
-    pub(crate) fn execute(
-        &self,
-        commands: &mut Commands,
-        input: &[u8],
-        out: usize,
-    ) -> Result<Vec<u8>> {
+    fn execute(&self, commands: &mut Commands, input: &[u8], out: usize) -> Result<Vec<u8>> {
         const SLOT: usize = 0;
         if commands.dead {
             return Err(Error::Dead);
@@ -767,37 +793,4 @@ pub(crate) fn map(client: &mut Client, memory: &Memory) -> Result<()> {
 
 fn system(what: &'static str, source: io::Error) -> Error {
     Error::System { what, source }
-}
-
-/// What a PCI core does: checks the identity, enables memory and bus master,
-/// and MSI-X.
-fn enable_function(client: &mut Client) -> Result<()> {
-    const MEMORY_AND_BUS_MASTER: u16 = 0x6;
-    const CAPABILITY_MSIX: u8 = 0x11;
-    const MSIX_ENABLE: u16 = 1 << 15;
-    let mut config = [0; 256];
-    client.region_read(CONFIG, 0, &mut config)?;
-    let word = |at: usize| u16::from_le_bytes([config[at], config[at + 1]]);
-    let (vendor, device) = (word(0), word(2));
-    if vendor != 0x15b3 {
-        return Err(Error::Unexpected(format!(
-            "PCI device {vendor:04x}:{device:04x} is not a ConnectX"
-        )));
-    }
-    let command = word(4) | MEMORY_AND_BUS_MASTER;
-    client.region_write(CONFIG, 4, &command.to_le_bytes())?;
-    // A list of at most 48 capabilities fits, so one longer is a loop.
-    let mut at = usize::from(config[0x34] & 0xfc);
-    for _ in 0..48 {
-        if at < 0x40 {
-            break;
-        }
-        if config[at] == CAPABILITY_MSIX {
-            let control = word(at + 2) | MSIX_ENABLE;
-            client.region_write(CONFIG, at as u64 + 2, &control.to_le_bytes())?;
-            return Ok(());
-        }
-        at = usize::from(config[at + 1] & 0xfc);
-    }
-    Err(Error::Unexpected("it has no MSI-X capability".into()))
 }

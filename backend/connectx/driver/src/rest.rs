@@ -7,8 +7,9 @@ use parking_lot::MutexGuard;
 use vfio_user::MigrationState;
 use vfio_user::client::Client;
 
-use crate::device::{BAR0, CONFIG, Device, MSIX, initialization, map};
+use crate::device::{BAR0, Device, MSIX, initialization, map};
 use crate::error::Result;
+use crate::pci::CONFIG;
 
 /// Device Control of the PCI Express capability, in configuration space.
 const DEVICE_CONTROL: u64 = 0x58;
