@@ -7,12 +7,15 @@ use driver::{
     SharedReceiveQueue, TargetConfig, Transport,
 };
 
+use crate::lab::configuration_text;
 use crate::pace::{median, timed, until};
 use crate::reference::CacheLine;
 use crate::{Connected, Context, Daemon, Measurement, Peer, Pinned, Reference, Result};
 
 /// Messages of a batch, one at a time.
 const BATCH: u64 = 16;
+/// Where the engine looks at doorbells all the time.
+const POLL: &str = "poll";
 /// Blocks of the send queue, as a power of two.
 const LOG_BLOCKS: u32 = 8;
 
@@ -23,6 +26,8 @@ pub struct PingStream {
     connection: Connected,
     /// Over a dynamic connection.
     target: Option<Target>,
+    /// Rings by blocks, not by words (BlueFlame).
+    by_block: bool,
     sent: u64,
 }
 
@@ -46,8 +51,19 @@ impl PingStream {
         Ok(Self {
             connection: Connected::new(peers, LOG_BLOCKS)?,
             target: None,
+            by_block: false,
             sent: 0,
         })
+    }
+
+    /// The same, ringing by blocks.
+    ///
+    /// # Errors
+    /// [`crate::BenchError`].
+    fn by_block(peers: &[Peer; 2]) -> Result<Self> {
+        let mut stream = Self::new(peers)?;
+        stream.by_block = true;
+        Ok(stream)
     }
 
     /// The same over a dynamic connection.
@@ -87,6 +103,7 @@ impl PingStream {
         Ok(Self {
             connection,
             target: Some(target),
+            by_block: false,
             sent: 0,
         })
     }
@@ -104,6 +121,7 @@ impl PingStream {
         let Self {
             connection,
             target,
+            by_block,
             sent,
         } = self;
         // The last stream has left its own.
@@ -116,10 +134,13 @@ impl PingStream {
                 Some(target) => request.to_target(&target.to, KEY),
                 None => request,
             };
-            if last {
-                connection.post_signaled(&request)?;
-            } else {
-                connection.post(&request.unsignaled())?;
+            match (last, *by_block) {
+                (true, _) => connection.post_signaled(&request)?,
+                (false, true) => {
+                    let request = request.unsignaled();
+                    connection.near.post_send_by_block(&request)?;
+                }
+                (false, false) => connection.post(&request.unsignaled())?,
             }
             until("the payload", || seen.load(Ordering::Acquire) == *sent)
         };
@@ -131,11 +152,55 @@ impl PingStream {
     }
 }
 
+/// What ringing by a block costs, with doorbells of a kind.
+fn blocks(context: &Context, doorbells: &str, name: &'static str) -> Result<Measurement> {
+    let engine = (doorbells == POLL).then_some(context.processors.engine);
+    let daemon = Daemon::with(&configuration_text(engine, doorbells))?;
+    let mut peers = daemon.peers(4096)?;
+    let _pinned = Pinned::to(context.processors.driver)?;
+    let (mut ratios, mut words) = (Vec::new(), Vec::new());
+    for _ in 0..context.effort.rounds {
+        let mut times = [PingStream::new as fn(&[Peer; 2]) -> _, PingStream::by_block]
+            .into_iter()
+            .map(|make| -> Result<f64> {
+                let mut stream = make(&peers)?;
+                let batches = 0..8 * context.effort.batches;
+                let times = batches.map(|_| stream.one_way(&mut peers));
+                Ok(median(times.collect::<Result<_>>()?))
+            });
+        if let (Some(word), Some(block)) = (times.next(), times.next()) {
+            let word = word?;
+            ratios.push(block? / word);
+            words.push(word);
+        }
+    }
+    Ok(Measurement {
+        name,
+        value: median(ratios),
+        unit: "times",
+        reference: Some(Reference {
+            name: "one-way time with a doorbell, ns",
+            value: median(words),
+        }),
+    })
+}
+
 /// Measures it.
 ///
 /// # Errors
 /// [`crate::BenchError`].
 pub fn run(context: &Context) -> Result<Vec<Measurement>> {
+    let blue_flame = [
+        blocks(context, POLL, "blueflame_over_doorbell_poll")?,
+        blocks(context, "trap", "blueflame_over_doorbell_trap")?,
+    ];
+    Ok(of_doorbells(context)?
+        .into_iter()
+        .chain(blue_flame)
+        .collect())
+}
+
+fn of_doorbells(context: &Context) -> Result<[Measurement; 2]> {
     let daemon = Daemon::start(context.processors)?;
     let mut peers = daemon.peers(4096)?;
     let _pinned = Pinned::to(context.processors.driver)?;
@@ -160,7 +225,7 @@ pub fn run(context: &Context) -> Result<Vec<Measurement>> {
         ratios.push(device / bare);
         lines.push(bare);
     }
-    Ok(vec![
+    Ok([
         Measurement {
             name: "write_8b_over_cacheline",
             value: median(ratios),

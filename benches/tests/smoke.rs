@@ -39,6 +39,8 @@ fn every_suite_has_its_results() {
         );
     }
     let mut expected = BTreeSet::from([
+        "blueflame_over_doorbell_poll",
+        "blueflame_over_doorbell_trap",
         "daemon_rss_mib",
         "daemon_worst_mib_per_vf",
         "dc_over_rc",

@@ -541,6 +541,19 @@ impl QueuePair {
         Ok(counter)
     }
 
+    /// Posts a request, and rings by its first block in place of a word of it (BlueFlame).
+    ///
+    /// # Errors
+    /// [`Error::Full`], [`Error::TooLong`], [`Error::Client`].
+    #[inline]
+    pub fn post_send_by_block(&mut self, send: &SendRequest<'_>) -> Result<u16> {
+        let counter = self.post(send)?;
+        let slot = usize::from(counter) & (self.send_blocks.len() - 1);
+        let block = &self.send_words()[8 * slot..][..8];
+        self.uar.ring_block(doorbell::SEND, block)?;
+        Ok(counter)
+    }
+
     /// Writes `blocks` of 64 bytes to the send queue as they are and makes
     /// them known as one request. For tests of what no driver does.
     ///

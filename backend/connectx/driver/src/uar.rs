@@ -1,7 +1,7 @@
 //! Doorbell pages of BAR 0.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::device::{BAR0, Device, Object};
 use crate::error::Result;
@@ -45,6 +45,16 @@ impl Uar {
             }
             None => self.ring_trapped(offset, value),
         }
+    }
+
+    /// Writes a block at `offset` as [`Uar::ring`] writes its first word (BlueFlame). A processor makes eight writes of
+    /// it where it does not gather them.
+    #[inline]
+    pub(crate) fn ring_block(&self, offset: u64, block: &[AtomicU64]) -> Result<()> {
+        block.iter().enumerate().try_for_each(|(at, word)| {
+            let value = u64::from_be(word.load(Ordering::Relaxed));
+            self.ring(offset + 8 * at as u64, value)
+        })
     }
 
     #[cold]
