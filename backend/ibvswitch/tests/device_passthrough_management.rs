@@ -211,15 +211,15 @@ fn other_queue_pairs_reach_no_queue_pair_1() {
     let vfs = [("vm1", "isolation = 'sriov'"), ("vm2", "")];
     let (_inner, outer, [mut vm1, mut vm2]) = passed(&inner("poll"), "", vfs);
     let mut two = gsi(&vm2);
-    let qp = vm1.qp(Transport::Ud);
-    qp.activate(0, GSI_QKEY)
-        .expect_err("the key is queue pair 1's");
-    let mut qp = vm1.qp(Transport::Ud);
-    qp.activate(0, 0x1122_3344).expect("is active");
-    // A request that says the key has the queue pair's own.
+    // A request that says the key has the queue pair's own, and whoever wants that one has another.
     let lid = vm2.port.lid;
     let forged = connect(lid, vm2.gid(), 0xffff);
-    send(&mut vm1, &mut qp, lid, &forged);
+    for (key, gets) in [(GSI_QKEY, 0x8000_0000), (0x1122_3344, 0x1122_3344)] {
+        let mut qp = vm1.qp(Transport::Ud);
+        qp.activate(0, key).expect("is active");
+        assert_eq!(dword(&qp.query().expect("is told"), 0xa8), gets);
+        send(&mut vm1, &mut qp, lid, &forged);
+    }
     // What is sent afterwards arrives first.
     let mut one = gsi(&vm1);
     let call = mad(COMMUNICATION, SEND, DISCONNECT_REQUEST, 5);

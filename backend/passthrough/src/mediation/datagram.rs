@@ -14,6 +14,9 @@ use super::{After, Judge, LIST, NUMBER, Refusal, Verdict, refuse};
 use crate::guest::Kind;
 use crate::shadow::{Shadow, Unfit};
 
+/// A controlled Q_Key that no manager or agent has.
+const UNHEARD: u32 = 1 << 31;
+
 impl Judge<'_> {
     /// Whether a queue pair of this context sends management packets that are looked at, or hears such: queue pair 1,
     /// and those for datagrams that say that they are. Drivers have one of the latter for each partition.
@@ -42,7 +45,7 @@ impl Judge<'_> {
             service,
             Some(ServiceType::UnreliableDatagram | ServiceType::QueuePair1)
         );
-        self.check_key(manages, context)?;
+        self.take_key(manages, context);
         let reads = manages || self.facts.policy.reads_datagrams() && sends_datagrams;
         if !reads || qpc::NO_SQ.is_set(context) {
             return Ok(None);
@@ -76,24 +79,21 @@ impl Judge<'_> {
     }
 
     /// Sees to it that no queue pair has the Q_Key of queue pair 1, or says that it is that one, but those whose
-    /// management packets are looked at.
-    fn check_key(&self, manages: bool, context: &mut [u8]) -> Result<(), Refusal> {
+    /// management packets are looked at. Programs that want it go on with one that nobody hears: `ibsrpdm`, for one,
+    /// asks its questions by queue pair 1, and could not begin without a queue pair for traps.
+    fn take_key(&self, manages: bool, context: &mut [u8]) {
         if manages || self.facts.policy.management.is_none() {
-            return Ok(());
+            return;
         }
         qpc::DETH_SQPN.set(context, 0);
         if qpc::Q_KEY.get(context) == QKey::QP1.value() {
-            return refuse(
-                Status::BadParameter,
-                "the Q_Key of queue pair 1 is for management packets",
-            );
+            qpc::Q_KEY.set(context, UNHEARD);
         }
-        Ok(())
     }
 
     /// The same for a change of a queue pair, which may say again what was said when it was made.
-    pub(super) fn check_change(&self, number: u32, context: &mut [u8]) -> Result<(), Refusal> {
-        self.check_key(self.guest.managers.contains(&number), context)
+    pub(super) fn take_key_in_change(&self, number: u32, context: &mut [u8]) {
+        self.take_key(self.guest.managers.contains(&number), context);
     }
 
     /// The daemon's queues in a change, which may say again what was said when it was made.

@@ -239,7 +239,7 @@ impl Judge<'_> {
         qpc::UAR_PAGE.set(context, page.unwrap_or(0));
         self.confine_management(context);
         self.check_context(context)?;
-        self.check_change(number, context)?;
+        self.take_key_in_change(number, context);
         self.translate_paths(opcode, number, context)?;
         self.keep_shadow(opcode, number, context);
         let change = Change {

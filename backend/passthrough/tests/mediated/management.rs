@@ -25,8 +25,9 @@ const VARIANT: u32 = 0x42;
 /// Kinds of queue pairs: for datagrams, and queue pair 1.
 const UD: u32 = 2;
 const QP1: u32 = 8;
-/// A Q_Key that queue pair 1 of any port hears, and one that others hear.
+/// A Q_Key that queue pair 1 of any port hears, one that nobody hears, and one that others hear.
 const WELL_KNOWN: u32 = 0x8001_0000;
+const UNHEARD: u32 = 0x8000_0000;
 const ORDINARY: u32 = 0x0b1b;
 
 fn put(bytes: &mut [u8], offset: usize, value: u32) {
@@ -452,7 +453,7 @@ fn no_other_queue_pair_has_the_well_known_key() {
     let mut guest = Guest::with(&vf, policy(&filter, Isolation::Sriov), AMPLE);
     let mut ordinary = create(&mut guest, UD, 0);
     put(&mut ordinary, 0xc0, WELL_KNOWN);
-    assert_eq!(guest.status(&ordinary), Status::BadParameter);
+    assert_eq!(dword(&guest.passed_on(&ordinary), 0xc0), UNHEARD);
     put(&mut ordinary, 0xc0, ORDINARY);
     // Its queues are the guest's, and it is what it says.
     let passed = guest.passed_on(&ordinary);
@@ -472,7 +473,8 @@ fn no_other_queue_pair_has_the_well_known_key() {
                 &[(8, number), (0x18, UD << 16), (0x98, source), (0xc0, key)],
             )
         };
-        assert_eq!(guest.status(&change(WELL_KNOWN, 0)), Status::BadParameter);
+        let passed = guest.passed_on(&change(WELL_KNOWN, 1));
+        assert_eq!((dword(&passed, 0x98), dword(&passed, 0xc0)), (0, UNHEARD));
         let passed = guest.passed_on(&change(ORDINARY, 1));
         assert_eq!((dword(&passed, 0x98), dword(&passed, 0xc0)), (0, ORDINARY));
     }
