@@ -33,6 +33,8 @@ use crate::shadow::Shadow;
 
 /// User context that a command is from: none but the kernel's driver has any here.
 const UID: Field = Field::new(0x00, 15, 0);
+/// All of them together.
+const SHARED: u32 = 0xffff;
 /// Where requests and replies have their object's number.
 const NUMBER: Field = alloc_pd_out::PD;
 /// Bytes of the shortest requests.
@@ -137,8 +139,11 @@ pub(crate) fn judge(
     let Some(opcode) = Opcode::from_code(code) else {
         return refuse(Status::BadOperation, "unknown command");
     };
-    if UID.get(request) != 0 {
-        return refuse(Status::BadParameter, "there are no user contexts");
+    match UID.get(request) {
+        0 => {}
+        // Linux says of sets of counters that all user contexts have them, and asks nobody whether there are any.
+        SHARED if opcode == Opcode::AllocQCounter => UID.set(request, 0),
+        _ => return refuse(Status::BadParameter, "there are no user contexts"),
     }
     check_stage(guest, opcode)?;
     // What a driver cuts short, a device may take for zeros. What the VF is to have in their place needs to be there.
