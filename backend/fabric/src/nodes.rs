@@ -6,6 +6,7 @@
 
 pub(crate) mod base_lines;
 pub(crate) mod chunks;
+pub(crate) mod congestion;
 pub(crate) mod counters;
 pub(crate) mod forwarding;
 pub(crate) mod ledger;

@@ -8,6 +8,7 @@ use wire::mad::{AttributeId, Class, Method};
 use wire::smp::Smp;
 use wire::{Lid, MadPacket, QKey, Qpn, Sl};
 
+use crate::agents::congestion;
 use crate::agents::directed::{self, Origin, Step};
 use crate::fabric::Fabric;
 use crate::links::loss::Passage;
@@ -447,6 +448,7 @@ impl Fabric {
         };
         let consumer = port.owner == Owner::Consumer;
         let is_sm = port.info.capability_mask.contains(CapabilityMask::IS_SM);
+        let by_owner = matches!(origin, Origin::Own(_)) && port.access != SmpAccess::Fabric;
         let method = packet.header().method();
         if packet.is_smp() {
             let attribute = packet.header().attribute();
@@ -458,7 +460,6 @@ impl Fabric {
             if for_manager {
                 self.deliver(at, packet);
             } else {
-                let by_owner = matches!(origin, Origin::Own(_)) && port.access != SmpAccess::Fabric;
                 self.for_agent(at, ingress, by_owner, packet);
             }
             return;
@@ -468,20 +469,28 @@ impl Fabric {
             self.wrong_partition(at, &packet);
         } else if packet.dst_qp == Qpn::QP1 && packet.qkey != QKey::QP1 {
             self.wrong_queue_key(at, &packet);
+        } else if packet.dst_qp == Qpn::QP1 && congestion::asks(&packet.mad) {
+            // Whoever has the queue pairs: how a port is held back is not its owner's to say.
+            self.for_general_agent(at, by_owner, &packet);
         } else if consumer {
             self.deliver(at, packet);
         } else if packet.dst_qp == Qpn::QP1 && packet.src_qp != Qpn::QP0 {
-            self.for_performance_agent(at, &packet);
+            self.for_general_agent(at, by_owner, &packet);
         }
     }
 
-    /// A packet has reached a node's performance agent.
-    fn for_performance_agent(&mut self, at: PortRef, packet: &MadPacket) {
+    /// A packet has reached a node's agent for performance, or the one for congestion control.
+    fn for_general_agent(&mut self, at: PortRef, by_owner: bool, packet: &MadPacket) {
         let mut reply = packet.reply();
         if let Some(port) = self.port(at) {
             reply.pkey = port.own_key(packet.pkey);
         }
-        if self.performance().answer(at, &mut reply.mad) {
+        let answered = if congestion::asks(&reply.mad) {
+            self.answer_congestion(at, by_owner, &mut reply.mad)
+        } else {
+            self.performance().answer(at, &mut reply.mad)
+        };
+        if answered {
             self.push(Transit {
                 at,
                 origin: Origin::Own(at.port),

@@ -7,7 +7,7 @@ use ibvswitch_fabric::{Hop, Load, PortRef, Queues};
 use proptest::prelude::*;
 use wire::attribute::{SlToVl, VlArbitration, VlWeight};
 use wire::mad::{AttributeId, Status};
-use wire::{Lid, Sl, Vl};
+use wire::{Lid, MadPacket, PKey, Sl, Vl};
 
 /// Bytes per second of every link: 4X EDR.
 const RATE: u64 = 12_500_000_000;
@@ -72,6 +72,7 @@ fn load(owner: u16, token: u64, way: u32, packets: u32, bytes: u32) -> Load {
         packets,
         full: bytes,
         last: bytes,
+        header: (Lid::new(4 + owner), Lid::new(1), Sl::new(0)),
     }
 }
 
@@ -98,6 +99,71 @@ fn packets_follow_one_another() {
     queues.enter(end, load(1, 8, way, 1, 4000));
     assert_eq!(queues.deadline(0), None);
     assert_eq!(queues.deadline(1), Some(end + time(4000)));
+}
+
+/// Has the vSwitch mark packets that leave by its uplink: threshold, smallest packet, rate.
+fn mark(host: &mut Host, [threshold, packet_size, rate]: [u8; 3]) {
+    let mut mad = [0; 256];
+    mad[..4].copy_from_slice(&[1, 0x21, 2, 2]);
+    mad[17] = 0x15;
+    mad[64 + 4..64 + 8].copy_from_slice(&[0x80 | threshold, packet_size, 0, rate]);
+    let (pkey, to) = (PKey::DEFAULT_FULL, Lid::new(3));
+    let packet = MadPacket::gmp(Lid::new(1), to, Sl::new(0), pkey, mad);
+    host.fabric.inject(host.port, packet);
+    assert_eq!(host.received().len(), 1);
+}
+
+/// What waits behind the threshold is marked, every third packet of at least 256 bytes, at the port where it waits.
+#[test]
+fn packets_that_wait_are_marked() {
+    for (setting, [from, to]) in [
+        // Never.
+        ([0, 0, 0], [0, 0]),
+        // 8 KiB wait: but for the last two packets all of the second load, and of the first those behind it.
+        ([15, 0, 0], [2, 62]),
+        // Every third.
+        ([15, 0, 2], [8, 12]),
+        // Those of this length, and no shorter ones.
+        ([15, 64, 0], [2, 62]),
+        ([15, 65, 0], [0, 0]),
+        // 120 KiB never wait here.
+        ([1, 0, 0], [0, 0]),
+    ] {
+        let mut host = host(&[], &[], 0);
+        mark(&mut host, setting);
+        let mut queues = Queues::default();
+        let ways = [0, 1].map(|vf| way(&host, &mut queues, host.vf(vf), 0));
+        for (owner, way) in (0..).zip(ways) {
+            queues.enter(0, load(owner, 7, way, 16, 4096));
+        }
+        let arrived = [0, 1].map(|owner| queues.next(owner, 1_000_000).unwrap());
+        host.fabric.tell_marks(queues.take_marks());
+        let mut log = [0; 256];
+        log[..4].copy_from_slice(&[1, 0x21, 2, 1]);
+        log[17] = 0x13;
+        let vswitch = PortRef {
+            port: 0,
+            ..host.fabric.peer(host.vf(0)).unwrap()
+        };
+        let log = host.fabric.local_mad(vswitch, &log).unwrap();
+        assert_eq!(log[32], 1);
+        let marked = u32::from(u16::from_be_bytes([log[34], log[35]]));
+        assert!((from..=to).contains(&marked), "{setting:?}: {marked}");
+        assert!(arrived.iter().all(|arrived| arrived.marked == (to > 0)));
+        // The uplink is port 1. Events have the loads' headers.
+        assert_eq!(log[71], if to > 0 { 2 } else { 0 });
+        let event = &log[72..84];
+        assert_eq!(event[..2] != [0, 0], to > 0);
+        if to > 0 {
+            assert!(matches!(event[1], 4 | 5) && event[3] == 1);
+        }
+        // The log is empty once it has been read.
+        let mut again = [0; 256];
+        again[..4].copy_from_slice(&[1, 0x21, 2, 1]);
+        again[17] = 0x13;
+        let again = host.fabric.local_mad(vswitch, &again).unwrap();
+        assert_eq!(again[34..36], [0, 0]);
+    }
 }
 
 /// So many bytes of each function come to the host in a millisecond while both have more to send than the

@@ -282,6 +282,7 @@ impl<F: Face> Engine<F> {
             std::mem::take(&mut state.sets),
             polled,
         );
+        self.exits.injections.forget(vf);
         state.special = [None; 2];
         state.faults = Faults::default();
         state.version += 1;

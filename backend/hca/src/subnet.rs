@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use wire::congestion::AdapterCongestionEvent;
 use wire::{Gid, Lid, MadPacket, Mtu, PKey, QKey, Qpn, Sl, Vl};
 
 use crate::engine::VfId;
 use crate::engine::traffic::{PathId, PathTraffic};
-use crate::transport::Links;
+use crate::transport::{Injection, Links};
 use crate::verbs::work::GlobalRoute;
 
 /// Where a way ends.
@@ -85,6 +86,8 @@ pub struct Shares {
     pub end: u16,
     /// The lane at the sender's port.
     pub lane: Vl,
+    /// Bytes per second of the sender's link.
+    pub rate: u64,
 }
 
 /// What a packet that has come from another subnet has in its headers.
@@ -174,6 +177,16 @@ pub trait Subnet: std::fmt::Debug + Send {
     fn links(&self) -> Option<Box<dyn Links>> {
         None
     }
+
+    /// How a function's port holds back what meets congestion, where it does. The answer is kept until
+    /// [`Subnet::generation`] changes.
+    fn injection(&self, _at: VfId) -> Option<Arc<Injection>> {
+        None
+    }
+
+    /// Is told of what a function has begun to hold back: an index has reached the threshold of its service level.
+    /// What time it is, is not in it.
+    fn held_back(&mut self, _at: VfId, _event: AdapterCongestionEvent) {}
 
     /// The way of a unicast packet, also of one to the sender's own port. The
     /// answer is kept, be it a route or none, until [`Subnet::generation`]

@@ -1,11 +1,12 @@
 //! `ibvswitch capture`, as tshark reads what it writes.
 
 mod daemon;
+mod programs;
 
 use std::io::{BufReader, Read, Write};
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 
-use daemon::{Daemon, HALF, connected, connected_by, peers};
+use daemon::{Daemon, HALF, Peer, connected, connected_by, peers};
 use driver::{
     AddressVector, Atomic, Config, Data, QueuePair, Receive, SendOpcode, SendRequest,
     SharedReceiveQueue, Transport, XrcDomain,
@@ -13,6 +14,7 @@ use driver::{
 use ibvswitch::control::CAPTURES_MAX;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use programs::Programs;
 
 /// Bytes of a pcap file's header.
 const FILE_HEADER: usize = 24;
@@ -333,6 +335,84 @@ fn management_packets() {
         rest = &rest[16 + length..];
     }
     assert!(rest.is_empty());
+}
+
+/// Two guests send to one, whose link a switch marks packets for: the bits and the notifications are seen.
+#[test]
+fn congestion() {
+    const LEN: usize = 128 << 10;
+    let daemon = Daemon::configured(
+        "[fabric]\nbandwidth = \"model\"\nlink_width = \"1X\"\nlink_speed = \"SDR\"\n\
+         [[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n\
+         [[hypervisor]]\nname = \"hv2\"\n[[hypervisor.vf]]\nname = \"vm2\"\n\
+         [[hypervisor]]\nname = \"hv3\"\n[[hypervisor.vf]]\nname = \"vm3\"\n",
+    );
+    let mut near = ["vm1", "vm2"].map(|name| Peer::open(&daemon, name));
+    let far = Peer::open(&daemon, "vm3");
+    let mut pairs = [0, 1].map(|at| {
+        let (config, other) = (near[at].config(Transport::Rc), far.config(Transport::Rc));
+        connected_by(&config, &other, &near[at], &far, |connection| {
+            connection.ack_timeout = 20;
+        })
+    });
+    let nodes = daemon.ask(&["topology"])["nodes"].clone();
+    let mut nodes = nodes.as_array().expect("a list").iter();
+    let switch = nodes.find(|node| node["name"] == "sw1").expect("a switch");
+    let (programs, switch) = (Programs::new(&daemon), switch["lid"].to_string());
+    let setting = ["0x14", "0", "0", "15", "0", "0", "0:0", "0"];
+    let set = [
+        &["ibccconfig", "SwitchCongestionSetting", &switch],
+        &setting[..],
+    ]
+    .concat();
+    programs.run(&set);
+    let capture = Capture::start(&daemon, &["--vf", "vm3", "--data"]);
+    for ((qp, _), from) in pairs.iter_mut().zip(&near) {
+        let list = [from.sge(0, LEN)];
+        for _ in 0..16 {
+            let write = SendRequest::write(far.remote(HALF), Data::Memory(&list));
+            qp.post_send(&write).expect("is posted");
+        }
+    }
+    for (at, (qp, _)) in pairs.iter_mut().enumerate() {
+        for _ in 0..16 {
+            assert!(near[at].sent(qp).is_ok());
+        }
+    }
+    let (capture, _) = capture.stop();
+    let lid = |peer: &Peer| u64::from(peer.port.lid);
+    for (at, (qp, _)) in pairs.iter().enumerate() {
+        let to_vm3 = format!(
+            "infiniband.lrh.slid == {} && infiniband.reth",
+            lid(&near[at])
+        );
+        // The upper bit of the eight that the dissector has no name for.
+        let marked = fields(
+            &capture,
+            &format!("{to_vm3} && infiniband[12:1] == 80"),
+            &ROUTE,
+        );
+        let all = fields(&capture, &to_vm3, &ROUTE);
+        assert!(!marked.is_empty() && marked.len() <= all.len());
+        let notifications = format!(
+            "infiniband.bth.opcode == 128 && infiniband.lrh.dlid == {} && infiniband[12:1] == 40",
+            lid(&near[at])
+        );
+        let seen = fields(&capture, &notifications, &ROUTE);
+        // The first packet of a frame alone has an RETH.
+        assert!(
+            seen.len() >= marked.len(),
+            "{} of {}",
+            seen.len(),
+            marked.len()
+        );
+        for packet in seen {
+            assert_eq!(packet[1], Some(lid(&far)));
+            assert_eq!(packet[5], Some(u64::from(qp.number())));
+        }
+    }
+    let malformed = fields(&capture, "_ws.malformed", &ROUTE);
+    assert_eq!(malformed.len(), 0);
 }
 
 /// A capture ends with its reader, and the data path does not notice a reader that sleeps.

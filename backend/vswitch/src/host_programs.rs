@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use wire::MadPacket;
 use wire::attribute::{CapabilityMask, NodeInfo, PortInfo};
 use wire::mad::{Class, Method};
-use wire::{Guid, PKey};
+use wire::{Guid, PKey, congestion};
 
 use crate::managers::sweeps;
 use crate::vswitch::{SubnetState, VSwitch};
@@ -274,9 +274,14 @@ impl VSwitch {
             if !packet.is_smp() {
                 packet.pkey = pkey.unwrap_or(packet.pkey);
             }
-            // Performance counters are read by these packets.
-            if packet.header().class() == Class::PERFORMANCE {
-                state.tell_traffic(&self.paths, &self.ports, self.now());
+            // Counters and logs are read by these packets.
+            match packet.header().class() {
+                Class::PERFORMANCE => state.tell_traffic(&self.paths, &self.ports, self.now()),
+                congestion::CLASS => {
+                    state.fabric.set_clock(self.now());
+                    self.tell_congestion(&mut state);
+                }
+                _ => {}
             }
             state.fabric.inject_as(port, packet, SmpAccess::Fabric);
             let mut sent = Sent::Done;

@@ -27,7 +27,7 @@ use wire::attribute::KeyViolation;
 use wire::{Guid, Lid, MadPacket};
 
 use crate::cluster::{Clusters, Tables};
-use crate::data::{EngineSubnet, PathCounters, PathNumbers, PortCounters, SharedLinks};
+use crate::data::{EngineSubnet, Held, PathCounters, PathNumbers, PortCounters, SharedLinks};
 use crate::guest::{MadFilter, Registrations};
 use crate::host_programs::Hosts;
 use crate::managers::{Mail, ManagedSubnet, Managers, settings};
@@ -162,6 +162,8 @@ pub struct VSwitch {
     pub(crate) filter: MadFilter,
     /// The links, where they share their bandwidth among lanes.
     pub(crate) links: Option<Arc<SharedLinks>>,
+    /// What ports have begun to hold back, which their logs do not know yet.
+    pub(crate) held: Held,
     clock: Arc<dyn Clock>,
     /// The ports of the subnet managers' hosts.
     pub(crate) manager_ports: Vec<PortRef>,
@@ -236,6 +238,7 @@ impl VSwitch {
             wrong_keys: Mutex::default(),
             functions,
             filter: MadFilter::new(model),
+            held: Held::default(),
             links: (model.fabric.bandwidth == Bandwidth::Model).then(Arc::default),
             clock: environment.clock,
             manager_ports: plan.managers().collect(),
@@ -438,6 +441,7 @@ impl VSwitch {
     pub(crate) fn with<R>(&self, act: impl FnOnce(&mut SubnetState) -> R) -> R {
         let mut state = self.change();
         state.tell_traffic(&self.paths, &self.ports, self.now());
+        self.tell_congestion(&mut state);
         act(&mut state)
     }
 
@@ -471,6 +475,7 @@ impl VSwitch {
             let mut state = self.change();
             state.tell_traffic(&self.paths, &self.ports, now);
             self.tell_wrong_keys(&mut state);
+            self.tell_congestion(&mut state);
         }
         let (next, mut state) = self.manage(managers, now);
         state.wakes = next;

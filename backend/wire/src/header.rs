@@ -136,6 +136,8 @@ impl Opcode {
     pub const FETCH_ADD: u8 = 0x14;
     pub const SEND_LAST_INVALIDATE: u8 = 0x16;
     pub const SEND_ONLY_INVALIDATE: u8 = 0x17;
+    /// A congestion notification, of any service (IBA A10.3.2).
+    pub const NOTIFICATION: Self = Self(0x80);
     /// An unreliable datagram.
     pub const UD_SEND_ONLY: Self = Self::of(Service::Ud, Self::SEND_ONLY);
     /// An unreliable datagram with immediate data.

@@ -31,6 +31,7 @@
 pub mod attribute;
 mod bits;
 pub mod cm;
+pub mod congestion;
 pub mod crc;
 pub mod erf;
 mod error;

@@ -4,6 +4,12 @@
 use std::ops::Range;
 
 use ibvswitch_wire::attribute::{NodeInfo, Notice, PortInfo, SmInfo, SwitchInfo};
+use ibvswitch_wire::congestion::{
+    AdapterCongestionEvent, AdapterCongestionLog, CaCongestionEntry, CaCongestionSetting,
+    CongestionControlTable, CongestionInfo, CongestionKeyInfo, InjectionDelay,
+    SwitchCongestionEvent, SwitchCongestionLog, SwitchCongestionSetting,
+    SwitchPortCongestionElement,
+};
 use ibvswitch_wire::performance::{
     ClassPortInfo, PortCounters, PortCountersExtended, PortDataSl, PortRcvErrorDetails,
     PortSamplesControl, PortSamplesResult, PortXmitDiscardDetails,
@@ -463,4 +469,137 @@ fn sa_records() {
             ("service_key", "ServRecKey", 256, 128),
         ],
     );
+}
+
+/// Masks of 256 bits are two numbers here.
+#[test]
+fn congestion_control() {
+    type Fields = &'static [(&'static str, Range<usize>)];
+    let all: [(&str, Fields, &[Row]); 12] = [
+        (
+            "CongestionInfo",
+            CongestionInfo::FIELDS,
+            &[
+                ("congestion_info", "CongestionInfo", 0, 16),
+                ("control_table_cap", "ControlTableCap", 16, 8),
+            ],
+        ),
+        (
+            "CongestionKeyInfo",
+            CongestionKeyInfo::FIELDS,
+            &[
+                ("key", "CC_Key", 0, 64),
+                ("protect", "CC_KeyProtectBit", 64, 1),
+                ("lease_period", "CC_KeyLeasePeriod", 80, 16),
+                ("violations", "CC_KeyViolations", 96, 16),
+            ],
+        ),
+        (
+            "CongestionLog of a switch",
+            SwitchCongestionLog::FIELDS,
+            &[
+                ("log_type", "LogType", 0, 8),
+                ("flags", "CongestionFlags", 8, 8),
+                ("events", "LogEventsCounter", 16, 16),
+                ("now", "CurrentTimeStamp", 32, 32),
+                ("ports_high", "PortMap", 64, 128),
+                ("ports_low", "PortMap", 192, 128),
+            ],
+        ),
+        (
+            "CongestionLogEvent of a switch",
+            SwitchCongestionEvent::FIELDS,
+            &[
+                ("slid", "SLID", 0, 16),
+                ("dlid", "DLID", 16, 16),
+                ("sl", "SL", 32, 4),
+                ("time", "Timestamp", 64, 32),
+            ],
+        ),
+        (
+            "CongestionLog of a channel adapter",
+            AdapterCongestionLog::FIELDS,
+            &[
+                ("log_type", "LogType", 0, 8),
+                ("flags", "CongestionFlags", 8, 8),
+                ("events", "ThresholdEventCounter", 16, 16),
+                ("levels", "ThresholdCongestionEventMap", 32, 16),
+                ("now", "CurrentTimeStamp", 64, 32),
+            ],
+        ),
+        (
+            "CongestionLogEvent of a channel adapter",
+            AdapterCongestionEvent::FIELDS,
+            &[
+                ("local_qp", "Local_QP_CN_Entry", 0, 24),
+                ("sl", "SL_CN_Entry", 24, 4),
+                ("service", "Service_Type_CN_Entry", 28, 4),
+                ("remote_qp", "Remote_QP_Number_CN_Entry", 32, 24),
+                ("local_lid", "Local_LID_CN", 64, 16),
+                ("remote_lid", "Remote_LID_CN_Entry", 80, 16),
+                ("time", "Timestamp_CN_Entry", 96, 32),
+            ],
+        ),
+        (
+            "SwitchCongestionSetting",
+            SwitchCongestionSetting::FIELDS,
+            &[
+                ("control_map", "Control_Map", 0, 32),
+                ("victim_mask_high", "Victim_Mask", 32, 128),
+                ("victim_mask_low", "Victim_Mask", 160, 128),
+                ("credit_mask_high", "Credit_Mask", 288, 128),
+                ("credit_mask_low", "Credit_Mask", 416, 128),
+                ("threshold", "Threshold", 544, 4),
+                ("packet_size", "Packet_Size", 552, 8),
+                ("starvation_threshold", "CS_Threshold", 560, 4),
+                ("starvation_return_delay", "CS_ReturnDelay", 576, 16),
+                ("marking_rate", "Marking_Rate", 592, 16),
+            ],
+        ),
+        (
+            "SwitchPortCongestionSettingElement",
+            SwitchPortCongestionElement::FIELDS,
+            &[
+                ("valid", "Valid", 0, 1),
+                ("starvation", "Control_Type", 1, 1),
+                ("threshold", "Threshold", 4, 4),
+                ("packet_size", "Packet_Size", 8, 8),
+                ("parameter", "Cong_Parm_Marking_Rate", 16, 16),
+            ],
+        ),
+        (
+            "CACongestionSetting",
+            CaCongestionSetting::FIELDS,
+            &[
+                ("port_control", "Port_Control", 0, 16),
+                ("control_map", "Control_Map", 16, 16),
+            ],
+        ),
+        (
+            "CACongestionEntry",
+            CaCongestionEntry::FIELDS,
+            &[
+                ("timer", "CCTI_Timer", 0, 16),
+                ("increase", "CCTI_Increase", 16, 8),
+                ("trigger_threshold", "Trigger_Threshold", 24, 8),
+                ("min", "CCTI_Min", 32, 8),
+            ],
+        ),
+        (
+            "CongestionControlTable",
+            CongestionControlTable::FIELDS,
+            &[("limit", "CCTI_Limit", 0, 16)],
+        ),
+        (
+            "CongestionControlTableEntry",
+            InjectionDelay::FIELDS,
+            &[
+                ("shift", "CCT_Shift", 0, 2),
+                ("multiplier", "CCT_Multiplier", 2, 14),
+            ],
+        ),
+    ];
+    for (name, fields, published) in all {
+        compare(name, fields, published);
+    }
 }

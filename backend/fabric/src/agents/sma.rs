@@ -10,6 +10,7 @@ use wire::attribute::NodeType;
 use wire::mad::{AttributeId, Class, Mad, Method, SIZE, Status};
 use wire::smp::{DATA, Smp};
 
+use crate::agents::congestion;
 use crate::fabric::Fabric;
 use crate::nodes::owner::SmpAccess;
 use crate::nodes::topology::{NodeId, PortRef};
@@ -39,8 +40,8 @@ impl Fabric {
     /// Answers a management datagram for the port itself without a packet on any link: what a
     /// driver's MAD_IFC command does.
     ///
-    /// Serves subnet management requests, whatever the route in them says, and performance
-    /// management. What the port's [`SmpAccess`] denies is answered as an unsupported attribute,
+    /// Serves subnet management requests, whatever the route in them says, performance management, and
+    /// congestion control. What the port's [`SmpAccess`] denies is answered as an unsupported attribute,
     /// so that nobody has to wait for a time-out. The management key that a port has need not be
     /// known to read, but is not shown either. `None`: no answer belongs to this datagram.
     pub fn local_mad(&mut self, port: PortRef, mad: &[u8; SIZE]) -> Option<[u8; SIZE]> {
@@ -50,6 +51,11 @@ impl Fabric {
         let (class, method, attribute) = (header.class(), header.method(), header.attribute());
         if class == Class::PERFORMANCE {
             return self.performance().answer(port, &mut bytes).then_some(bytes);
+        }
+        if congestion::asks(mad) {
+            let by_owner = access != SmpAccess::Fabric;
+            let answered = self.answer_congestion(port, by_owner, &mut bytes);
+            return answered.then_some(bytes);
         }
         let mut smp = Smp::new_checked(&mut bytes[..]).ok()?;
         let allowed = match (method, access) {

@@ -9,9 +9,10 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 
-use wire::{Sl, Vl};
+use wire::{Lid, Sl, Vl};
 
 use super::arbitration::{Arbiter, LANES};
+use super::marks::{Marking, Marks};
 use crate::nodes::Nodes;
 use crate::nodes::topology::PortRef;
 
@@ -38,6 +39,8 @@ pub struct Shared {
     pub rate: u64,
     /// Who decides which lane sends.
     pub arbiter: Arbiter,
+    /// Which packets are marked that wait here; `None`: none are.
+    pub marking: Option<Marking>,
 }
 
 /// Packets in a row that go the same way.
@@ -55,6 +58,8 @@ pub struct Load {
     pub full: u32,
     /// Length of the last one.
     pub last: u32,
+    /// Source and destination LID, and service level, for the logs of switches.
+    pub header: (Lid, Lid, Sl),
 }
 
 /// A load has passed a way's last link, or one of its last.
@@ -68,6 +73,8 @@ pub struct Arrived {
     pub at: u64,
     /// It will not arrive anywhere else.
     pub done: bool,
+    /// A switch on its way has marked one of its packets: it has met congestion.
+    pub marked: bool,
 }
 
 /// A link of a way, as it is imitated.
@@ -106,12 +113,18 @@ struct Passing {
 
 #[derive(Debug)]
 struct Link {
+    /// The port by which packets leave for it.
+    port: PortRef,
     shared: Shared,
     /// The arbiter at work.
     arbiter: Arbiter,
     lanes: [VecDeque<Run>; LANES],
     /// Lengths of the lanes' first packets.
     heads: [Option<u32>; LANES],
+    /// Bytes that wait in the lanes.
+    waiting: [u64; LANES],
+    /// Packets of the lanes that might have been marked since one was.
+    passed: [u32; LANES],
     passing: Option<Passing>,
     /// Billionths of a byte that the last packet's time was rounded down by.
     rest: u64,
@@ -120,6 +133,7 @@ struct Link {
 #[derive(Debug)]
 struct UnderWay {
     load: Load,
+    marked: bool,
     /// Last links that it has not passed.
     ends_left: u16,
 }
@@ -141,6 +155,8 @@ pub struct Queues {
     begun: u64,
     /// By owner.
     arrived: Vec<VecDeque<Arrived>>,
+    /// What switches have marked.
+    marks: Marks,
 }
 
 impl Load {
@@ -151,15 +167,25 @@ impl Load {
             self.full
         }
     }
+
+    /// Of so many packets from this one on.
+    fn sum(&self, packet: u32, count: u32) -> u64 {
+        let with_last = packet + count == self.packets;
+        let full = u64::from(count - u32::from(with_last)) * u64::from(self.full);
+        full + if with_last { u64::from(self.last) } else { 0 }
+    }
 }
 
 impl Link {
-    fn new(shared: Shared) -> Self {
+    fn new(port: PortRef, shared: Shared) -> Self {
         Self {
+            port,
             arbiter: shared.arbiter.clone(),
             shared,
             lanes: Default::default(),
             heads: [None; LANES],
+            waiting: [0; LANES],
+            passed: [0; LANES],
             passing: None,
             rest: 0,
         }
@@ -180,14 +206,30 @@ impl Link {
         });
     }
 
-    /// Takes the next packet to send from its lane.
-    fn take(&mut self, loads: &[Option<UnderWay>]) -> Option<(Passing, u32)> {
+    /// Whether a packet that is taken from a lane is to be marked.
+    fn marks(&mut self, lane: usize, bytes: u32) -> bool {
+        let Some(marking) = &self.shared.marking else {
+            return false;
+        };
+        if self.waiting[lane] < marking.threshold || bytes < marking.packet_size {
+            return false;
+        }
+        let passed = &mut self.passed[lane];
+        let marks = *passed >= u32::from(marking.rate);
+        *passed = if marks { 0 } else { *passed + 1 };
+        marks
+    }
+
+    /// Takes the next packet to send from its lane: which, its length, and whether it is to be marked.
+    fn take(&mut self, loads: &[Option<UnderWay>]) -> Option<(Passing, u32, bool)> {
         // What waits in a lane that the tables do not have any more goes when nothing else does.
         let lane = match self.arbiter.next(&self.heads) {
             Some(vl) => usize::from(vl.value()),
             None => self.heads.iter().position(Option::is_some)?,
         };
         let bytes = self.heads[lane]?;
+        let marks = self.marks(lane, bytes);
+        self.waiting[lane] = self.waiting[lane].saturating_sub(u64::from(bytes));
         let run = self.lanes[lane].front_mut()?;
         let passing = Passing {
             load: run.load,
@@ -200,7 +242,7 @@ impl Link {
             self.lanes[lane].pop_front();
         }
         self.see_head(lane, loads);
-        Some((passing, bytes))
+        Some((passing, bytes, marks))
     }
 }
 
@@ -243,7 +285,7 @@ impl Queues {
         match self.by_port.get(&port) {
             None => {
                 self.by_port.insert(port, self.links.len() as u32);
-                self.links.push(Link::new(shared));
+                self.links.push(Link::new(port, shared));
             }
             Some(&link) => {
                 let link = &mut self.links[link as usize];
@@ -268,7 +310,11 @@ impl Queues {
         }
         self.under_way[owner] += 1;
         let ends_left = self.ways[load.way as usize].ends;
-        let entry = Some(UnderWay { load, ends_left });
+        let entry = Some(UnderWay {
+            load,
+            marked: false,
+            ends_left,
+        });
         let at = match self.free.pop() {
             Some(at) => {
                 self.loads[at as usize] = entry;
@@ -314,6 +360,11 @@ impl Queues {
         Some(*at)
     }
 
+    /// What switches have marked since the last call.
+    pub fn take_marks(&mut self) -> Marks {
+        std::mem::take(&mut self.marks)
+    }
+
     fn advance(&mut self, now: u64) {
         while self.step(now).is_some() {}
     }
@@ -342,6 +393,7 @@ impl Queues {
                 hop: stage,
                 at,
                 done,
+                marked: under_way.marked,
             });
             if done {
                 self.under_way[owner] -= 1;
@@ -365,6 +417,9 @@ impl Queues {
     fn queue(&mut self, now: u64, way: u32, run: Run) {
         let &Stage { link, lane, .. } = &self.ways[way as usize].stages[usize::from(run.stage)];
         let state = &mut self.links[link as usize];
+        if let Some(of) = &self.loads[run.load as usize] {
+            state.waiting[lane] += of.load.sum(run.packet, run.count);
+        }
         match state.lanes[lane].back_mut() {
             Some(back)
                 if (back.load, back.stage, back.packet + back.count)
@@ -384,7 +439,11 @@ impl Queues {
     /// A link begins with its next packet, if one waits.
     fn begin(&mut self, now: u64, link: u32) {
         let state = &mut self.links[link as usize];
-        if let Some((passing, bytes)) = state.take(&self.loads) {
+        if let Some((passing, bytes, marks)) = state.take(&self.loads) {
+            if marks && let Some(Some(of)) = self.loads.get_mut(passing.load as usize) {
+                of.marked = true;
+                self.marks.add(state.port, of.load.header, now);
+            }
             state.passing = Some(passing);
             let end = now + state.time(bytes);
             self.begun += 1;
@@ -421,6 +480,7 @@ impl Nodes {
         Some(Shared {
             rate: self.link_rate(port)?.bytes_per_second() as u64,
             arbiter: self.arbiter(port)?,
+            marking: self.marking(port),
         })
     }
 }

@@ -4,9 +4,11 @@
 use std::time::Duration;
 
 use crate::links::fault::Draws;
+use crate::links::marks::SwitchMarks;
 use crate::links::starved::Starved;
 use crate::nodes::Nodes;
 use crate::nodes::base_lines::BaseLines;
+use crate::nodes::congestion::HeldBack;
 use crate::nodes::counters::{Counter, SmpCounts, Totals};
 use crate::nodes::node::Port;
 use crate::nodes::sampler::Sampler;
@@ -18,6 +20,8 @@ use crate::nodes::topology::{NodeId, PortRef};
 pub(crate) struct NodeLedger {
     pub(crate) smps: SmpCounts,
     pub(crate) sampler: Sampler,
+    /// Of a switch: packets that it has marked since its log was read.
+    pub(crate) marks: SwitchMarks,
     /// The number of the first port.
     first: u8,
     ports: Vec<PortLedger>,
@@ -47,6 +51,8 @@ pub(crate) struct PortLedger {
     pub(crate) overruns: u8,
     /// Where it gets no credits: what waits for them.
     pub(crate) starved: Option<Box<Starved>>,
+    /// Of a channel adapter: what it has begun to hold back since its log was read.
+    pub(crate) held_back: HeldBack,
     /// How long it has had something to send and no credits, before now.
     pub(crate) waited: Duration,
 }

@@ -11,6 +11,7 @@ use wire::attribute::{
 use wire::{ExtendedLid, Gid, Guid, Lid, Mtu, PKey, PhysicalState, PortState, Sl, Vl};
 
 use crate::links::fault::LinkFault;
+use crate::nodes::congestion::Congestion;
 use crate::nodes::counters::PortCounters;
 use crate::nodes::forwarding::{LinearTable, MulticastTable, SecondaryTable};
 use crate::nodes::owner::{Owner, SmpAccess};
@@ -64,6 +65,8 @@ pub(crate) struct Port {
     pub(crate) access: SmpAccess,
     /// What is wrong with the link, on the way out.
     pub(crate) fault: Option<LinkFault>,
+    /// What its congestion control agent has been told, if anything.
+    pub(crate) congestion: Option<Arc<Congestion>>,
 }
 
 impl Port {
@@ -108,6 +111,7 @@ impl Port {
             owner: Owner::Fabric,
             access: SmpAccess::Fabric,
             fault: None,
+            congestion: None,
         }
     }
 
@@ -120,6 +124,7 @@ impl Port {
         swap(&mut self.virtual_lid, &mut other.virtual_lid);
         swap(&mut self.sl_to_vl, &mut other.sl_to_vl);
         swap(&mut self.arbitration, &mut other.arbitration);
+        swap(&mut self.congestion, &mut other.congestion);
         swap(&mut self.info, &mut other.info);
         let [here, there] = [&mut self.info, &mut other.info];
         swap(&mut here.capability_mask, &mut there.capability_mask);
@@ -142,6 +147,7 @@ impl Port {
         self.virtual_lid = None;
         self.sl_to_vl = Arc::default();
         self.arbitration = Arc::default();
+        self.congestion = None;
         Arc::make_mut(&mut self.guids)[1..].fill(Guid::NONE);
         let pkeys = Arc::make_mut(&mut self.pkeys);
         pkeys.fill(PKey::INVALID);

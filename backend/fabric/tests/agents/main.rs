@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod congestion;
 mod data_by_sl;
 mod samples;
 

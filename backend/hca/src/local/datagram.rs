@@ -127,7 +127,8 @@ impl<F: Face> Engine<F> {
         let Some(Qp { core, .. }) = self.objects.qps.get(index.0) else {
             return false;
         };
-        let (from, to_agent) = (core.vf, address.dest_qp <= Qpn::QP1);
+        let (from, qpn) = (core.vf, core.source_qpn);
+        let to_agent = address.dest_qp <= Qpn::QP1;
         let port = &self.vf(from).port;
         let (pkey, sl) = (
             port.pkey(core.attr.pkey_index),
@@ -138,7 +139,9 @@ impl<F: Face> Engine<F> {
             return false;
         };
         let route = self.datagram_route(from, &AddressVector { sl, ..*address }, pkey);
-        route.is_ok_and(|route| !self.has_room(from, &route))
+        route.is_ok_and(|route| {
+            !self.has_room(from, &route) || self.is_held_back(from, qpn, sl, &route)
+        })
     }
 
     /// Sends a gathered datagram to whom it may concern.

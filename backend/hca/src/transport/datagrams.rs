@@ -29,6 +29,7 @@ impl<F: Face> Engine<F> {
         }
         let mut frame = framed(datagram, address.dest_qp);
         frame.psn = psn;
+        self.hold_back(from, datagram.src_qp, &route, &frame);
         let afloat = Afloat::new(&self.vf(from).afloat, 1);
         self.launch(from, to, route, frame, Some(afloat));
         // What takes no time is there before the sender knows that it has left.

@@ -78,7 +78,7 @@ pub(crate) fn over(links: Option<Box<dyn Links>>, wire: impl Wire + 'static) -> 
 }
 
 /// The service of a connected transport.
-const fn service(transport: Transport) -> Service {
+pub(super) const fn service(transport: Transport) -> Service {
     match transport {
         Transport::Uc => Service::Uc,
         Transport::Xrc => Service::Xrc,
@@ -158,7 +158,11 @@ impl<F: Face> Engine<F> {
             return true;
         };
         let (from, route) = (core.vf, req.found.route.and_then(|found| found.route.ok()));
-        route.is_none_or(|route| self.has_room(from, &route))
+        let (qpn, path) = (core.qpn, core.attr.path);
+        route.is_none_or(|route| {
+            self.has_room(from, &route)
+                && !path.is_some_and(|path| self.is_held_back(from, qpn, path.sl, &route))
+        })
     }
 
     /// Whether there is room for a frame on a way.
@@ -301,6 +305,11 @@ impl<F: Face> Engine<F> {
             }
             return;
         };
+        if !frame.is_response() {
+            let qpn = self.objects.qps.get(index.0).map(|qp| qp.core.qpn);
+            qpn.into_iter()
+                .for_each(|qpn| self.hold_back(from, qpn, &route, &frame));
+        }
         self.emit(from, &path, dest_qp, route, frame, reserved);
     }
 
@@ -456,6 +465,10 @@ impl<F: Face> Engine<F> {
                 }
                 to => to,
             };
+            if self.see_congestion(&to, &frame) {
+                left -= REQUEST_COST;
+                continue;
+            }
             if let Some(crossing) = &route.crossing {
                 frame.cross(crossing);
             }
@@ -468,6 +481,7 @@ impl<F: Face> Engine<F> {
             }
         }
         // There may be room now.
+        self.exits.injections.woken();
         for index in std::mem::take(&mut self.exits.crowded) {
             self.make_ready(index);
         }

@@ -3,6 +3,7 @@
 use super::capture::Captured;
 use super::endpoint::{Destination, Endpoint, Loopback, Outside, Transmit};
 use super::exchange::over;
+use super::injection::Injections;
 use super::lanes::Links;
 use crate::engine::rest::Rests;
 use crate::engine::{QpIndex, VfId};
@@ -23,6 +24,8 @@ pub(crate) struct Exits {
     pub crowded: Vec<QpIndex>,
     /// Functions that rest.
     pub rests: Rests,
+    /// What is held back for congestion.
+    pub injections: Injections,
 }
 
 impl Exits {
@@ -38,6 +41,7 @@ impl Exits {
             arrival: None,
             may_be_crowded,
             crowded: Vec::new(),
+            injections: Injections::default(),
             rests: Rests::default(),
         }
     }
@@ -90,7 +94,11 @@ impl Exits {
     /// Finds out when the next frame arrives.
     pub fn look(&mut self) {
         let links = self.links.iter().filter_map(|link| link.deadline());
-        let here = [self.endpoint.deadline(), self.rests.deadline()];
+        let here = [
+            self.endpoint.deadline(),
+            self.rests.deadline(),
+            self.injections.deadline(),
+        ];
         self.arrival = here.into_iter().flatten().chain(links).min();
     }
 

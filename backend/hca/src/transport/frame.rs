@@ -26,6 +26,8 @@ pub(crate) const LOAN: u32 = 4096;
 pub(crate) const HEADER_WORDS: u64 = (8 + 12 + 4 + 2) / 4;
 /// The same of a datagram, which has a DETH.
 pub(crate) const DATAGRAM_WORDS: u64 = (8 + 12 + 8 + 4 + 2) / 4;
+/// Words behind the headers of a congestion notification, which say nothing.
+pub(crate) const NOTIFICATION_WORDS: u64 = 16 / 4;
 
 /// Where a frame comes from and goes to, which all of its packets say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,6 +132,8 @@ pub enum Content {
     ReadResponse(u32),
     /// What memory held before an atomic, and the responder's message sequence number.
     AtomicResponse(u64, u32),
+    /// Congestion notification: what its receiver sends to the sender has met congestion (IBA A10.3.2).
+    Notification,
     /// A datagram.
     Datagram {
         /// Queue key.
@@ -158,6 +162,8 @@ pub struct Frame {
     pub solicited: bool,
     /// The last packet asks for an acknowledgement.
     pub acknowledge: bool,
+    /// A switch has marked it: it has met congestion (forward explicit congestion notification).
+    pub marked: bool,
     /// Shared receive queue at the responder, in requests of the XRC service.
     pub srq: Qpn,
     /// In requests of the DC service.
@@ -208,6 +214,7 @@ impl Frame {
             last: true,
             solicited: false,
             acknowledge: false,
+            marked: false,
             srq: Qpn::new(0),
             session: None,
             content,
@@ -281,12 +288,12 @@ impl Frame {
         )
     }
 
-    /// Whether port counters count it. Acknowledgements are not counted.
+    /// Whether port counters count it. Acknowledgements and notifications are not counted.
     #[must_use]
     pub const fn is_counted(&self) -> bool {
         !matches!(
             self.content,
-            Content::Acknowledge(..) | Content::AtomicResponse(..)
+            Content::Acknowledge(..) | Content::AtomicResponse(..) | Content::Notification
         )
     }
 
@@ -299,6 +306,7 @@ impl Frame {
         };
         let operands = match self.content {
             Content::Atomic { .. } => 8 / 4,
+            Content::Notification => NOTIFICATION_WORDS,
             _ => 0,
         };
         let payload = self.train.map_or(self.len(), |train| train.total());

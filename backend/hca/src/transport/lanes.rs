@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt::Debug;
 
-use wire::Vl;
+use wire::{Lid, Sl, Vl};
 
 use super::endpoint::{Destination, Endpoint, Outside, Transmit, Wire};
 use super::frame::Frame;
@@ -26,10 +26,12 @@ pub struct Load {
     pub full: u32,
     /// Length of the last one.
     pub last: u32,
+    /// Source and destination LID, and service level.
+    pub header: (Lid, Lid, Sl),
 }
 
 impl Load {
-    fn new(way: u32, token: u64, frame: &Frame) -> Self {
+    pub(crate) fn new(way: u32, token: u64, frame: &Frame) -> Self {
         let packets = frame.packets();
         let payload = frame.payload.len() as u32;
         let headers = 4 * frame.words() as u32 - payload / 4 * 4;
@@ -41,10 +43,12 @@ impl Load {
             packets,
             full: frame.mtu.bytes() + header,
             last: payload - before + header,
+            header: (frame.address.slid, frame.address.dlid, frame.address.sl),
         }
     }
 
-    fn bytes(&self) -> u32 {
+    /// Length of all packets.
+    pub(crate) fn bytes(&self) -> u32 {
         (self.packets - 1) * self.full + self.last
     }
 }
@@ -60,6 +64,8 @@ pub struct Passed {
     pub at: u64,
     /// It was the last one.
     pub done: bool,
+    /// A switch has marked one of its packets.
+    pub marked: bool,
 }
 
 /// The links of a subnet, which share their bandwidth among lanes. Other engines' frames cross them, too.
@@ -104,6 +110,7 @@ impl<E: Wire> Shared<E> {
             end,
             at,
             done,
+            marked,
         } = passed;
         let Some((frame, _)) = self.waiting.get(&token) else {
             return;
@@ -119,7 +126,8 @@ impl<E: Wire> Shared<E> {
             _ => None,
         };
         let whole = if done { self.forget(token) } else { None };
-        if let Some(frame) = part.or(whole) {
+        if let Some(mut frame) = part.or(whole) {
+            frame.frame.marked |= marked;
             self.next.carry(frame, at);
         }
     }

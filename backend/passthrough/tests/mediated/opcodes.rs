@@ -293,7 +293,7 @@ fn each_command_has_its_stage() {
             }
         }
         if FORWARDED.iter().any(|(of, _)| *of == opcode) && opcode != Opcode::QueryAdapter {
-            let mut at = place(Isolation::Strict);
+            let at = place(Isolation::Strict);
             let request = at.right(opcode);
             let mut guest = at.guest;
             connectx::Backend::reset(&mut guest.function);

@@ -6,10 +6,12 @@ use std::task::Waker;
 use std::time::Duration;
 
 use fabric::{GlobalAddress, LostHeader, Route, Routed};
-use hca::transport::Links;
+use hca::transport::{Injection, Links};
 use hca::{Envelope, Heading, NoRoute, PathId, PathTraffic, Subnet, VfId, WrongKey};
+use wire::congestion::AdapterCongestionEvent;
 use wire::{Gid, Lid, MadPacket, PKey, Sl};
 
+use super::congestion::injection;
 use crate::snapshot::Snapshot;
 use crate::vswitch::{SubnetState, VSwitch};
 
@@ -44,6 +46,20 @@ impl Subnet for EngineSubnet {
     fn links(&self) -> Option<Box<dyn Links>> {
         let links = self.vswitch.links.as_ref()?;
         Some(links.for_engine())
+    }
+
+    fn injection(&self, at: VfId) -> Option<Arc<Injection>> {
+        self.vswitch.links.as_ref()?;
+        let port = self.vswitch.port(at)?;
+        let snapshot = self.vswitch.snapshot();
+        injection(snapshot.nodes.adapter_congestion(port)?)
+    }
+
+    fn held_back(&mut self, at: VfId, event: AdapterCongestionEvent) {
+        if let Some(port) = self.vswitch.port(at) {
+            let now = self.vswitch.now().as_nanos() as u64;
+            self.vswitch.held.add(port, event, now);
+        }
     }
 
     fn resolve(&mut self, from: VfId, heading: &Heading) -> Result<hca::Route, NoRoute> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use fabric::{Nodes, PortRef, Queues};
+use fabric::{Marks, Nodes, PortRef, Queues};
 use hca::Shares;
 use hca::transport::{Links, Load, Passed};
 use parking_lot::Mutex;
@@ -23,6 +23,11 @@ impl SharedLinks {
             links: Arc::clone(self),
             engine: self.engines.fetch_add(1, Ordering::Relaxed),
         })
+    }
+
+    /// What switches have marked since the last call.
+    pub(crate) fn take_marks(&self) -> Marks {
+        self.queues.lock().take_marks()
     }
 
     /// The way of packets of a service level that leave nodes by these ports, for each of the `ends`,
@@ -50,6 +55,7 @@ impl SharedLinks {
                 return Err(at);
             }
         }
+        let rate = { links.first() }.and_then(|link| Some(link.as_ref()?.rate));
         let mut links = links.into_iter();
         let way = self.queues.lock().way(&hops, |_| links.next().flatten());
         let Some(way) = way else {
@@ -63,6 +69,7 @@ impl SharedLinks {
                 way,
                 end: last as u16,
                 lane: hops[0].lane,
+                rate: rate.unwrap_or(u64::MAX),
             })
         };
         Ok(ends.iter().map(shares).collect())
@@ -84,6 +91,7 @@ impl Links for EngineLinks {
             packets,
             full,
             last,
+            header,
         } = load;
         let load = fabric::Load {
             owner: self.engine,
@@ -92,6 +100,7 @@ impl Links for EngineLinks {
             packets,
             full,
             last,
+            header,
         };
         self.links.queues.lock().enter(now, load);
     }
@@ -103,6 +112,7 @@ impl Links for EngineLinks {
             end: arrived.hop,
             at: arrived.at,
             done: arrived.done,
+            marked: arrived.marked,
         })
     }
 

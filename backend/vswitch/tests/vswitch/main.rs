@@ -6,6 +6,7 @@
 mod guests;
 
 mod bandwidth;
+mod congestion;
 mod images;
 mod lab;
 mod moves;

@@ -39,6 +39,7 @@ impl NetState {
             way: 0,
             end: 0,
             lane: Vl::new(sl.value()),
+            rate: u64::MAX,
         })
     }
 }
@@ -106,6 +107,7 @@ impl Links for Line {
             end: 0,
             at: self.free,
             done: true,
+            marked: false,
         });
     }
 

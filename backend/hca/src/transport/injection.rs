@@ -1,0 +1,420 @@
+//! How ports hold back what meets congestion (IBA A10.2.2).
+//!
+//! A receiver tells the sender of what a switch has marked. Each notification raises the sender's index into a table
+//! of pauses, and time lowers it. Requests and datagrams are held back so, one queue pair by the other or all of a
+//! service level together; answers are not.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use wire::congestion::{AdapterCongestionEvent, CaCongestionEntry, InjectionDelay};
+use wire::{Qpn, Sl};
+
+use super::endpoint::Destination;
+use super::frame::{Address, Content, Frame};
+use super::lanes::Load;
+use crate::engine::{Engine, QpIndex, VfId};
+use crate::face::Face;
+use crate::subnet::{Heading, Route, Shares};
+use crate::verbs::qp::AddressPath;
+
+/// Nanoseconds of a unit of the timer.
+const TICK: u64 = 1024;
+/// Nanoseconds of a second.
+const SECOND: u128 = 1_000_000_000;
+/// Of so many flows those that are not held back any more are forgotten.
+const FLOWS: usize = 1024;
+
+/// How a port holds back what it sends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Injection {
+    /// All of a service level is held back together, and not queue pairs one by one.
+    pub by_level: bool,
+    /// By service level.
+    pub levels: [CaCongestionEntry; 16],
+    /// The pauses, by index.
+    pub delays: Vec<InjectionDelay>,
+}
+
+impl Injection {
+    fn level(&self, sl: Sl) -> &CaCongestionEntry {
+        &self.levels[usize::from(sl.value() & 15)]
+    }
+
+    fn delay(&self, index: u16) -> InjectionDelay {
+        self.delays
+            .get(usize::from(index))
+            .copied()
+            .unwrap_or_default()
+    }
+
+    fn last(&self) -> u16 {
+        self.delays.len().saturating_sub(1) as u16
+    }
+
+    /// Whether nothing is held back that has met no congestion.
+    fn rests(&self, sl: Sl) -> bool {
+        self.delay(u16::from(self.level(sl).min)).multiplier == 0
+    }
+
+    fn flow(&self, vf: VfId, qp: Qpn, sl: Sl) -> Flow {
+        let qp = (!self.by_level).then_some(qp);
+        Flow { vf, qp, sl }
+    }
+}
+
+/// What is held back together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Flow {
+    vf: VfId,
+    /// `None`: all queue pairs.
+    qp: Option<Qpn>,
+    sl: Sl,
+}
+
+/// How far a flow is held back.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    index: u16,
+    /// From when on the timer has run.
+    since: u64,
+    /// When the next packet may be sent.
+    until: u64,
+}
+
+impl Held {
+    /// Lowers the index by what the timer has.
+    fn recover(&mut self, now: u64, level: &CaCongestionEntry) {
+        let min = u16::from(level.min);
+        let period = u64::from(level.timer) * TICK;
+        if period == 0 || self.index <= min {
+            self.index = self.index.max(min);
+            self.since = now;
+            return;
+        }
+        let steps = now.saturating_sub(self.since) / period;
+        self.since += steps * period;
+        self.index = (u64::from(self.index).saturating_sub(steps) as u16).max(min);
+    }
+}
+
+/// What is held back, of all functions.
+#[derive(Debug, Default)]
+pub(crate) struct Injections {
+    /// By function: how it is, and as of which generation of the subnet.
+    rules: HashMap<VfId, (u64, Option<Arc<Injection>>)>,
+    held: HashMap<Flow, Held>,
+    /// When somebody may go on that waits.
+    wakes: Option<u64>,
+}
+
+impl Injections {
+    /// When somebody may go on that waits.
+    pub fn deadline(&self) -> Option<u64> {
+        self.wakes
+    }
+
+    /// Those who wait have a turn.
+    pub fn woken(&mut self) {
+        self.wakes = None;
+    }
+
+    /// Forgets a function that was reset.
+    pub fn forget(&mut self, vf: VfId) {
+        self.held.retain(|flow, _| flow.vf != vf);
+    }
+
+    /// Whether packets of a queue pair are to wait now.
+    fn waits(&mut self, now: u64, flow: Flow) -> bool {
+        let held = self.held.get(&flow).filter(|held| held.until > now);
+        let Some(&Held { until, .. }) = held else {
+            return false;
+        };
+        self.wakes = Some(self.wakes.map_or(until, |wakes| wakes.min(until)));
+        true
+    }
+
+    /// A frame has left that takes so long on its link.
+    fn sent(&mut self, now: u64, flow: Flow, rules: &Injection, time: u64) {
+        let level = rules.level(flow.sl);
+        if !self.held.contains_key(&flow) {
+            if rules.rests(flow.sl) {
+                return;
+            }
+            self.make_room(now);
+        }
+        let held = self.held.entry(flow).or_insert(Held {
+            index: u16::from(level.min),
+            since: now,
+            until: now,
+        });
+        held.recover(now, level);
+        let pause = rules.delay(held.index).after(time);
+        if pause == 0 && held.index == u16::from(level.min) {
+            self.held.remove(&flow);
+            return;
+        }
+        held.until = now.max(held.until) + time + pause;
+    }
+
+    /// A notification has come. Whether the index has reached its threshold.
+    fn notified(&mut self, now: u64, flow: Flow, rules: &Injection) -> bool {
+        let level = rules.level(flow.sl);
+        if level.increase == 0 || rules.last() == 0 {
+            return false;
+        }
+        self.make_room(now);
+        let held = self.held.entry(flow).or_insert(Held {
+            index: u16::from(level.min),
+            since: now,
+            until: now,
+        });
+        held.recover(now, level);
+        let before = held.index;
+        held.index = (before + u16::from(level.increase)).min(rules.last());
+        let threshold = u16::from(level.trigger_threshold);
+        threshold > 0 && before < threshold && threshold <= held.index
+    }
+
+    /// Forgets what is not held back any more, where there is much.
+    fn make_room(&mut self, now: u64) {
+        if self.held.len() < FLOWS {
+            return;
+        }
+        let Self { held, rules, .. } = self;
+        held.retain(|flow, held| {
+            let Some((_, Some(rules))) = rules.get(&flow.vf) else {
+                return false;
+            };
+            let level = rules.level(flow.sl);
+            held.recover(now, level);
+            held.until > now || held.index > u16::from(level.min)
+        });
+    }
+}
+
+impl<F: Face> Engine<F> {
+    /// How a function's port holds back what it sends; `None` where it does not.
+    fn injection(&mut self, vf: VfId, generation: u64) -> Option<Arc<Injection>> {
+        let Self { exits, subnet, .. } = self;
+        let kept = exits.injections.rules.get(&vf);
+        if let Some((of, rules)) = kept
+            && *of == generation
+        {
+            return rules.clone();
+        }
+        let rules = subnet.injection(vf);
+        exits
+            .injections
+            .rules
+            .insert(vf, (generation, rules.clone()));
+        rules
+    }
+
+    /// Whether a queue pair has to wait before it sends on a way, for the congestion that it has met.
+    pub(crate) fn is_held_back(&mut self, vf: VfId, qp: Qpn, sl: Sl, route: &Route) -> bool {
+        if route.shares.is_none() || self.exits.injections.held.is_empty() {
+            return false;
+        }
+        let generation = self.generation.load(std::sync::atomic::Ordering::Acquire);
+        let Some(rules) = self.injection(vf, generation) else {
+            return false;
+        };
+        let now = self.clock.now();
+        let waits = self.exits.injections.waits(now, rules.flow(vf, qp, sl));
+        if waits {
+            self.exits.look();
+        }
+        waits
+    }
+
+    /// A queue pair sends a request or a datagram: the next one may have to wait.
+    pub(crate) fn hold_back(&mut self, vf: VfId, qp: Qpn, route: &Route, frame: &Frame) {
+        let Some(Shares { rate, .. }) = route.shares else {
+            return;
+        };
+        let generation = self.generation.load(std::sync::atomic::Ordering::Acquire);
+        let Some(rules) = self.injection(vf, generation) else {
+            return;
+        };
+        let bytes = Load::new(0, 0, frame).bytes();
+        let time = u128::from(bytes) * SECOND / u128::from(rate.max(1));
+        let flow = rules.flow(vf, qp, frame.address.sl);
+        let now = self.clock.now();
+        self.exits.injections.sent(now, flow, &rules, time as u64);
+    }
+
+    /// Tells the sender of a marked frame that it has met congestion.
+    pub(crate) fn notify_sender(&mut self, at: VfId, frame: &Frame) {
+        if frame.is_response() || frame.content == Content::Notification {
+            return;
+        }
+        let address = frame.address;
+        let sender = match (&frame.content, &frame.session) {
+            (Content::Datagram { source, .. }, _) => Some(*source),
+            (_, Some(session)) => Some(session.source),
+            _ => self.peer_of(at, address.dest_qp),
+        };
+        let Some(sender) = sender.filter(|_| self.vf(at).port.active) else {
+            return;
+        };
+        let global = address.global.map(|(mut global, sgid)| {
+            let own = std::mem::replace(&mut global.dgid, sgid);
+            (global, own)
+        });
+        let path = AddressPath {
+            dlid: address.slid,
+            sl: address.sl,
+            src_path_bits: self.vf(at).port.path_bits(address.dlid),
+            global: global.map(|(global, _)| global),
+        };
+        let heading = Heading::new(path.dlid, path.sl, address.pkey, path.global);
+        let Ok(route) = self.subnet.resolve(at, &heading) else {
+            return;
+        };
+        let back = Address {
+            slid: address.dlid,
+            dlid: address.slid,
+            global,
+            dest_qp: sender,
+            ..address
+        };
+        let notification = Frame::new(back, frame.mtu, frame.psn, Content::Notification);
+        self.emit(at, &path, sender, route, notification, None);
+    }
+
+    fn peer_of(&self, at: VfId, qp: Qpn) -> Option<Qpn> {
+        let index = self.vf(at).qps.get(qp.value())?;
+        Some(self.objects.qps.get(index.0)?.core.attr.dest_qp)
+    }
+
+    /// A notification has come to a function: the queue pair is held back from now on.
+    pub(crate) fn notified(&mut self, at: VfId, frame: &Frame) {
+        let address = frame.address;
+        let Some(&index) = self.vf(at).qps.get(address.dest_qp.value()) else {
+            return;
+        };
+        let QpIndex(slot) = index;
+        let Some(core) = self.objects.qps.get(slot).map(|qp| &qp.core) else {
+            return;
+        };
+        let (remote_qp, transport) = (core.attr.dest_qp, core.transport);
+        let generation = self.generation.load(std::sync::atomic::Ordering::Acquire);
+        let Some(rules) = self.injection(at, generation) else {
+            return;
+        };
+        let now = self.clock.now();
+        let flow = rules.flow(at, address.dest_qp, address.sl);
+        if self.exits.injections.notified(now, flow, &rules) {
+            let event = AdapterCongestionEvent {
+                local_qp: address.dest_qp,
+                sl: address.sl,
+                service: super::exchange::service(transport) as u8,
+                remote_qp,
+                local_lid: address.dlid,
+                remote_lid: address.slid,
+                time: 0,
+            };
+            self.subnet.held_back(at, event);
+        }
+    }
+
+    /// Takes note of congestion that a frame tells of, which has arrived; whether it says nothing else.
+    pub(crate) fn see_congestion(&mut self, to: &Destination, frame: &Frame) -> bool {
+        let Destination::Function(to) = *to else {
+            return false;
+        };
+        if frame.marked {
+            self.notify_sender(to, frame);
+        }
+        let notifies = frame.content == Content::Notification;
+        if notifies {
+            self.notified(to, frame);
+        }
+        notifies
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FLOW: Flow = Flow {
+        vf: VfId(0),
+        qp: None,
+        sl: Sl::new(3),
+    };
+
+    /// Pauses of nothing, of once, of twice ... the time on the link.
+    fn rules(timer: u16, increase: u8, threshold: u8, min: u8) -> Injection {
+        let mut levels = [CaCongestionEntry::default(); 16];
+        levels[3] = CaCongestionEntry {
+            timer,
+            increase,
+            trigger_threshold: threshold,
+            min,
+        };
+        let delays = (0..8).map(|multiplier| InjectionDelay {
+            shift: 0,
+            multiplier,
+        });
+        Injection {
+            by_level: true,
+            levels,
+            delays: delays.collect(),
+        }
+    }
+
+    /// How long a flow waits between two frames that take 100 ns each on the link.
+    fn pause(injections: &mut Injections, now: u64, rules: &Injection) -> u64 {
+        injections.sent(now, FLOW, rules, 100);
+        injections
+            .held
+            .get(&FLOW)
+            .map_or(100, |held| held.until - now)
+            - 100
+    }
+
+    #[test]
+    fn notifications_raise_the_index_and_time_lowers_it() {
+        let (mut injections, rules) = (Injections::default(), rules(10, 3, 5, 0));
+        assert_eq!(pause(&mut injections, 0, &rules), 0);
+        let reached = [0, 0, 0].map(|now| injections.notified(now, FLOW, &rules));
+        assert_eq!(reached, [false, true, false], "at 3, 6 and 7");
+        // 7, the last one, and not 9.
+        assert_eq!(pause(&mut injections, 0, &rules), 700);
+        let after = |ticks: u64| ticks * 1024;
+        assert_eq!(pause(&mut injections, after(9), &rules), 700);
+        assert_eq!(pause(&mut injections, after(10), &rules), 600);
+        assert_eq!(pause(&mut injections, after(45), &rules), 300);
+        assert!(injections.waits(after(45) + 399, FLOW));
+        assert_eq!(injections.deadline(), Some(after(45) + 400));
+        assert!(!injections.waits(after(45) + 400, FLOW));
+        assert_eq!(pause(&mut injections, after(70), &rules), 0);
+        assert!(injections.held.is_empty());
+    }
+
+    #[test]
+    fn what_meets_no_congestion_is_held_back_where_the_lowest_index_says_so() {
+        let (mut injections, rules) = (Injections::default(), rules(10, 1, 0, 2));
+        assert_eq!(pause(&mut injections, 0, &rules), 200);
+        assert!(!injections.notified(0, FLOW, &rules), "no threshold");
+        assert_eq!(pause(&mut injections, 1000, &rules), 300);
+        assert_eq!(pause(&mut injections, 1_000_000, &rules), 200);
+    }
+
+    #[test]
+    fn flows_that_have_recovered_are_forgotten() {
+        let (mut injections, rules) = (Injections::default(), Arc::new(rules(1, 1, 0, 0)));
+        let kept = (1, Some(Arc::clone(&rules)));
+        injections.rules.insert(VfId(0), kept);
+        for at in 0..4000_u32 {
+            let flow = Flow {
+                qp: Some(Qpn::new(at)),
+                ..FLOW
+            };
+            injections.notified(u64::from(at) * 10, flow, &rules);
+        }
+        assert!(injections.held.len() <= FLOWS, "{}", injections.held.len());
+    }
+}
