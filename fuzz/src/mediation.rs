@@ -421,7 +421,7 @@ pub fn bring_up(replies: Vec<Reply>) {
     }));
     let function = Passthrough::new(Parts {
         name: "vm1".to_owned(),
-        open: Box::new(move || Ok(Box::new(vf.clone()))),
+        open: Box::new(move || Ok(vf.open())),
         interrupts: |vectors| Interrupts::new(&[IrqInfo::msix(vectors)]),
         time_limit: AMPLE,
         policy: Policy::default(),

@@ -454,6 +454,9 @@ name = "vm2"
 doorbells = "adaptive"
 "#;
 
+/// Kernels before 5.16 want as many queue pairs as large adapters have, and say that there are fewer.
+const FEWER_QPS: &str = "log_max_qp value in current profile";
+
 /// Kernels besides the default one bind, work, unload and bind again.
 fn binds_twice(kernel: Kernel) -> Result<()> {
     let bed = Testbed::new(kernel)?;
@@ -469,6 +472,10 @@ fn binds_twice(kernel: Kernel) -> Result<()> {
             tool.between((server, client), DEVICE, true, "", LIMIT)
         });
     }
+    checks.check("ib_write_bw", || {
+        let run = Run::new(Tool::WriteBw, DEVICE).with("-n 100");
+        run.between(server, client, LIMIT).map(drop)
+    });
     checks.check("modules unloaded and loaded again", || {
         reload_both(&guests)?;
         pingpong(server, client)
@@ -476,8 +483,13 @@ fn binds_twice(kernel: Kernel) -> Result<()> {
     checks.check("no kernel warning", || {
         guests
             .iter()
-            .try_for_each(|guest| no_kernel_warning(guest, &[]))
+            .try_for_each(|guest| no_kernel_warning(guest, &[FEWER_QPS]))
     });
+    if kernel == Kernel::V5_10 {
+        // It does not say when it has recovered from a reset.
+        checks.finish();
+        return Ok(());
+    }
     checks.check("functions reset under their drivers", || {
         reset_both(&guests)
     });
@@ -493,6 +505,13 @@ fn binds_twice(kernel: Kernel) -> Result<()> {
     });
     checks.finish();
     Ok(())
+}
+
+/// With CI_LONG alone: Debian 11 is beyond its time, and a mirror may not have it any more.
+#[test]
+#[ignore = "its packages may be gone"]
+fn kernel_5_10() -> Result<()> {
+    binds_twice(Kernel::V5_10)
 }
 
 #[test]

@@ -113,6 +113,8 @@ const SCRIPTS: [(&str, &str); 8] = [
 /// A kernel of Debian that guests are tested with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Kernel {
+    /// 5.10, Debian 11 (bullseye), which mirrors have as long as they like.
+    V5_10,
     /// 6.1, Debian 12 (bookworm).
     V6_1,
     /// 6.12, Debian 13 (trixie).
@@ -126,11 +128,15 @@ pub enum Kernel {
 
 impl Kernel {
     /// Those with all drivers, oldest first.
-    pub const ALL: [Self; 3] = [Self::V6_1, Self::V6_12, Self::V7_2];
+    pub const ALL: [Self; 4] = [Self::V5_10, Self::V6_1, Self::V6_12, Self::V7_2];
+
+    /// Those of them that mirrors are sure to have.
+    pub const CURRENT: [Self; 3] = [Self::V6_1, Self::V6_12, Self::V7_2];
 
     /// The suite it comes from, and the suites needed to resolve it.
     pub(crate) fn suites(self) -> (&'static str, &'static [&'static str]) {
         match self {
+            Self::V5_10 => ("bullseye", &["bullseye"]),
             Self::V6_1 => ("bookworm", &["bookworm"]),
             Self::V6_12 => ("trixie", &["trixie", "trixie-backports"]),
             Self::V7_2 => ("trixie-backports", &["trixie", "trixie-backports"]),
@@ -156,6 +162,7 @@ impl Kernel {
 impl fmt::Display for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::V5_10 => "5.10",
             Self::V6_1 => "6.1",
             Self::V6_12 => "6.12",
             Self::V7_2 => "7.2",
@@ -169,7 +176,7 @@ impl FromStr for Kernel {
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         let found = Self::ALL.into_iter().find(|k| k.to_string() == text);
-        found.ok_or_else(|| format!("no kernel {text}: there are 6.1, 6.12 and 7.2"))
+        found.ok_or_else(|| format!("no kernel {text}: there are 5.10, 6.1, 6.12 and 7.2"))
     }
 }
 
@@ -410,7 +417,7 @@ mod tests {
         for kernel in Kernel::ALL {
             assert_eq!(kernel.to_string().parse(), Ok(kernel));
         }
-        assert!("5.10".parse::<Kernel>().unwrap_err().contains("6.12"));
+        assert!("5.4".parse::<Kernel>().unwrap_err().contains("6.12"));
     }
 
     #[test]

@@ -226,7 +226,7 @@ fn mistakes_are_told_before_anything_is_booted() {
         (
             vec!["run", "--kernel", "5.10", "--", "true"],
             2,
-            "there are 6.1, 6.12 and 7.2",
+            "there are 5.10, 6.1, 6.12 and 7.2",
         ),
     ] {
         let output = place.output(&arguments);

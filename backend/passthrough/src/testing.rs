@@ -119,6 +119,13 @@ impl Default for Scripted {
 }
 
 impl Scripted {
+    /// The VF as somebody has it who opens it: nothing is mapped.
+    #[must_use]
+    pub fn open(&self) -> Box<dyn Physical> {
+        self.0.lock().table = DmaTable::new();
+        Box::new(self.clone())
+    }
+
     /// Has the VF do with commands what `script` says.
     pub fn follow(&self, script: Script) {
         self.0.lock().script = script;

@@ -23,7 +23,7 @@ struct Cli {
     /// Write the results to this file, too.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// The guests' kernel: 6.1, 6.12 or 7.2.
+    /// The guests' kernel: 5.10, 6.1, 6.12 or 7.2.
     #[arg(long, value_name = "VERSION", default_value_t)]
     kernel: Kernel,
     /// Run each test once instead of three times.
@@ -78,7 +78,7 @@ fn main() -> ExitCode {
 
 fn prepare(kernels: &[Kernel]) -> Result<()> {
     let kernels = if kernels.is_empty() {
-        &Kernel::ALL
+        &Kernel::CURRENT
     } else {
         kernels
     };

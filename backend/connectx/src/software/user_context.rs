@@ -3,8 +3,9 @@
 //! A driver opens a context for each program that has the device open, and says in each command (`uid`) for which
 //! of them it is; 0 is the driver itself. A program may have its driver send commands that the program has written
 //! (DEVX), so a context's commands name objects of that context, and of those that are the driver's only what the
-//! driver has for everybody: event queues and sets of counters (`uid` 0xffff), and domains of XRC, which programs
-//! share by the driver. When a context is closed, whatever it still has goes with it.
+//! driver has for everybody: event queues and sets of counters (`uid` 0xffff), domains of XRC, which programs share by
+//! the driver, and doorbell pages: drivers before Linux 5.14 allocate those of programs for themselves, and who may
+//! write to a page, its mapping says. When a context is closed, whatever it still has goes with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -234,7 +235,7 @@ impl UserContexts {
                 let context = create_cq_in::CQ_CONTEXT.get(request);
                 let eqn = cqc::C_EQN_OR_APU_ELEMENT.get(context) & 0xff;
                 self.shares(uid, Kind::EventQueue, eqn)?;
-                self.has(uid, Kind::Page, cqc::UAR_PAGE.get(context))
+                self.has_with_driver(uid, Kind::Page, cqc::UAR_PAGE.get(context))
             }
             Opcode::CreateQp => self.check_queue_pair(uid, create_qp_in::QPC.get(request)),
             Opcode::CreateSrq => {
@@ -248,7 +249,7 @@ impl UserContexts {
                 let context = create_srq_in::SRQ_CONTEXT_ENTRY.get(request);
                 self.has(uid, Kind::ProtectionDomain, srqc::PD.get(context))?;
                 if form == Some(Form::Xrc) {
-                    self.shares_domain(uid, srqc::XRCD.get(context))?;
+                    self.has_with_driver(uid, Kind::XrcDomain, srqc::XRCD.get(context))?;
                     self.has(uid, Kind::CompletionQueue, srqc::CQN.get(context))?;
                 }
                 Ok(())
@@ -297,7 +298,7 @@ impl UserContexts {
 
     fn check_queue_pair(&self, uid: u16, context: &[u8]) -> Outcome {
         self.has(uid, Kind::ProtectionDomain, qpc::PD.get(context))?;
-        self.has(uid, Kind::Page, qpc::UAR_PAGE.get(context))?;
+        self.has_with_driver(uid, Kind::Page, qpc::UAR_PAGE.get(context))?;
         if !qpc::NO_SQ.is_set(context) {
             self.has(uid, Kind::CompletionQueue, qpc::CQN_SND.get(context))?;
         }
@@ -307,7 +308,7 @@ impl UserContexts {
                 "user contexts have no queue pairs of this kind",
             )),
             Some((ReceiveType::None, _)) => Ok(()),
-            Some((_, true)) => self.shares_domain(uid, qpc::XRCD.get(context)),
+            Some((_, true)) => self.has_with_driver(uid, Kind::XrcDomain, qpc::XRCD.get(context)),
             Some((kind, false)) => {
                 self.has(uid, Kind::CompletionQueue, qpc::CQN_RCV.get(context))?;
                 if kind == ReceiveType::Shared {
@@ -327,12 +328,12 @@ impl UserContexts {
         self.shares(uid, Kind::CounterSet, set)
     }
 
-    /// Domains of XRC are the driver's, which has them for programs that share them.
-    fn shares_domain(&self, uid: u16, number: u32) -> Outcome {
-        if self.is_drivers(Kind::XrcDomain, number) {
+    /// Whether the context may use the object: its own, or one of the driver's.
+    fn has_with_driver(&self, uid: u16, kind: Kind, number: u32) -> Outcome {
+        if self.is_drivers(kind, number) {
             return Ok(());
         }
-        self.has(uid, Kind::XrcDomain, number)
+        self.has(uid, kind, number)
     }
 
     /// Whether a memory object may be named by a context.

@@ -53,7 +53,7 @@ pub(super) struct ShapeArgs {
     /// Debian packages to put into the nodes, with commas between.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     packages: Vec<String>,
-    /// The nodes' kernel: Debian's 6.1, 6.12 (the default) or 7.2, or the file of one that you have built (bzImage).
+    /// The nodes' kernel: Debian's 5.10, 6.1, 6.12 (the default) or 7.2, or the file of one that you have built (bzImage).
     #[arg(long, value_name = "VERSION|FILE")]
     kernel: Option<Source>,
     /// Where `make modules_install INSTALL_MOD_PATH=DIR` has put the modules of a kernel that you have built.

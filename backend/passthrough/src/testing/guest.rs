@@ -59,7 +59,7 @@ impl Guest {
         let behind = vf.clone();
         let function = Passthrough::new(Parts {
             name: "vm1".to_owned(),
-            open: Box::new(move || Ok(Box::new(behind.clone()))),
+            open: Box::new(move || Ok(behind.open())),
             interrupts: |vectors| Interrupts::new(&[IrqInfo::msix(vectors)]),
             time_limit,
             policy,
