@@ -275,7 +275,7 @@ impl<F: Face> Engine<F> {
     }
 
     /// Sends a frame of a connection. An answer may have `reserved` room.
-    fn transmit(&mut self, index: QpIndex, frame: Frame, reserved: Option<Arc<Afloat>>) {
+    pub(super) fn transmit(&mut self, index: QpIndex, frame: Frame, reserved: Option<Arc<Afloat>>) {
         let generation = self.generation.load(Ordering::Acquire);
         let Some(Qp { core, .. }) = self.objects.qps.get(index.0) else {
             return;
@@ -305,7 +305,7 @@ impl<F: Face> Engine<F> {
             }
             return;
         };
-        if !frame.is_response() {
+        if frame.is_request() {
             let qpn = self.objects.qps.get(index.0).map(|qp| qp.core.qpn);
             qpn.into_iter()
                 .for_each(|qpn| self.hold_back(from, qpn, &route, &frame));
@@ -494,6 +494,9 @@ impl<F: Face> Engine<F> {
 
     /// A frame has come to a function's port from outside the engine. It may say anything.
     pub fn receive(&mut self, at: VfId, frame: Frame) {
+        if self.see_congestion(&Destination::Function(at), &frame) {
+            return;
+        }
         match frame.address.service {
             Service::Ud => self.datagram_arrives(at, Destination::Function(at), [0; 2], frame),
             _ => self.arrive(at, frame, None, &mut { i64::MAX }),

@@ -288,6 +288,12 @@ impl Frame {
         )
     }
 
+    /// Whether it asks for something or brings a datagram, and is no answer to anything.
+    #[must_use]
+    pub const fn is_request(&self) -> bool {
+        !self.is_response() && !matches!(self.content, Content::Notification)
+    }
+
     /// Whether port counters count it. Acknowledgements and notifications are not counted.
     #[must_use]
     pub const fn is_counted(&self) -> bool {

@@ -13,7 +13,7 @@ use wire::{Qpn, Sl};
 use super::endpoint::Destination;
 use super::frame::{Address, Content, Frame};
 use super::lanes::Load;
-use crate::engine::{Engine, QpIndex, VfId};
+use crate::engine::{Engine, VfId};
 use crate::face::Face;
 use crate::subnet::{Heading, Route, Shares};
 use crate::verbs::qp::AddressPath;
@@ -245,70 +245,85 @@ impl<F: Face> Engine<F> {
     }
 
     /// Tells the sender of a marked frame that it has met congestion.
-    pub(crate) fn notify_sender(&mut self, at: VfId, frame: &Frame) {
-        if frame.is_response() || frame.content == Content::Notification {
+    fn notify_sender(&mut self, at: VfId, frame: &Frame) {
+        if !frame.is_request() {
             return;
         }
-        let address = frame.address;
-        let sender = match (&frame.content, &frame.session) {
-            (Content::Datagram { source, .. }, _) => Some(*source),
-            (_, Some(session)) => Some(session.source),
-            _ => self.peer_of(at, address.dest_qp),
+        let notification =
+            |address| Frame::new(address, frame.mtu, frame.psn, Content::Notification);
+        let (sender, index) = match (&frame.content, &frame.session) {
+            (Content::Datagram { source, .. }, _) => (*source, None),
+            (_, Some(session)) => (session.source, None),
+            _ => match self.vf(at).qps.get(frame.address.dest_qp.value()) {
+                Some(index) => (Qpn::new(0), Some(*index)),
+                None => return,
+            },
         };
-        let Some(sender) = sender.filter(|_| self.vf(at).port.active) else {
+        // A connection knows its way back.
+        if let Some(index) = index {
+            if let Some(address) = self.objects.address(index) {
+                self.transmit(index, notification(address), None);
+            }
             return;
-        };
-        let global = address.global.map(|(mut global, sgid)| {
+        }
+        let Address {
+            slid,
+            dlid,
+            global,
+            sl,
+            pkey,
+            ..
+        } = frame.address;
+        let global = global.map(|(mut global, sgid)| {
             let own = std::mem::replace(&mut global.dgid, sgid);
             (global, own)
         });
+        let port = &self.vf(at).port;
         let path = AddressPath {
-            dlid: address.slid,
-            sl: address.sl,
-            src_path_bits: self.vf(at).port.path_bits(address.dlid),
+            dlid: slid,
+            sl,
+            src_path_bits: port.path_bits(dlid),
             global: global.map(|(global, _)| global),
         };
-        let heading = Heading::new(path.dlid, path.sl, address.pkey, path.global);
+        let heading = Heading::new(path.dlid, sl, pkey, path.global);
+        if !port.active {
+            return;
+        }
         let Ok(route) = self.subnet.resolve(at, &heading) else {
             return;
         };
         let back = Address {
-            slid: address.dlid,
-            dlid: address.slid,
+            slid: dlid,
+            dlid: slid,
             global,
             dest_qp: sender,
-            ..address
+            ..frame.address
         };
-        let notification = Frame::new(back, frame.mtu, frame.psn, Content::Notification);
-        self.emit(at, &path, sender, route, notification, None);
-    }
-
-    fn peer_of(&self, at: VfId, qp: Qpn) -> Option<Qpn> {
-        let index = self.vf(at).qps.get(qp.value())?;
-        Some(self.objects.qps.get(index.0)?.core.attr.dest_qp)
+        self.emit(at, &path, sender, route, notification(back), None);
     }
 
     /// A notification has come to a function: the queue pair is held back from now on.
-    pub(crate) fn notified(&mut self, at: VfId, frame: &Frame) {
+    fn notified(&mut self, at: VfId, frame: &Frame) {
         let address = frame.address;
         let Some(&index) = self.vf(at).qps.get(address.dest_qp.value()) else {
             return;
         };
-        let QpIndex(slot) = index;
-        let Some(core) = self.objects.qps.get(slot).map(|qp| &qp.core) else {
+        let Some(core) = self.objects.qps.get(index.0).map(|qp| &qp.core) else {
             return;
         };
         let (remote_qp, transport) = (core.attr.dest_qp, core.transport);
+        // The way back may have another level.
+        let sl = core.attr.path.map_or(address.sl, |path| path.sl);
         let generation = self.generation.load(std::sync::atomic::Ordering::Acquire);
         let Some(rules) = self.injection(at, generation) else {
             return;
         };
         let now = self.clock.now();
-        let flow = rules.flow(at, address.dest_qp, address.sl);
+        let flow = rules.flow(at, address.dest_qp, sl);
         if self.exits.injections.notified(now, flow, &rules) {
             let event = AdapterCongestionEvent {
                 local_qp: address.dest_qp,
-                sl: address.sl,
+                sl,
                 service: super::exchange::service(transport) as u8,
                 remote_qp,
                 local_lid: address.dlid,

@@ -159,10 +159,10 @@ impl<E: Wire> Endpoint for Shared<E> {
         let token = self.entered;
         let load = Load::new(way, token, &frame.frame);
         // Answers do not wait for room, so nobody waits for theirs.
-        let bytes = if frame.frame.is_response() {
-            0
-        } else {
+        let bytes = if frame.frame.is_request() {
             load.bytes()
+        } else {
+            0
         };
         if bytes > 0 {
             *self.backlog.entry((frame.from, lane)).or_default() += bytes;
