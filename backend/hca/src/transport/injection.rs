@@ -22,7 +22,8 @@ use crate::verbs::qp::AddressPath;
 const TICK: u64 = 1024;
 /// Nanoseconds of a second.
 const SECOND: u128 = 1_000_000_000;
-/// Of so many flows those that are not held back any more are forgotten.
+/// Where there are so many flows, or twice as many as were left the last time, those that are not held back any more
+/// are forgotten.
 const FLOWS: usize = 1024;
 
 /// How a port holds back what it sends.
@@ -104,6 +105,8 @@ pub(crate) struct Injections {
     /// By function: how it is, and as of which generation of the subnet.
     rules: HashMap<VfId, (u64, Option<Arc<Injection>>)>,
     held: HashMap<Flow, Held>,
+    /// How many of them were left the last time that some were forgotten.
+    left: usize,
     /// When somebody may go on that waits.
     wakes: Option<u64>,
 }
@@ -137,18 +140,10 @@ impl Injections {
     /// A frame has left that takes so long on its link.
     fn sent(&mut self, now: u64, flow: Flow, rules: &Injection, time: u64) {
         let level = rules.level(flow.sl);
-        if !self.held.contains_key(&flow) {
-            if rules.rests(flow.sl) {
-                return;
-            }
-            self.make_room(now);
+        if !self.held.contains_key(&flow) && rules.rests(flow.sl) {
+            return;
         }
-        let held = self.held.entry(flow).or_insert(Held {
-            index: u16::from(level.min),
-            since: now,
-            until: now,
-        });
-        held.recover(now, level);
+        let held = self.flow(now, flow, level);
         let pause = rules.delay(held.index).after(time);
         if pause == 0 && held.index == u16::from(level.min) {
             self.held.remove(&flow);
@@ -163,25 +158,35 @@ impl Injections {
         if level.increase == 0 || rules.last() == 0 {
             return false;
         }
-        self.make_room(now);
-        let held = self.held.entry(flow).or_insert(Held {
-            index: u16::from(level.min),
-            since: now,
-            until: now,
-        });
-        held.recover(now, level);
+        let held = self.flow(now, flow, level);
         let before = held.index;
         held.index = (before + u16::from(level.increase)).min(rules.last());
         let threshold = u16::from(level.trigger_threshold);
         threshold > 0 && before < threshold && threshold <= held.index
     }
 
+    /// How far a flow is held back now.
+    fn flow(&mut self, now: u64, flow: Flow, level: &CaCongestionEntry) -> &mut Held {
+        if !self.held.contains_key(&flow) {
+            self.make_room(now);
+        }
+        let held = self.held.entry(flow).or_insert(Held {
+            index: u16::from(level.min),
+            since: now,
+            until: now,
+        });
+        held.recover(now, level);
+        held
+    }
+
     /// Forgets what is not held back any more, where there is much.
     fn make_room(&mut self, now: u64) {
-        if self.held.len() < FLOWS {
+        if self.held.len() < FLOWS.max(2 * self.left) {
             return;
         }
-        let Self { held, rules, .. } = self;
+        let Self {
+            held, rules, left, ..
+        } = self;
         held.retain(|flow, held| {
             let Some((_, Some(rules))) = rules.get(&flow.vf) else {
                 return false;
@@ -190,6 +195,7 @@ impl Injections {
             held.recover(now, level);
             held.until > now || held.index > u16::from(level.min)
         });
+        *left = held.len();
     }
 }
 
@@ -431,5 +437,15 @@ mod tests {
             injections.notified(u64::from(at) * 10, flow, &rules);
         }
         assert!(injections.held.len() <= FLOWS, "{}", injections.held.len());
+        // Of those that are held back none is, and where they are many they are seldom looked through.
+        for at in 0..5 * FLOWS {
+            let flow = Flow {
+                qp: Some(Qpn::new(at as u32)),
+                ..FLOW
+            };
+            injections.notified(1_000_000, flow, &rules);
+        }
+        assert_eq!(injections.held.len(), 5 * FLOWS);
+        assert!(injections.left > 2 * FLOWS, "{}", injections.left);
     }
 }
