@@ -259,6 +259,7 @@ impl<F: Face> Engine<F> {
                 inbound,
                 received: resp.received,
                 established: resp.established,
+                other_is_armed: false,
                 paging: Paging::None,
                 receiving: resp.receiving,
                 lending: Default::default(),

@@ -275,11 +275,17 @@ impl<F: Face> Engine<F> {
     }
 
     /// Sends a frame of a connection. An answer may have `reserved` room.
-    pub(super) fn transmit(&mut self, index: QpIndex, frame: Frame, reserved: Option<Arc<Afloat>>) {
+    pub(super) fn transmit(
+        &mut self,
+        index: QpIndex,
+        mut frame: Frame,
+        reserved: Option<Arc<Afloat>>,
+    ) {
         let generation = self.generation.load(Ordering::Acquire);
         let Some(Qp { core, .. }) = self.objects.qps.get(index.0) else {
             return;
         };
+        frame.migrated = !core.attr.is_armed();
         let (from, dest_qp) = (core.vf, core.attr.dest_qp);
         let Some(path) = core.attr.path else { return };
         let route = self.connection_route(index, path, generation);
@@ -523,6 +529,7 @@ impl<F: Face> Engine<F> {
                 .counters
                 .received(frame.address.sl, words, packets);
         }
+        self.migrate_along(index, frame.migrated);
         if frame.is_response() {
             self.with_requester(index, |requester, around| requester.handle(frame, around));
             self.migrate_exhausted(index);
@@ -618,10 +625,13 @@ impl<F: Face> Engine<F> {
             Transport::Rc | Transport::Uc | Transport::Xrc | Transport::Dci
         );
         let back = core.attr.path?;
-        let known = match (global, back.global) {
+        let comes_by = |back: &AddressPath| match (global, back.global) {
             (Some((_, sgid)), Some(back)) => sgid == back.dgid,
             _ => (u16::from(slid) ^ u16::from(back.dlid)) >> vf.port.lmc == 0,
         };
+        // Who has migrated comes by the other path.
+        let other = { core.attr.alternate.as_ref() }.filter(|_| core.attr.is_armed());
+        let known = comes_by(&back) || other.is_some_and(|other| comes_by(&other.path));
         let listens = connected
             && said == service(core.transport)
             && core.state.receives()

@@ -162,6 +162,8 @@ pub struct Frame {
     pub solicited: bool,
     /// The last packet asks for an acknowledgement.
     pub acknowledge: bool,
+    /// Its sender has migrated, and so is its receiver to do (MigReq).
+    pub migrated: bool,
     /// A switch has marked it: it has met congestion (forward explicit congestion notification).
     pub marked: bool,
     /// Shared receive queue at the responder, in requests of the XRC service.
@@ -214,6 +216,7 @@ impl Frame {
             last: true,
             solicited: false,
             acknowledge: false,
+            migrated: true,
             marked: false,
             srq: Qpn::new(0),
             session: None,

@@ -143,8 +143,7 @@ fn headers(frame: &Frame, at: u32, ends: bool, place: Place, to: &mut Vec<u8>) -
     let bth = BaseTransport {
         opcode,
         solicited: ends && frame.solicited,
-        // A connection that has not moved to its alternate path is in the state Migrated.
-        migrated: true,
+        migrated: frame.migrated,
         pkey: address.pkey,
         destination: address.dest_qp,
         acknowledge: ends && frame.acknowledge,
@@ -510,6 +509,7 @@ impl<'a> Reader<'a> {
             last: place.ends(),
             solicited: bth.solicited,
             acknowledge: bth.acknowledge,
+            migrated: bth.migrated,
             marked: bth.fecn,
             srq,
             session,

@@ -1,8 +1,9 @@
 //! Automatic path migration (specification 17.2.8): a connection has a second path, to which it goes when its
 //! owner says so, or when retries on the first are exhausted.
 //!
-//! Where the other end of the connection is a queue pair of the same engine, it migrates along, as one does on
-//! the wire that hears of it by the MigReq bit. One elsewhere migrates when its own retries are exhausted.
+//! The other end migrates along: at once where it is a queue pair of the same engine, elsewhere when it hears of it
+//! by the MigReq bit. Packets of one that may migrate do not have the bit. One that is to be armed is so at once, for
+//! its owner; it goes along from when it has heard that the other end is armed, too.
 
 use serde::{Deserialize, Serialize};
 
@@ -75,6 +76,22 @@ impl<F: Face> Engine<F> {
         true
     }
 
+    /// A frame of its other end has come to a connection, from one that has migrated or may: it goes along.
+    #[inline]
+    pub(crate) fn migrate_along(&mut self, index: QpIndex, migrated: bool) {
+        let Some(qp) = self.objects.qps.get_mut(index.0) else {
+            return;
+        };
+        if !qp.core.attr.is_armed() {
+            return;
+        }
+        if !migrated {
+            qp.resp.other_is_armed = true;
+        } else if qp.resp.other_is_armed {
+            self.migrate_end(index);
+        }
+    }
+
     /// Has a queue pair go on by its alternate path, if its retries are exhausted.
     #[inline]
     pub(crate) fn migrate_exhausted(&mut self, index: QpIndex) {
@@ -94,6 +111,7 @@ impl<F: Face> Engine<F> {
             return false;
         }
         let (vf, qpn) = (qp.core.vf, qp.core.qpn);
+        qp.resp.other_is_armed = false;
         qp.req.found = Found::default();
         qp.req.retries_left = qp.core.attr.retry_count;
         self.objects.forget_as_peer(index);

@@ -490,6 +490,8 @@ pub(crate) struct Responder<F: Face> {
     /// Bytes received of a message that is not complete.
     pub received: u64,
     pub established: bool,
+    /// The other end has said that it may migrate, since this one may. No image has it: who is restored hears it again.
+    pub other_is_armed: bool,
     /// Whether it waits for a page.
     pub paging: Paging,
     /// What it keeps of messages that come in frames.
@@ -512,6 +514,7 @@ impl<F: Face> Responder<F> {
             inbound: None,
             received: 0,
             established: false,
+            other_is_armed: false,
             paging: Paging::None,
             receiving: Receiving::default(),
             lending: Lending::default(),

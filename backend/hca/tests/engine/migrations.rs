@@ -131,10 +131,9 @@ fn a_path_that_fails_is_left() {
         assert_eq!(write(&mut lab, &a, 2), Status::Success, "{way:?}");
         assert!(has_migrated(&lab, &a), "{way:?}");
         assert_eq!(migrations(&lab, &a), 1, "{way:?}");
-        // The other end goes along where it hears of it.
-        let along = usize::from(!matches!(way, Way::Engines(..)));
-        assert_eq!(migrations(&lab, &b), along, "{way:?}");
-        assert_eq!(has_migrated(&lab, &b), along == 1);
+        // The other end goes along.
+        assert_eq!(migrations(&lab, &b), 1, "{way:?}");
+        assert!(has_migrated(&lab, &b));
         assert_eq!(write(&mut lab, &b, 3), Status::Success, "{way:?}");
         // There is no third one.
         lab.net.change(|net| {
@@ -197,6 +196,31 @@ fn connections_migrate_when_they_are_told_to() {
     arm(&mut lab, [&a, &b]);
     lab.modify(&a, QpState::Reset, &QpChange::default());
     assert!(!attributes(&lab, &a).is_armed());
+}
+
+/// Who has not heard that the other end may migrate does not take its packets for those of one that has.
+#[test]
+fn an_end_that_was_armed_first_stays() {
+    for way in [Way::Frames, Way::Packets(0, 1), Way::Engines(0, 1)] {
+        let mut lab = lab();
+        lab.go(way);
+        let (a, b) = lab.pair(Transport::Rc);
+        arm(&mut lab, [&a]);
+        assert_eq!(write(&mut lab, &b, 1), Status::Success);
+        assert_eq!(write(&mut lab, &a, 2), Status::Success);
+        assert!(!has_migrated(&lab, &a), "{way:?}");
+        arm(&mut lab, [&b]);
+        assert_eq!(write(&mut lab, &b, 3), Status::Success);
+        // It migrates when it is told to, and the other end with its next packet.
+        let now = QpChange {
+            migration: Some(MigrationState::Migrated),
+            ..QpChange::default()
+        };
+        lab.modify(&b, QpState::ReadyToSend, &now);
+        assert_eq!(write(&mut lab, &b, 4), Status::Success);
+        assert!(has_migrated(&lab, &a) && has_migrated(&lab, &b), "{way:?}");
+        assert_eq!((migrations(&lab, &a), migrations(&lab, &b)), (1, 1));
+    }
 }
 
 #[test]

@@ -77,13 +77,13 @@ proptest! {
         (content, carries) in content(),
         service in prop::sample::select(vec![Service::Rc, Service::Xrc, Service::Dc]),
         global in any::<bool>(),
-        flags in any::<[bool; 3]>(),
+        flags in any::<[bool; 4]>(),
         psn in any::<u32>(),
         payload in prop::collection::vec(any::<u8>(), 0..2000),
     ) {
         let mut frame =
             Frame::new(address(service, global), Mtu::B256, Psn::new(psn), content);
-        [frame.solicited, frame.acknowledge, frame.marked] = flags;
+        [frame.solicited, frame.acknowledge, frame.marked, frame.migrated] = flags;
         if frame.content == Content::Notification {
             // Its packet does not say of which service it is.
             frame.address.service = Service::Rc;
