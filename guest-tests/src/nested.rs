@@ -1,11 +1,6 @@
 //! A guest of a guest: QEMU, and what it boots, for a guest that plays a host.
 
-use std::{
-    fs,
-    io::Write,
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-};
+use std::{fs, path::Path};
 
 use lab::{image::Image, qemu::Qemu};
 
@@ -27,9 +22,14 @@ const SCRIPTS: [(&str, &str); 2] = [
 pub fn host(image: &Image, files: &[(&str, &Path)], dir: &Path) -> Result<Image> {
     let failed =
         |what: &Path, error| Error::Host(format!("cannot write {}: {error}", what.display()));
-    let mut written = vec![(KERNEL.to_owned(), dir.join("vmlinux"))];
-    let vmlinux = unpacked(&image.vmlinuz)?;
-    fs::write(&written[0].1, vmlinux).map_err(|error| failed(&written[0].1, error))?;
+    // That of a bzImage would take minutes to unpack itself.
+    let Some(vmlinux) = &image.vmlinux else {
+        return Err(Error::Host(format!(
+            "no kernel in {}",
+            image.vmlinuz.display()
+        )));
+    };
+    let mut written = vec![(KERNEL.to_owned(), vmlinux.clone())];
     for (name, text) in SCRIPTS {
         let path = dir.join(name);
         fs::write(&path, text).map_err(|error| failed(&path, error))?;
@@ -67,49 +67,3 @@ pub const DATA: [&str; 2] = ["nested: data, polled", "nested: data, -e"];
 
 /// What the guest's guest says in the end.
 pub const DONE: &str = "nested: done";
-
-/// The kernel that a bzImage unpacks when it is booted (Linux Documentation/arch/x86/boot.rst): in an emulated
-/// guest that would take minutes.
-fn unpacked(vmlinuz: &PathBuf) -> Result<Vec<u8>> {
-    let odd = |what: &str| Error::Host(format!("{}: {what}", vmlinuz.display()));
-    let file = fs::read(vmlinuz).map_err(|error| odd(&error.to_string()))?;
-    let payload = payload(&file).ok_or_else(|| odd("no bzImage with a payload of zstd"))?;
-    let mut zstd = Command::new("zstd")
-        .args(["-dc"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|error| odd(&format!("zstd (scripts/setup installs it): {error}")))?;
-    let input = zstd.stdin.take();
-    let output = std::thread::scope(|scope| {
-        // In a thread of its own: zstd writes before it has read all.
-        scope.spawn(move || input.map(|mut input| input.write_all(payload)));
-        zstd.wait_with_output()
-    });
-    match output {
-        Ok(output) if output.status.success() => Ok(output.stdout),
-        Ok(output) => Err(odd(&format!("zstd cannot unpack it: {}", output.status))),
-        Err(error) => Err(odd(&error.to_string())),
-    }
-}
-
-/// The packed kernel, without the four bytes after it that say how long it is unpacked.
-fn payload(file: &[u8]) -> Option<&[u8]> {
-    const SETUP_SECTS: usize = 0x1f1;
-    const PAYLOAD_OFFSET: usize = 0x248;
-    const PAYLOAD_LENGTH: usize = 0x24c;
-    const SIZE: usize = 4;
-    const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-    let word = |at: usize| {
-        let bytes = file.get(at..at + 4)?;
-        Some(u32::from_le_bytes(bytes.try_into().ok()?) as usize)
-    };
-    let setup = match usize::from(*file.get(SETUP_SECTS)?) {
-        0 => 4,
-        sectors => sectors,
-    };
-    let start = (setup + 1) * 512 + word(PAYLOAD_OFFSET)?;
-    let end = (start + word(PAYLOAD_LENGTH)?).checked_sub(SIZE)?;
-    let payload = file.get(start..end)?;
-    payload.starts_with(&ZSTD).then_some(payload)
-}

@@ -21,6 +21,7 @@ mod payload;
 pub(crate) mod refusal;
 pub(crate) mod requester;
 pub(crate) mod responder;
+mod room;
 mod single;
 mod station;
 
@@ -37,5 +38,6 @@ pub use injection::Injection;
 pub use lanes::{Links, Load, Passed, Shared};
 pub use mesh::{Crossings, Door, Homes, Mesh, MyDoor, RING};
 pub use packets::{Extract, NotAFrame, Packet};
+pub(crate) use room::Room;
 pub use single::Single;
 pub use station::Station;

@@ -148,7 +148,10 @@ impl Config {
             "-object",
             format!("memory-backend-memfd,id=ram,size={}M,share=on", self.memory),
         );
-        add("-kernel", self.image.vmlinuz.display().to_string());
+        // A processor that is not emulated unpacks a kernel in no time.
+        let unpacked = { self.image.vmlinux.as_ref() }.filter(|_| self.accel == Accel::Tcg);
+        let kernel = unpacked.unwrap_or(&self.image.vmlinuz);
+        add("-kernel", kernel.display().to_string());
         add("-initrd", self.image.initramfs.display().to_string());
         add("-append", self.command_line());
         add(

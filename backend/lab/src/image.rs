@@ -18,6 +18,7 @@ use crate::{
     modules::Modules,
     paths, progress,
     sysroot::Sysroot,
+    vmlinux,
 };
 
 /// The Debian release whose tools every guest runs, whatever its kernel.
@@ -185,6 +186,8 @@ impl FromStr for Kernel {
 pub struct Image {
     /// The kernel.
     pub vmlinuz: PathBuf,
+    /// The same unpacked, which emulated guests boot sooner, where it can be.
+    pub vmlinux: Option<PathBuf>,
     /// The initial RAM file system.
     pub initramfs: PathBuf,
     /// The kernel's release, as `uname -r` says it.
@@ -204,6 +207,7 @@ impl Image {
         let file = linux.join("release");
         Ok(Self {
             vmlinuz: linux.join("vmlinuz"),
+            vmlinux: Some(linux.join(VMLINUX)).filter(|path| path.is_file()),
             initramfs: dir.join("initramfs"),
             release: fs::read_to_string(&file).at("read", &file)?,
         })
@@ -333,9 +337,12 @@ fn busybox_links(tree: &Path) -> Result<()> {
     symlink("usr/bin/busybox", &init).at("link", &init)
 }
 
-/// The folder of a kernel: `vmlinuz`, `release`, and `root/` with its modules.
+/// The unpacked kernel in the folder of a kernel.
+const VMLINUX: &str = "vmlinux";
+
+/// The folder of a kernel: `vmlinuz`, [`VMLINUX`] where there is one, `release`, and `root/` with its modules.
 fn linux(kernel: Kernel, tools: &Sysroot) -> Result<PathBuf> {
-    let key = paths::key(&(kernel.modules(), kernel, 3));
+    let key = paths::key(&(kernel.modules(), kernel, 4));
     paths::cached(&format!("linux-{kernel}-{key}"), |dir| {
         let (suite, suites) = kernel.suites();
         let apt = Apt::new(suites)?;
@@ -361,6 +368,7 @@ fn linux(kernel: Kernel, tools: &Sysroot) -> Result<PathBuf> {
         let vmlinuz = find_vmlinuz(&whole, &release)?;
         let target = dir.join("vmlinuz");
         fs::copy(&vmlinuz, &target).at("copy", &vmlinuz)?;
+        vmlinux::unpack(&target, &dir.join(VMLINUX))?;
         let file = dir.join("release");
         fs::write(&file, release).at("write", &file)?;
         paths::remove(&whole)

@@ -55,5 +55,6 @@ pub mod share;
 pub mod sources;
 pub mod ssh;
 pub mod sysroot;
+pub mod vmlinux;
 
 pub use error::{Error, Result};

@@ -13,6 +13,7 @@ use crate::{
     image::Image,
     modules,
     modules::Modules,
+    vmlinux,
 };
 
 /// What nodes cannot do without, with the option of the kernel's configuration.
@@ -71,6 +72,8 @@ impl Build {
         }
         let mut image = base.with(&[], &[&tree], dir)?;
         image.vmlinuz.clone_from(&self.kernel);
+        let vmlinux = dir.join("vmlinux");
+        image.vmlinux = vmlinux::unpack(&self.kernel, &vmlinux)?.then_some(vmlinux);
         image.release = release;
         Ok(image)
     }

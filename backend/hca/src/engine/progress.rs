@@ -42,6 +42,8 @@ pub(crate) enum Outcome {
     Departs,
     /// There is no room on the way.
     Crowded,
+    /// It has met congestion, and waits until then.
+    Held(u64),
     /// Its own memory is not there.
     Absent,
 }
@@ -270,9 +272,14 @@ impl<F: Face> Engine<F> {
                 self.objects.depart(index, wr, None);
                 self.make_ready(index);
             }
+            Outcome::Held(until) => {
+                self.objects.keep(index, wr);
+                self.wait_until(index, until, true);
+            }
             Outcome::Crowded => {
                 self.objects.keep(index, wr);
-                self.exits.crowded.push(index);
+                // Whether it has sent others before, nobody knows here.
+                self.exits.crowded.push(index, true);
             }
             Outcome::Rests => {
                 if self.other_end_moves(index) {

@@ -168,7 +168,7 @@ impl<F: Face> Engine<F> {
         state.back = RESTS;
         state.version += 1;
         // Who waits for room, or for others, asks again.
-        for index in std::mem::take(&mut self.exits.crowded) {
+        for index in self.exits.crowded.take() {
             self.make_ready(index);
         }
         self.call_own(vf);

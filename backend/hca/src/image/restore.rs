@@ -247,6 +247,7 @@ impl<F: Face> Engine<F> {
                 due: 0,
                 paging: Paging::None,
                 queued: false,
+                sent: false,
                 away: away.map(|requester| Box::new(Away::new(requester))),
                 far: req.far,
                 found: Found::default(),

@@ -16,7 +16,7 @@ use crate::face::Face;
 use crate::memory::access::{Cursor, Domain, copy_whole, read_payload};
 use crate::memory::mr::{Access, KeyError};
 use crate::subnet::{Crossing, Envelope, Heading, NoRoute, Route, WrongKey};
-use crate::transport::{DATAGRAM_WORDS, Destination};
+use crate::transport::{DATAGRAM_WORDS, Destination, Room};
 use crate::verbs::qp::{Inbound, Qp, QpState, RecvQueue, Transport};
 use crate::verbs::reason::{KeyFault, Reason};
 use crate::verbs::work::{
@@ -94,8 +94,12 @@ impl<F: Face> Engine<F> {
         if len > u64::from(qp.core.attr.mtu.bytes()).min(MAX_DATAGRAM as u64) {
             return failed(wr, Status::LocalLength, Reason::Length);
         }
-        if self.exits.may_be_crowded && self.has_to_wait(index, &address) {
-            return Outcome::Crowded;
+        if self.exits.may_be_crowded {
+            match self.datagram_room(index, &address) {
+                Room::Now => {}
+                Room::Then(until) => return Outcome::Held(until),
+                Room::Unknown => return Outcome::Crowded,
+            }
         }
         let len = len as usize;
         let mut buffer = self
@@ -121,11 +125,11 @@ impl<F: Face> Engine<F> {
         }
     }
 
-    /// Whether the way of a datagram has no room for it.
+    /// When the way of a datagram has room for it.
     #[cold]
-    fn has_to_wait(&mut self, index: QpIndex, address: &AddressVector) -> bool {
+    fn datagram_room(&mut self, index: QpIndex, address: &AddressVector) -> Room {
         let Some(Qp { core, .. }) = self.objects.qps.get(index.0) else {
-            return false;
+            return Room::Now;
         };
         let (from, qpn) = (core.vf, core.source_qpn);
         let to_agent = address.dest_qp <= Qpn::QP1;
@@ -136,12 +140,12 @@ impl<F: Face> Engine<F> {
         );
         let Some(sl) = sl.filter(|_| port.active && !to_agent && !address.dlid.is_multicast())
         else {
-            return false;
+            return Room::Now;
         };
-        let route = self.datagram_route(from, &AddressVector { sl, ..*address }, pkey);
-        route.is_ok_and(|route| {
-            !self.has_room(from, &route) || self.is_held_back(from, qpn, sl, &route)
-        })
+        match self.datagram_route(from, &AddressVector { sl, ..*address }, pkey) {
+            Ok(route) => self.room(from, qpn, sl, &route),
+            Err(_) => Room::Now,
+        }
     }
 
     /// Sends a gathered datagram to whom it may concern.

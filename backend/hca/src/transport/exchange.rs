@@ -12,6 +12,7 @@ use super::lanes::{Links, Shared};
 use super::mesh::Mesh;
 use super::requester::{Finished, Requester, Surroundings};
 use super::responder::{Delivery, Reception, Reply};
+use super::room::Room;
 use crate::engine::agenda::{REQUEST_COST, TURN};
 use crate::engine::counters::TrafficCounters;
 use crate::engine::objects::Objects;
@@ -105,6 +106,7 @@ impl<F: Face> Engine<F> {
                 _ => return,
             };
             let Some(away) = &qp.req.away else { return };
+            let sent = qp.req.sent;
             let (empty, held) = (away.requester.is_empty(), qp.req.current.is_some());
             let awaits = away.requester.awaits();
             if empty {
@@ -129,12 +131,15 @@ impl<F: Face> Engine<F> {
             }
             // What is on its way has to arrive first.
             let crowded = reliable && is_crowded(self.vf(from));
-            if !self.has_room_to_send(index) {
-                return self.exits.crowded.push(index);
+            match self.room_to_send(index) {
+                Room::Now => {}
+                Room::Then(until) => return self.wait_until(index, until, sent),
+                Room::Unknown => return self.exits.crowded.push(index, sent),
             }
             if !crowded && let Some(frame) = self.next_frame(index) {
                 *budget -= i64::from(frame.len());
                 self.transmit(index, frame, None);
+                self.set_sent(index, true);
             } else if self.sender_misses_page(index)
                 || self.finish_requests(index)
                 || (takes && !held && self.take_next(index))
@@ -152,29 +157,6 @@ impl<F: Face> Engine<F> {
         self.make_ready(index);
     }
 
-    /// Whether there is room on the way for a frame of a connection.
-    fn has_room_to_send(&mut self, index: QpIndex) -> bool {
-        let Some(Qp { core, req, .. }) = self.objects.qps.get(index.0) else {
-            return true;
-        };
-        let (from, route) = (core.vf, req.found.route.and_then(|found| found.route.ok()));
-        let (qpn, path) = (core.qpn, core.attr.path);
-        route.is_none_or(|route| {
-            self.has_room(from, &route)
-                && !path.is_some_and(|path| self.is_held_back(from, qpn, path.sl, &route))
-        })
-    }
-
-    /// Whether there is room for a frame on a way.
-    pub(crate) fn has_room(&mut self, from: VfId, route: &Route) -> bool {
-        match route.here() {
-            Some(to) if route.shares.is_some() || self.vf(to).elsewhere => {
-                self.exits.endpoint.has_room(from, route)
-            }
-            _ => true,
-        }
-    }
-
     /// Whether frames of a connection may lend their payload, as far as its way is known.
     fn lends(&self, index: QpIndex) -> bool {
         let found = self.objects.qps.get(index.0);
@@ -183,6 +165,12 @@ impl<F: Face> Engine<F> {
             found.generation == self.generation.load(Ordering::Acquire)
                 && (found.route).is_ok_and(|route| self.exits.endpoint.lends(&route))
         })
+    }
+
+    fn set_sent(&mut self, index: QpIndex, sent: bool) {
+        if let Some(qp) = self.objects.qps.get_mut(index.0) {
+            qp.req.sent = sent;
+        }
     }
 
     fn next_frame(&mut self, index: QpIndex) -> Option<Frame> {
@@ -441,6 +429,15 @@ impl<F: Face> Engine<F> {
 
     /// Takes in what has arrived, as far as one long turn goes.
     pub(crate) fn arrivals(&mut self, now: u64) {
+        // There may be room afterwards. Who waits for it has a turn before those whose answers come now.
+        while let Some(index) = self.exits.injections.due(now) {
+            self.set_sent(index, false);
+            self.make_ready(index);
+        }
+        for index in self.exits.crowded.take() {
+            self.set_sent(index, false);
+            self.make_ready(index);
+        }
         let mut left = TURN;
         while left > 0
             && let Some(Transmit {
@@ -485,11 +482,6 @@ impl<F: Face> Engine<F> {
                 }
                 to => self.datagram_arrives(from, to, path_bits, frame),
             }
-        }
-        // There may be room now.
-        self.exits.injections.woken();
-        for index in std::mem::take(&mut self.exits.crowded) {
-            self.make_ready(index);
         }
         self.look_at_rests(now);
         self.exits.look();

@@ -9,6 +9,32 @@ use crate::engine::rest::Rests;
 use crate::engine::{QpIndex, VfId};
 use crate::subnet::{End, LinkId};
 
+/// Queue pairs that wait for room on the way. Who has found none in its turn comes before who has sent in it: else
+/// the one that happens to be first takes all the room that there is.
+#[derive(Debug, Default)]
+pub(crate) struct Crowded {
+    first: Vec<QpIndex>,
+    then: Vec<QpIndex>,
+}
+
+impl Crowded {
+    /// One more. `sent` says that it has sent something in its turn.
+    pub fn push(&mut self, index: QpIndex, sent: bool) {
+        let waiting = if sent {
+            &mut self.then
+        } else {
+            &mut self.first
+        };
+        waiting.push(index);
+    }
+
+    /// All of them, in the order in which they are to have a turn.
+    pub fn take(&mut self) -> impl Iterator<Item = QpIndex> + use<> {
+        let Self { first, then } = std::mem::take(self);
+        first.into_iter().chain(then)
+    }
+}
+
 /// The endpoints of an engine.
 #[derive(Debug)]
 pub(crate) struct Exits {
@@ -21,7 +47,7 @@ pub(crate) struct Exits {
     /// There are other engines, or links share their bandwidth.
     pub may_be_crowded: bool,
     /// Queue pairs that wait for room on the way.
-    pub crowded: Vec<QpIndex>,
+    pub crowded: Crowded,
     /// Functions that rest.
     pub rests: Rests,
     /// What is held back for congestion.
@@ -40,7 +66,7 @@ impl Exits {
             links: Vec::new(),
             arrival: None,
             may_be_crowded,
-            crowded: Vec::new(),
+            crowded: Crowded::default(),
             injections: Injections::default(),
             rests: Rests::default(),
         }

@@ -4,8 +4,10 @@
 //! of pauses, and time lowers it. Requests and datagrams are held back so, one queue pair by the other or all of a
 //! service level together; answers are not.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use wire::congestion::{AdapterCongestionEvent, CaCongestionEntry, InjectionDelay};
 use wire::{Qpn, Sl};
@@ -13,7 +15,7 @@ use wire::{Qpn, Sl};
 use super::endpoint::Destination;
 use super::frame::{Address, Content, Frame};
 use super::lanes::Load;
-use crate::engine::{Engine, VfId};
+use crate::engine::{Engine, QpIndex, VfId};
 use crate::face::Face;
 use crate::subnet::{Heading, Route, Shares};
 use crate::verbs::qp::AddressPath;
@@ -107,19 +109,22 @@ pub(crate) struct Injections {
     held: HashMap<Flow, Held>,
     /// How many of them were left the last time that some were forgotten.
     left: usize,
-    /// When somebody may go on that waits.
-    wakes: Option<u64>,
+    /// Until when queue pairs wait, whether they have sent in their last turn, and which they are: of those that wait
+    /// together who has not comes first.
+    waiting: BinaryHeap<Reverse<(u64, bool, u32)>>,
 }
 
 impl Injections {
     /// When somebody may go on that waits.
     pub fn deadline(&self) -> Option<u64> {
-        self.wakes
+        self.waiting.peek().map(|Reverse((until, ..))| *until)
     }
 
-    /// Those who wait have a turn.
-    pub fn woken(&mut self) {
-        self.wakes = None;
+    /// The next queue pair that may go on, if one may.
+    pub fn due(&mut self, now: u64) -> Option<QpIndex> {
+        self.deadline().filter(|until| *until <= now)?;
+        let Reverse((.., index)) = self.waiting.pop()?;
+        Some(QpIndex(index))
     }
 
     /// Forgets a function that was reset.
@@ -127,14 +132,10 @@ impl Injections {
         self.held.retain(|flow, _| flow.vf != vf);
     }
 
-    /// Whether packets of a queue pair are to wait now.
-    fn waits(&mut self, now: u64, flow: Flow) -> bool {
-        let held = self.held.get(&flow).filter(|held| held.until > now);
-        let Some(&Held { until, .. }) = held else {
-            return false;
-        };
-        self.wakes = Some(self.wakes.map_or(until, |wakes| wakes.min(until)));
-        true
+    /// Until when packets of a flow are to wait, if they are.
+    fn waits(&self, now: u64, flow: Flow) -> Option<u64> {
+        let held = self.held.get(&flow).filter(|held| held.until > now)?;
+        Some(held.until)
     }
 
     /// A frame has left that takes so long on its link.
@@ -217,21 +218,22 @@ impl<F: Face> Engine<F> {
         rules
     }
 
-    /// Whether a queue pair has to wait before it sends on a way, for the congestion that it has met.
-    pub(crate) fn is_held_back(&mut self, vf: VfId, qp: Qpn, sl: Sl, route: &Route) -> bool {
+    /// Until when a queue pair has to wait before it sends on a way, for the congestion that it has met.
+    pub(crate) fn held_until(&mut self, vf: VfId, qp: Qpn, sl: Sl, route: &Route) -> Option<u64> {
         if route.shares.is_none() || self.exits.injections.held.is_empty() {
-            return false;
+            return None;
         }
-        let generation = self.generation.load(std::sync::atomic::Ordering::Acquire);
-        let Some(rules) = self.injection(vf, generation) else {
-            return false;
-        };
+        let generation = self.generation.load(Ordering::Acquire);
+        let rules = self.injection(vf, generation)?;
         let now = self.clock.now();
-        let waits = self.exits.injections.waits(now, rules.flow(vf, qp, sl));
-        if waits {
-            self.exits.look();
-        }
-        waits
+        self.exits.injections.waits(now, rules.flow(vf, qp, sl))
+    }
+
+    /// A queue pair has its next turn then. `sent` says that it has sent something in this one.
+    pub(crate) fn wait_until(&mut self, index: QpIndex, until: u64, sent: bool) {
+        let waiting = &mut self.exits.injections.waiting;
+        waiting.push(Reverse((until, sent, index.0)));
+        self.exits.look();
     }
 
     /// A queue pair sends a request or a datagram: the next one may have to wait.
@@ -239,7 +241,7 @@ impl<F: Face> Engine<F> {
         let Some(Shares { rate, .. }) = route.shares else {
             return;
         };
-        let generation = self.generation.load(std::sync::atomic::Ordering::Acquire);
+        let generation = self.generation.load(Ordering::Acquire);
         let Some(rules) = self.injection(vf, generation) else {
             return;
         };
@@ -320,7 +322,7 @@ impl<F: Face> Engine<F> {
         let (remote_qp, transport) = (core.attr.dest_qp, core.transport);
         // The way back may have another level.
         let sl = core.attr.path.map_or(address.sl, |path| path.sl);
-        let generation = self.generation.load(std::sync::atomic::Ordering::Acquire);
+        let generation = self.generation.load(Ordering::Acquire);
         let Some(rules) = self.injection(at, generation) else {
             return;
         };
@@ -408,9 +410,11 @@ mod tests {
         assert_eq!(pause(&mut injections, after(9), &rules), 700);
         assert_eq!(pause(&mut injections, after(10), &rules), 600);
         assert_eq!(pause(&mut injections, after(45), &rules), 300);
-        assert!(injections.waits(after(45) + 399, FLOW));
-        assert_eq!(injections.deadline(), Some(after(45) + 400));
-        assert!(!injections.waits(after(45) + 400, FLOW));
+        assert_eq!(
+            injections.waits(after(45) + 399, FLOW),
+            Some(after(45) + 400)
+        );
+        assert_eq!(injections.waits(after(45) + 400, FLOW), None);
         assert_eq!(pause(&mut injections, after(70), &rules), 0);
         assert!(injections.held.is_empty());
     }

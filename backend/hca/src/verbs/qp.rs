@@ -371,6 +371,8 @@ pub(crate) struct Requester<F: Face> {
     pub paging: Paging,
     /// In the function's ready queue.
     pub queued: bool,
+    /// It has sent a frame since it last waited for room. No image has it.
+    pub sent: bool,
     /// What it has under way in frames.
     pub away: Option<Box<Away>>,
     /// The far end that an initiator of dynamic connections has now.
@@ -424,6 +426,7 @@ impl<F: Face> Requester<F> {
             due: 0,
             paging: Paging::None,
             queued: false,
+            sent: false,
             away: None,
             far: FarEnd::default(),
             found: Found::default(),

@@ -130,6 +130,20 @@ fn in_one_lane_guests_get_the_same() {
     assert!(close(given, [0.5, 0.5]), "{given:?}");
 }
 
+/// Two queue pairs of one guest on one lane, each with more to send than there is room for.
+#[test]
+fn queue_pairs_of_a_guest_get_the_same() {
+    let (_lab, mut guests) = guests(&model(Bandwidth::Model));
+    let pairs = [0, 0].map(|from| connect(&mut guests, from, 0));
+    for (qp, _) in &pairs {
+        post(&mut guests, qp, 160);
+    }
+    guests.advance(40_000_000);
+    let done = pairs.map(|(qp, _)| sent(&qp.cq.poll()).len());
+    assert!(done[0] + done[1] > 140, "{done:?}");
+    assert!(done[0].abs_diff(done[1]) < 4, "{done:?}");
+}
+
 #[test]
 fn a_guest_alone_gets_all_of_it() {
     let mut model = model(Bandwidth::Model);
