@@ -1,5 +1,5 @@
 //! The kernel inside of a bzImage (Linux Documentation/arch/x86/boot.rst). An emulated guest that unpacks it by itself
-//! takes a fifth of its time to boot for that.
+//! takes a sixth of its time to boot for that.
 
 use std::{
     fs,
