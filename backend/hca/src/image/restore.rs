@@ -248,6 +248,7 @@ impl<F: Face> Engine<F> {
                 paging: Paging::None,
                 queued: false,
                 sent: false,
+                held_until: 0,
                 away: away.map(|requester| Box::new(Away::new(requester))),
                 far: req.far,
                 found: Found::default(),

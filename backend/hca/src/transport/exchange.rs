@@ -431,7 +431,7 @@ impl<F: Face> Engine<F> {
     pub(crate) fn arrivals(&mut self, now: u64) {
         // There may be room afterwards. Who waits for it has a turn before those whose answers come now.
         while let Some(index) = self.exits.injections.due(now) {
-            self.set_sent(index, false);
+            self.end_wait(index);
             self.make_ready(index);
         }
         for index in self.exits.crowded.take() {

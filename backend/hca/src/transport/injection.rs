@@ -1,7 +1,7 @@
 //! How ports hold back what meets congestion (IBA A10.2.2).
 //!
 //! A receiver tells the sender of what a switch has marked. Each notification raises the sender's index into a table
-//! of pauses, and time lowers it. Requests and datagrams are held back so, one queue pair by the other or all of a
+//! of pauses, and time lowers it. Requests and datagrams are held back so, queue pairs one by one or all of a
 //! service level together; answers are not.
 
 use std::cmp::Reverse;
@@ -231,9 +231,23 @@ impl<F: Face> Engine<F> {
 
     /// A queue pair has its next turn then. `sent` says that it has sent something in this one.
     pub(crate) fn wait_until(&mut self, index: QpIndex, until: u64, sent: bool) {
+        let Some(qp) = self.objects.qps.get_mut(index.0) else {
+            return;
+        };
+        // Answers and doorbells give it turns meanwhile: it is on the list once.
+        if std::mem::replace(&mut qp.req.held_until, until) == until {
+            return;
+        }
         let waiting = &mut self.exits.injections.waiting;
         waiting.push(Reverse((until, sent, index.0)));
         self.exits.look();
+    }
+
+    /// A queue pair has waited until then.
+    pub(super) fn end_wait(&mut self, index: QpIndex) {
+        if let Some(qp) = self.objects.qps.get_mut(index.0) {
+            (qp.req.sent, qp.req.held_until) = (false, 0);
+        }
     }
 
     /// A queue pair sends a request or a datagram: the next one may have to wait.

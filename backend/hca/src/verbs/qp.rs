@@ -373,6 +373,8 @@ pub(crate) struct Requester<F: Face> {
     pub queued: bool,
     /// It has sent a frame since it last waited for room. No image has it.
     pub sent: bool,
+    /// Until when it waits for congestion, and is on the list of those who do; 0: it is not. No image has it.
+    pub held_until: u64,
     /// What it has under way in frames.
     pub away: Option<Box<Away>>,
     /// The far end that an initiator of dynamic connections has now.
@@ -427,6 +429,7 @@ impl<F: Face> Requester<F> {
             paging: Paging::None,
             queued: false,
             sent: false,
+            held_until: 0,
             away: None,
             far: FarEnd::default(),
             found: Found::default(),
