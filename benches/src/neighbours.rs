@@ -24,6 +24,7 @@ mod death;
 mod errored;
 mod klm;
 mod mads;
+mod packets;
 mod paging;
 mod passthrough;
 mod start;
@@ -168,6 +169,7 @@ impl Attack {
             Self::Passthrough => names!(doorbells, "passthrough"),
             Self::PassthroughMads => names!(doorbells, "passthrough_mads"),
             Self::Paging => names!(doorbells, "paging"),
+            Self::Packets => names!(doorbells, "packets"),
         }
     }
 }

@@ -94,6 +94,10 @@ impl Packets {
     ) -> Result<Vec<[String; N]>> {
         let mut command = Command::new("tshark");
         command.arg("-r").arg(&self.0);
+        // It takes checksums on trust otherwise.
+        for protocol in ["ip", "tcp"] {
+            command.args(["-o", &format!("{protocol}.check_checksum:TRUE")]);
+        }
         command.args(["-Y", filter, "-T", "fields"]);
         for field in fields {
             command.args(["-e", field]);

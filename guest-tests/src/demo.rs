@@ -128,8 +128,8 @@ fn configuration(doorbells: &str) -> String {
     format!("[engine]\ndoorbells = '{doorbells}'\n{hypervisors}")
 }
 
-/// Boots the guests, with what measures memory that both have.
-fn boot(bed: &Testbed, daemon: Option<&Daemon>) -> Result<[Guest; 2]> {
+/// Boots two guests, `vm1` and `vm2`, with what measures memory that both have.
+pub fn boot(bed: &Testbed, daemon: Option<&Daemon>) -> Result<[Guest; 2]> {
     let Some(daemon) = daemon else {
         return bed.pair(0, GUESTS, None);
     };

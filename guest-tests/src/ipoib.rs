@@ -23,6 +23,15 @@ pub fn await_carrier(guest: &Guest, interface: &str, limit: Duration) -> Result<
     guest.sh(&command, limit).map(drop)
 }
 
+/// Has `interface` speak in `mode` (`datagram` or `connected`), with this MTU.
+pub fn mode(guest: &Guest, interface: &str, mode: &str, mtu: u32, limit: Duration) -> Result<()> {
+    let command = format!(
+        "echo {mode} >/sys/class/net/{interface}/mode && ip link set {interface} mtu {mtu}"
+    );
+    guest.sh(&command, limit)?;
+    await_carrier(guest, interface, limit)
+}
+
 /// Five pings to `address`, none of which may be lost.
 pub fn ping(from: &Guest, address: &str, options: &str, limit: Duration) -> Result<()> {
     let text = from.sh(&format!("ping {options} -c 5 {address}"), limit)?;

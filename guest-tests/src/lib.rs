@@ -29,6 +29,7 @@ pub mod report;
 pub mod requests;
 pub mod rxe;
 pub mod shared_memory;
+pub mod tcp;
 pub mod testbed;
 pub mod ucx;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ibvswitch_guest_tests::{
     Error, Result,
-    capture::Capture,
+    capture::{Capture, Packets},
     checks::Checks,
     daemon::Daemon,
     diags::{expect, no_kernel_warning, number},
@@ -98,13 +98,21 @@ fn transfer(server: &Guest, client: &Guest, mebibytes: u32) -> Result<()> {
 
 fn mode(guests: &[Guest], mode: &str, mtu: u32) -> Result<()> {
     for guest in guests {
-        guest.sh(
-            &format!("echo {mode} >/sys/class/net/ib0/mode && ip link set ib0 mtu {mtu}"),
-            LIMIT,
-        )?;
-        ipoib::await_carrier(guest, "ib0", LIMIT)?;
+        ipoib::mode(guest, "ib0", mode, mtu, LIMIT)?;
     }
     Ok(())
+}
+
+/// What the VF `vm1` sends and receives of `traffic`.
+fn captured(
+    bed: &Testbed,
+    daemon: &Daemon,
+    traffic: impl FnOnce() -> Result<()>,
+) -> Result<Packets> {
+    let file = bed.dir().join("vm1.pcap");
+    let capture = Capture::start(daemon, &["--vf", "vm1", "--data"], file)?;
+    traffic()?;
+    capture.end()
 }
 
 /// Has `traffic` go, all of which has to be on [`LEVEL`], both ways; gives the LIDs that packets of the VF
@@ -114,18 +122,14 @@ fn on_the_level(
     daemon: &Daemon,
     traffic: impl FnOnce() -> Result<()>,
 ) -> Result<BTreeSet<[u16; 2]>> {
-    let file = bed.dir().join("level.pcap");
-    let capture = Capture::start(daemon, &["--vf", "vm1", "--data"], file)?;
-    traffic()?;
+    let packets = captured(bed, daemon, traffic)?;
     let fields = [
         "infiniband.lrh.slid",
         "infiniband.lrh.dlid",
         "infiniband.lrh.sl",
     ];
     // Those of reliable connections; IPoIB's are datagrams.
-    let packets = capture
-        .end()?
-        .numbers("infiniband.bth.opcode < 0x20", fields)?;
+    let packets = packets.numbers("infiniband.bth.opcode < 0x20", fields)?;
     let ends: BTreeSet<_> = packets.iter().map(|&[from, to, _]| [from, to]).collect();
     if packets.iter().all(|&[_, _, level]| level == LEVEL) && ends.len() == 2 {
         Ok(ends)
@@ -184,6 +188,36 @@ fn three_guests() -> Result<()> {
         Err(three.failed(format!("received {before} packets, then {after}")))
     });
     checks.check("IPoIB: TCP, datagram mode", || transfer(one, two, 20));
+    checks.check(
+        "IPoIB: the HCA cuts segments and computes checksums",
+        || {
+            let requests = || -> Result<u64> {
+                let text = two.sh("cat /sys/class/net/ib0/statistics/tx_packets", LIMIT)?;
+                let count = text.trim().parse();
+                count.map_err(|_| two.failed(format!("no number of packets: {text}")))
+            };
+            let before = requests()?;
+            let packets = captured(&bed, &daemon, || transfer(one, two, 2))?;
+            let requested = requests()? - before;
+            // As tshark finds them: 1 is a right one.
+            let sums = ["ip.checksum.status", "tcp.checksum.status"];
+            let wrong = packets
+                .numbers("tcp", sums)?
+                .iter()
+                .filter(|sums| **sums != [1, 1])
+                .count();
+            let sent = packets.numbers("tcp.len > 0", ["tcp.len"])?.len() as u64;
+            let text = one.sh("grep Tcp: /proc/net/snmp", LIMIT)?;
+            let refused = text.split_whitespace().next_back() != Some("0");
+            // A request is of several packets, most of the time.
+            if wrong == 0 && !refused && requested < sent / 2 {
+                return Ok(());
+            }
+            Err(two.failed(format!(
+                "{sent} packets of {requested} requests, {wrong} with wrong checksums\n{text}"
+            )))
+        },
+    );
     checks.check("rping", || ipoib::rping(one, two, &address(0), LIMIT));
     checks.check("ucmatose", || ipoib::ucmatose(one, two, &address(0), LIMIT));
     for (tool, options) in [

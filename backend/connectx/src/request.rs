@@ -3,18 +3,18 @@
 
 use hca::Reason;
 use hca::work::{
-    AddressVector, AtomicOperands, GlobalRoute, KeyUpdate, MAX_SGE, Operation, RecvWr, SendWr, Sge,
-    WqeError,
+    AddressVector, AtomicOperands, GlobalRoute, KeyUpdate, MAX_SGE, Offload, Operation, RecvWr,
+    Segmentation, SendWr, Sge, WqeError,
 };
 use wire::{Gid, Lid, QKey, Qpn, Sl};
 
 use crate::bits::memory_key::{self, mkc, mlx5_wqe_umr_ctrl_seg as update_segment};
 use crate::bits::work::{
-    AV_EXTENDED, AV_GRH, INLINE, INLINE_LENGTH, PATH_BITS, SEGMENT, SendOpcode,
-    mlx5_wqe_atomic_seg as atomic_segment, mlx5_wqe_av as address_vector,
+    AV_EXTENDED, AV_GRH, INLINE, INLINE_LENGTH, NETWORK_CHECKSUM, PATH_BITS, SEGMENT, SendOpcode,
+    TRANSPORT_CHECKSUM, mlx5_wqe_atomic_seg as atomic_segment, mlx5_wqe_av as address_vector,
     mlx5_wqe_ctrl_seg as control, mlx5_wqe_data_seg as data_segment,
-    mlx5_wqe_masked_atomic_seg as masked_segment, mlx5_wqe_raddr_seg as remote_segment,
-    mlx5_wqe_xrc_seg as xrc_segment,
+    mlx5_wqe_eth_seg as packet_segment, mlx5_wqe_masked_atomic_seg as masked_segment,
+    mlx5_wqe_raddr_seg as remote_segment, mlx5_wqe_xrc_seg as xrc_segment,
 };
 
 /// Which segments the requests of a send queue have, by its transport.
@@ -26,6 +26,8 @@ pub enum Format {
     Xrc,
     /// With an address vector.
     Datagram,
+    /// With an address vector, and what is done to the IP packet.
+    Packet,
     /// Connected, with an address vector and an access key.
     Dynamic,
 }
@@ -118,6 +120,8 @@ fn decode_segments(bytes: &[u8], format: Format, code: u8, wr: &mut SendWr) -> O
         }
         SendOpcode::KeyUpdate => return decode_key_update(&mut segments, wr),
         SendOpcode::Send => Operation::Send,
+        SendOpcode::SendStretch if format == Format::Packet => Operation::Send,
+        SendOpcode::SendStretch => return None,
         SendOpcode::SendImm => Operation::SendImm,
         SendOpcode::SendInvalidate => Operation::SendInvalidate,
         SendOpcode::RdmaWrite => Operation::Write,
@@ -133,7 +137,9 @@ fn decode_segments(bytes: &[u8], format: Format, code: u8, wr: &mut SendWr) -> O
         Format::Xrc => {
             wr.xrc_srqn = xrc_segment::XRC_SRQN.get(segments.take::<16>()?) & 0x00ff_ffff
         }
-        Format::Datagram | Format::Dynamic => decode_destination(&mut segments, format, wr)?,
+        Format::Datagram | Format::Packet | Format::Dynamic => {
+            decode_destination(&mut segments, format, wr)?;
+        }
     }
     if matches!(
         wr.operation,
@@ -194,6 +200,32 @@ fn decode_destination(segments: &mut Segments<'_>, format: Format, wr: &mut Send
         return None;
     }
     wr.address = Some(decode_address(segments)?);
+    if format == Format::Packet {
+        decode_offload(segments, wr)?;
+    }
+    Some(())
+}
+
+/// What is done to the packet, behind a segment that says nothing, and the headers that are inline.
+fn decode_offload(segments: &mut Segments<'_>, wr: &mut SendWr) -> Option<()> {
+    segments.take::<SEGMENT>()?;
+    let bytes = segments.0;
+    let segment = bytes.first_chunk::<SEGMENT>()?;
+    let header = packet_segment::INLINE_HDR_SZ.get(segment) as usize;
+    let (start, _) = packet_segment::INLINE_HDR_START.position();
+    let end = start / 8 + header;
+    wr.push_inline(bytes.get(start / 8..end)?).ok()?;
+    segments.0 = bytes.get(end.next_multiple_of(SEGMENT)..)?;
+    let flags = packet_segment::CS_FLAGS.get(segment);
+    let cut = wr.opcode == SendOpcode::SendStretch.code();
+    wr.offload = Some(Offload {
+        network_checksum: flags & NETWORK_CHECKSUM != 0,
+        transport_checksum: flags & TRANSPORT_CHECKSUM != 0,
+        segmentation: cut.then(|| Segmentation {
+            header: header as u16,
+            mss: packet_segment::MSS.get(segment) as u16,
+        }),
+    });
     Some(())
 }
 
@@ -468,6 +500,45 @@ mod tests {
     }
 
     #[test]
+    fn packets_say_what_is_done_to_them() {
+        let wr = decoded("packet", Format::Packet);
+        assert_eq!(wr.operation, Operation::Send);
+        assert_eq!(wr.address.unwrap().dest_qp, Qpn::new(0x123));
+        let checksums = Offload {
+            network_checksum: true,
+            transport_checksum: true,
+            segmentation: None,
+        };
+        assert_eq!(wr.offload, Some(checksums));
+        assert_eq!((wr.payload_len(), wr.is_mixed()), (100, false));
+
+        let wr = decoded("stretch", Format::Packet);
+        let headers = b"headers, of any length";
+        assert_eq!(wr.operation, Operation::Send);
+        let offload = Offload {
+            network_checksum: false,
+            transport_checksum: true,
+            segmentation: Some(Segmentation {
+                header: headers.len() as u16,
+                mss: 1460,
+            }),
+        };
+        assert_eq!(wr.offload, Some(offload));
+        let pieces: Vec<_> = wr.pieces().collect();
+        assert_eq!(pieces[0], Piece::Inline(headers));
+        assert_eq!(wr.payload_len(), 22 + 9000);
+        // Other queue pairs have no such requests.
+        let bytes = vector("stretch");
+        let mut wr = SendWr::with_capacity();
+        assert!(decode(&bytes, Format::Datagram, &mut wr).is_err());
+        // Headers that would be longer than the request.
+        let mut bytes = vector("stretch");
+        bytes[16 + 48 + 16 + 12] = 0xff;
+        let mut wr = SendWr::with_capacity();
+        assert!(decode(&bytes, Format::Packet, &mut wr).is_err());
+    }
+
+    #[test]
     fn requests_of_dynamic_connections_have_an_address_and_a_key() {
         let wr = decoded("dynamic_write", Format::Dynamic);
         assert_eq!(wr.operation, Operation::Write);
@@ -691,8 +762,8 @@ mod tests {
         #[test]
         fn any_bytes_decode_or_are_refused(
             bytes in prop::collection::vec(any::<u8>(), 16..1009),
-            opcode in prop::sample::select(vec![0_u8, 1, 8, 9, 0xa, 0xb, 0x10, 0x11, 0x12, 0x14, 0x15, 0x1b, 0x25, 0x77]),
-            format in prop::sample::select(vec![Format::Connected, Format::Xrc, Format::Datagram, Format::Dynamic]),
+            opcode in prop::sample::select(vec![0_u8, 1, 8, 9, 0xa, 0xb, 0xe, 0x10, 0x11, 0x12, 0x14, 0x15, 0x1b, 0x25, 0x77]),
+            format in prop::sample::select(vec![Format::Connected, Format::Xrc, Format::Datagram, Format::Packet, Format::Dynamic]),
         ) {
             let mut bytes = bytes;
             bytes[3] = opcode;

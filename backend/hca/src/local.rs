@@ -7,3 +7,4 @@ pub(crate) mod key_update;
 pub(crate) mod message;
 pub(crate) mod path;
 pub(crate) mod requester;
+mod segments;

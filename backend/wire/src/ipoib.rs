@@ -1,6 +1,7 @@
 //! IP over InfiniBand (RFC 4391): link-layer addresses, the header of a datagram, and the groups that
 //! multicast addresses of IP belong to.
 
+mod checksums;
 mod train;
 
 use core::fmt;
@@ -8,6 +9,7 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::{Gid, PKey, Qpn};
 
+pub use checksums::{Checked, check, fill};
 pub use train::{NotATrain, Train};
 
 /// Bytes of a link-layer address.

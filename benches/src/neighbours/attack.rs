@@ -5,7 +5,9 @@ use clap::ValueEnum;
 use super::attacker::Attacker;
 use super::lab::Lab;
 use super::neighbour::Neighbour;
-use super::{bulk, commands, death, errored, klm, mads, paging, passthrough, start, sweep, vhost};
+use super::{
+    bulk, commands, death, errored, klm, mads, packets, paging, passthrough, start, sweep, vhost,
+};
 use crate::Result;
 
 /// What a guest can do to others.
@@ -35,6 +37,8 @@ pub enum Attack {
     PassthroughMads,
     /// Has requests wait for pages at either end, and says of each page that it is there now, which it is not.
     Paging,
+    /// Sends TCP over IPoIB, of which each request is cut into thousands of packets.
+    Packets,
     /// Asks for its port while the manager sweeps a large subnet: the last, as
     /// it needs a subnet of its own.
     Sweep,
@@ -65,6 +69,7 @@ impl Attack {
             Self::Vhost => Box::new(vhost::Vhost::prepare(lab)?),
             Self::Passthrough => Box::new(passthrough::Passthrough::prepare(lab)),
             Self::Paging => Box::new(paging::Paging::prepare(lab)?),
+            Self::Packets => Box::new(packets::Packets::prepare(lab)?),
             Self::Sweep => Box::new(sweep::Sweep::prepare(lab)?),
         })
     }

@@ -4,7 +4,8 @@ use std::{fs, path::PathBuf, process::ExitCode, thread};
 
 use clap::{Parser, Subcommand};
 use ibvswitch_guest_tests::{
-    Error, Result, console, demo, image::Kernel, progress, shared_memory::inside, testbed::Testbed,
+    Error, Result, console, demo, image::Kernel, progress, shared_memory::inside, tcp,
+    testbed::Testbed,
 };
 use nix::sys::signal::{SigSet, Signal};
 
@@ -46,6 +47,8 @@ enum Extra {
         /// The kernels; all of them if none is named.
         kernels: Vec<Kernel>,
     },
+    /// Measure TCP over IPoIB between the two guests, in each of its modes.
+    Ipoib,
     /// Connect this terminal to a guest's console.
     Console {
         /// The console's socket.
@@ -57,6 +60,12 @@ enum Extra {
         #[command(subcommand)]
         role: inside::Role,
     },
+    /// What runs in the guests.
+    #[command(hide = true)]
+    Tcp {
+        #[command(subcommand)]
+        role: tcp::Role,
+    },
 }
 
 fn main() -> ExitCode {
@@ -65,6 +74,8 @@ fn main() -> ExitCode {
         Some(Extra::Console { socket }) => console::attach(socket),
         Some(Extra::Prepare { kernels }) => prepare(kernels),
         Some(Extra::SharedMemory { role }) => inside::run(*role),
+        Some(Extra::Tcp { role }) => tcp::inside(role),
+        Some(Extra::Ipoib) => measure_ipoib(),
         None => demonstrate(&cli),
     };
     match done {
@@ -90,6 +101,17 @@ fn prepare(kernels: &[Kernel]) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+/// How often TCP is measured in each mode; the median counts.
+const ROUNDS: usize = 3;
+
+fn measure_ipoib() -> Result<()> {
+    let bed = Testbed::new(Kernel::default())?;
+    end_on_signals(bed.dir().to_owned())?;
+    let daemon = bed.daemon("ibvswitch", Some(&tcp::configuration(bed.dir())?))?;
+    let guests = demo::boot(&bed, Some(&daemon))?;
+    tcp::measure(&bed, &guests, ROUNDS)
 }
 
 fn demonstrate(cli: &Cli) -> Result<()> {

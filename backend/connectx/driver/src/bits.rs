@@ -270,6 +270,8 @@ pub mod qpc {
     pub const LOG_SQ_SIZE: Field = field(0x08, 14, 11);
     /// The reserved local key may be used.
     pub const RLKY: Field = field(0x08, 4, 4);
+    /// `ulp_stateless_offload_mode`: 1 for IP packets.
+    pub const OFFLOAD_MODE: Field = field(0x08, 3, 0);
     /// Set of counters.
     pub const COUNTER_SET_ID: Field = field(0x0c, 31, 24);
     /// Doorbell page.

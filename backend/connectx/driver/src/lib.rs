@@ -79,8 +79,8 @@ pub use port::Port;
 pub use queue_pair::{Config, Connection, QueuePair, Receive, Transport};
 pub use region::{Access, Klm, MemoryRegion, ProtectionDomain, XrcDomain};
 pub use request::{
-    AddressVector, Atomic, Data, KeyChange, KeyUpdate, MAX_SEGMENTS, PRESENT, PageList, Piece,
-    Remote, SendOpcode, SendRequest, Sge,
+    AddressVector, Atomic, Data, KeyChange, KeyUpdate, MAX_SEGMENTS, PRESENT, Packet, PageList,
+    Piece, Remote, SendOpcode, SendRequest, Sge,
 };
 pub use rest::Paused;
 pub use shared::SharedReceiveQueue;

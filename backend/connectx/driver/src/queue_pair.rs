@@ -99,6 +99,8 @@ pub struct Config<'a> {
     pub xrcd: Option<&'a XrcDomain>,
     /// Source QP number of datagrams, where it is not its own.
     pub deth_sqpn: u32,
+    /// Its datagrams are IP packets, and each request says what is done to them.
+    pub offloads: bool,
 }
 
 impl<'a> Config<'a> {
@@ -130,6 +132,7 @@ impl<'a> Config<'a> {
             receive,
             xrcd: None,
             deth_sqpn: 0,
+            offloads: false,
         }
     }
 }
@@ -268,6 +271,7 @@ impl QueuePair {
         qpc::CQN_SND.set(context, config.send_cq);
         qpc::CQN_RCV.set(context, config.recv_cq);
         qpc::DETH_SQPN.set(context, config.deth_sqpn);
+        qpc::OFFLOAD_MODE.set(context, config.offloads.into());
         qpc::RQ_TYPE.set(context, rq_type);
         if let Receive::Shared(queue) = config.receive {
             qpc::SRQN.set(context, queue.number());

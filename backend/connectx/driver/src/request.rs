@@ -25,6 +25,7 @@ codes! {
         RdmaWriteImm = 0x09,
         Send = 0x0a,
         SendImm = 0x0b,
+        SendStretch = 0x0e,
         RdmaRead = 0x10,
         CompareSwap = 0x11,
         FetchAdd = 0x12,
@@ -111,6 +112,38 @@ pub struct AddressVector {
     pub global: Option<([u8; 16], u8)>,
 }
 
+/// What is done to the IP packet that a datagram is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Packet<'a> {
+    /// The checksum of the IP header is computed.
+    pub network_checksum: bool,
+    /// The checksum of TCP or UDP is computed.
+    pub transport_checksum: bool,
+    /// It is cut into packets with so much of the data each.
+    pub mss: Option<u16>,
+    /// Its first bytes, within the request; of one that is cut, the headers of each packet.
+    pub headers: &'a [u8],
+}
+
+impl Packet<'_> {
+    const fn segments(&self) -> usize {
+        1 + (14 + self.headers.len()).div_ceil(16)
+    }
+
+    fn emit(&self, put: &mut Writer<'_>) {
+        let flags = u8::from(self.network_checksum) << 6 | u8::from(self.transport_checksum) << 7;
+        let mss = u64::from(self.mss.unwrap_or(0));
+        // A segment that says nothing comes first.
+        put.bytes(&[0; 16]);
+        put.word(u64::from(flags) << 24 | mss);
+        let mut rest = vec![0; 4];
+        rest.extend((self.headers.len() as u16).to_be_bytes());
+        rest.extend(self.headers);
+        rest.resize((8 + rest.len()).next_multiple_of(16) - 8, 0);
+        put.bytes(&rest);
+    }
+}
+
 /// A send request.
 #[derive(Debug, Clone, Copy)]
 pub struct SendRequest<'a> {
@@ -125,6 +158,7 @@ pub struct SendRequest<'a> {
     /// In place of the destination's Q_Key.
     access_key: Option<u64>,
     srqn: Option<u32>,
+    packet: Option<Packet<'a>>,
     key_update: Option<KeyUpdate<'a>>,
 }
 
@@ -147,6 +181,7 @@ impl<'a> SendRequest<'a> {
             destination: None,
             access_key: None,
             srqn: None,
+            packet: None,
             key_update: None,
         }
     }
@@ -282,10 +317,20 @@ impl<'a> SendRequest<'a> {
         self
     }
 
+    /// An IP packet, of a queue pair with offloads.
+    pub const fn packet(mut self, packet: Packet<'a>) -> Self {
+        if packet.mss.is_some() {
+            self.opcode = SendOpcode::SendStretch;
+        }
+        self.packet = Some(packet);
+        self
+    }
+
     /// Segments it needs.
     fn segments(&self) -> usize {
         let masked = matches!(self.opcode, SendOpcode::MaskedCompareSwap);
         1 + 3 * usize::from(self.destination.is_some())
+            + self.packet.map_or(0, |packet| packet.segments())
             + usize::from(self.srqn.is_some())
             + usize::from(self.remote.is_some())
             + (1 + usize::from(masked)) * usize::from(self.atomic.is_some())
@@ -334,6 +379,9 @@ impl<'a> SendRequest<'a> {
         }
         if let Some(to) = self.destination {
             to.emit(self.access_key, &mut put);
+        }
+        if let Some(packet) = self.packet {
+            packet.emit(&mut put);
         }
         if let Some(remote) = self.remote {
             put.word(remote.addr);

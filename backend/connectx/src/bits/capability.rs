@@ -61,6 +61,7 @@ structures! {
         LOG_MAX_MSG: 0x038 [28:24];
         CQE_VERSION: 0x03c [3:0];
         COMPACT_ADDRESS_VECTOR: 0x040 [31:31];
+        IPOIB_BASIC_OFFLOADS: 0x040 [27:27];
         UMR_MODIFY_ENTITY_SIZE_DISABLED: 0x040 [24:24];
         DCT: 0x040 [5:5];
         ATOMIC: 0x040 [1:1];

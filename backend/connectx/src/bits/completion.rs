@@ -48,6 +48,7 @@ structures! {
         ML_PATH: 0x10 [23:16];
         SLID: 0x14 [15:0];
         FLAGS_RQPN: 0x18 [31:0];
+        HDS_IP_EXT: 0x1c [31:24];
         SRQN_UIDX: 0x20 [31:0];
         IMM_INVAL_PKEY: 0x24 [31:0];
         BYTE_CNT: 0x2c [31:0];
@@ -58,6 +59,11 @@ structures! {
         OP_OWN: 0x3c [7:0];
     }
 }
+
+/// Of `HDS_IP_EXT`: the checksum of the network header is right.
+pub const NETWORK_CHECKED: u32 = 1 << 1;
+/// Of `HDS_IP_EXT`: the checksum of TCP or UDP is right.
+pub const TRANSPORT_CHECKED: u32 = 1 << 2;
 
 /// Offset of the vendor's error syndrome in an error entry.
 pub const VENDOR_SYNDROME: usize = 0x36;

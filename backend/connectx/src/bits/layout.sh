@@ -25,7 +25,7 @@ alloc_xrcd_out dctc create_dct_in query_dct_out alloc_q_counter_out dealloc_q_co
 # device.h and qp.h of the kernel, mlx5dv.h and wqe.h of rdma-core: plain C.
 kernel='mlx5_init_seg mlx5_cmd_layout mlx5_cmd_prot_block mlx5_wqe_umr_ctrl_seg'
 user='mlx5_cqe64 mlx5_wqe_ctrl_seg mlx5_wqe_raddr_seg mlx5_wqe_atomic_seg mlx5_wqe_data_seg mlx5_wqe_srq_next_seg mlx5_wqe_av
-mlx5_wqe_xrc_seg mlx5_wqe_masked_atomic_seg mlx5_wqe_mkey_context_seg'
+mlx5_wqe_xrc_seg mlx5_wqe_masked_atomic_seg mlx5_wqe_mkey_context_seg mlx5_wqe_eth_seg'
 
 # definition FILE STRUCTURE: its text.
 definition() {

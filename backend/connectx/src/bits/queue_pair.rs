@@ -20,6 +20,7 @@ structures! {
         LOG_SQ_SIZE: 0x08 [14:11];
         TS_FORMAT: 0x08 [7:6];
         RLKY: 0x08 [4:4];
+        ULP_STATELESS_OFFLOAD_MODE: 0x08 [3:0];
         COUNTER_SET_ID: 0x0c [31:24];
         UAR_PAGE: 0x0c [23:0];
         USER_INDEX: 0x10 [23:0];
@@ -134,6 +135,15 @@ codes! {
         Own = 0,
         Shared = 1,
         None = 3,
+    }
+}
+
+codes! {
+    /// What a queue pair of datagrams does to the IP packets that they are, in its context.
+    OffloadMode: u32 {
+        None = 0,
+        /// Checksums, and segments of TCP.
+        Basic = 1,
     }
 }
 

@@ -50,6 +50,15 @@ structures! {
         RGID: 0x20 (16);
     }
 
+    /// What is done to the IP packet that a datagram is. Its headers follow, where they are inline, and begin
+    /// within the segment.
+    mlx5_wqe_eth_seg(16) {
+        CS_FLAGS: 0x04 [31:24];
+        MSS: 0x04 [15:0];
+        INLINE_HDR_SZ: 0x0c [31:16];
+        INLINE_HDR_START: 0x0c [15:0];
+    }
+
     /// An element of a gather or scatter list.
     mlx5_wqe_data_seg(16) {
         BYTE_COUNT: 0x00 [31:0];
@@ -80,6 +89,11 @@ pub const AV_EXTENDED: u32 = 1 << 31;
 /// In the flow label of an address vector: it has a global route.
 pub const AV_GRH: u32 = 1 << 30;
 
+/// Of `CS_FLAGS`: the checksum of the network header is to be computed.
+pub const NETWORK_CHECKSUM: u32 = 1 << 6;
+/// Of `CS_FLAGS`: the checksum of TCP or UDP is to be computed.
+pub const TRANSPORT_CHECKSUM: u32 = 1 << 7;
+
 codes! {
     /// Kinds of send requests.
     SendOpcode: u8 {
@@ -89,6 +103,7 @@ codes! {
         RdmaWriteImm = 0x09,
         Send = 0x0a,
         SendImm = 0x0b,
+        SendStretch = 0x0e,
         RdmaRead = 0x10,
         CompareSwap = 0x11,
         FetchAdd = 0x12,

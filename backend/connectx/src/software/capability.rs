@@ -90,6 +90,8 @@ pub(crate) fn general(configuration: &Configuration, quota: &Quota) -> Box<[u8; 
         (cap::LOG_MAX_MSG, 30),
         (cap::CQE_VERSION, 0),
         (cap::COMPACT_ADDRESS_VECTOR, 1),
+        // Queue pairs of IP over InfiniBand leave checksums and segments of TCP to the HCA.
+        (cap::IPOIB_BASIC_OFFLOADS, 1),
         // Memory keys are changed by work requests: fast registration.
         (cap::UMR_MODIFY_ENTITY_SIZE_DISABLED, 0),
         (cap::DCT, 1),

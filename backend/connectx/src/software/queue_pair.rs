@@ -12,8 +12,8 @@ use super::capability::LOG_MAX_QP_SIZE;
 use super::{Commands, NUMBER, Outcome, Refusal, list, refuse};
 use crate::bits::command::{Opcode, Status};
 use crate::bits::queue_pair::{
-    MigrationState, ReceiveType, ServiceType, State, TimestampFormat, ads, create_qp_in, optional,
-    qpc, query_qp_out,
+    MigrationState, OffloadMode, ReceiveType, ServiceType, State, TimestampFormat, ads,
+    create_qp_in, optional, qpc, query_qp_out,
 };
 use crate::bits::work::BLOCK;
 use crate::configuration::Configuration;
@@ -36,12 +36,19 @@ const fn transport(service: ServiceType) -> Transport {
     }
 }
 
-const fn format(transport: Transport) -> Format {
-    match transport {
-        Transport::Xrc => Format::Xrc,
-        Transport::Dci => Format::Dynamic,
-        transport if transport.is_datagram() => Format::Datagram,
-        _ => Format::Connected,
+/// Which requests a queue pair has.
+fn format(context: &[u8], transport: Transport) -> Result<Format, Refusal> {
+    let mode = OffloadMode::from_code(qpc::ULP_STATELESS_OFFLOAD_MODE.get(context));
+    match (transport, mode) {
+        (Transport::Ud, Some(OffloadMode::Basic)) => Ok(Format::Packet),
+        (_, Some(OffloadMode::Basic) | None) => Err(refuse(
+            Status::BadParameter,
+            "this queue pair has no such offloads of IP packets",
+        )),
+        (Transport::Xrc, _) => Ok(Format::Xrc),
+        (Transport::Dci, _) => Ok(Format::Dynamic),
+        (transport, _) if transport.is_datagram() => Ok(Format::Datagram),
+        _ => Ok(Format::Connected),
     }
 }
 
@@ -146,6 +153,7 @@ pub(super) fn requested<D: Dma + 'static>(
         ));
     }
     let transport = transport(service);
+    let format = format(context, transport)?;
     let receive = Receive::of(context, transport)?;
     let sends = !qpc::NO_SQ.is_set(context);
     let log_blocks = qpc::LOG_SQ_SIZE.get(context);
@@ -185,13 +193,7 @@ pub(super) fn requested<D: Dma + 'static>(
     };
     let trapped = configuration.traps(qpc::UAR_PAGE.get(context));
     let send = sends.then(|| {
-        let queue = SendQueue::new(
-            buffer,
-            receive.bytes(),
-            log_blocks,
-            record,
-            format(transport),
-        );
+        let queue = SendQueue::new(buffer, receive.bytes(), log_blocks, record, format);
         let queue = if trapped { queue.trapped() } else { queue };
         (queue, qpc::CQN_SND.get(context))
     });
@@ -203,6 +205,7 @@ pub(super) fn requested<D: Dma + 'static>(
         recv_cqn,
         source_qpn: source_qpn(context, transport)?,
         block_multicast_loopback: qpc::BLOCK_LB_MC.is_set(context),
+        offloads: format == Format::Packet,
         polled: !trapped,
         counter_set: qpc::COUNTER_SET_ID.get(context) as u8,
     })

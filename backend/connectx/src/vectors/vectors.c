@@ -85,6 +85,17 @@ static void datagram(uint8_t ext, uint32_t grh)
 	destination(0x80010000ull << 32, ext, grh);
 }
 
+/* What is done to an IP packet, behind 16 bytes that the kernel's driver leaves empty. */
+static void packet(uint8_t flags, uint16_t mss, const char *headers)
+{
+	struct mlx5_wqe_eth_seg *seg;
+	size_t len = strlen(headers);
+
+	segment(16);
+	seg = segment((offsetof(struct mlx5_wqe_eth_seg, inline_hdr_start) + len + 15) / 16 * 16);
+	mlx5dv_set_eth_seg(seg, flags, mss, len, (uint8_t *)headers);
+}
+
 static void requests(void)
 {
 	struct mlx5_wqe_atomic_seg *atomic;
@@ -144,6 +155,18 @@ static void requests(void)
 	datagram(0, 0);
 	data(100, 0x1234, 0x1000);
 	finish("datagram_compact", 6, MLX5_OPCODE_SEND, MLX5_WQE_CTRL_CQ_UPDATE, 0);
+
+	begin();
+	datagram(1, 0);
+	packet(MLX5_ETH_WQE_L3_CSUM | MLX5_ETH_WQE_L4_CSUM, 0, "");
+	data(100, 0x1234, 0x1000);
+	finish("packet", 7, MLX5_OPCODE_SEND, MLX5_WQE_CTRL_CQ_UPDATE, 0);
+
+	begin();
+	datagram(1, 0);
+	packet(MLX5_ETH_WQE_L4_CSUM, 1460, "headers, of any length");
+	data(9000, 0x1234, 0x1000);
+	finish("stretch", 8, MLX5_OPCODE_TSO, MLX5_WQE_CTRL_CQ_UPDATE, 0);
 
 	begin();
 	destination(0x0102030405060708, 1, 1u << 30 | 2u << 20 | 0x12345);
@@ -323,6 +346,9 @@ static void completions(void)
 	cqe.timestamp = htobe64(0x0123456789abcdef);
 	cqe.op_own = MLX5_CQE_RESP_SEND << 4;
 	print("cqe_datagram", &cqe, sizeof(cqe));
+
+	cqe.hds_ip_ext = MLX5_CQE_L3_OK | MLX5_CQE_L4_OK;
+	print("cqe_packet", &cqe, sizeof(cqe));
 
 	memset(&cqe, 0, sizeof(cqe));
 	error->syndrome = MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR;

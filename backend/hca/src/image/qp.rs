@@ -21,6 +21,8 @@ pub struct QpImageV1<F: Face> {
     pub(crate) attr: QpAttr,
     pub(crate) source_qpn: Qpn,
     pub(crate) block_multicast_loopback: bool,
+    #[serde(default)]
+    pub(crate) offloads: bool,
     pub(crate) polled: bool,
     /// The set of counters that it counts in; 0 is none.
     #[serde(default)]

@@ -228,6 +228,7 @@ impl<F: Face> Engine<F> {
                 set,
                 source_qpn: image.source_qpn,
                 block_multicast_loopback: image.block_multicast_loopback,
+                offloads: image.offloads,
                 polled,
                 hot: false,
                 polled_at: 0,

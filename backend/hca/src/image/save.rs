@@ -321,6 +321,7 @@ impl<F: Face> Objects<F> {
             attr: core.attr,
             source_qpn: core.source_qpn,
             block_multicast_loopback: core.block_multicast_loopback,
+            offloads: core.offloads,
             polled: core.polled,
             counter_set: self.vf(core.vf).sets.number(&core.set),
             requester: RequesterImageV1 {

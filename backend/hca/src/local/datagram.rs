@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use vm_memory::VolatileSlice;
+use wire::ipoib::{self, Checked, Train};
 use wire::{Gid, Lid, MadPacket, PKey, QKey, Qpn, Sl};
 
 use crate::engine::counters::TrafficCounters;
@@ -20,7 +21,8 @@ use crate::transport::{DATAGRAM_WORDS, Destination, Room};
 use crate::verbs::qp::{Inbound, Qp, QpState, RecvQueue, Transport};
 use crate::verbs::reason::{KeyFault, Reason};
 use crate::verbs::work::{
-    AddressVector, CompletionEntry, GlobalRoute, Operation, RecvKind, SendWr, Side, Source, Status,
+    AddressVector, CompletionEntry, GlobalRoute, Offload, Operation, RecvKind, SendWr, Side,
+    Source, Status,
 };
 use crate::verbs::work::{RecvWr, WqeError};
 
@@ -37,6 +39,16 @@ const IMMEDIATE_LEN: usize = 4;
 const LONGEST_WALK: i64 = 1024 * 1024;
 /// Length of a MAD.
 const MAD_LEN: usize = 256;
+
+/// What goes in a packet of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Packet {
+    /// All of it.
+    Whole,
+    /// One of the datagrams that a train stands for, which has its headers inline.
+    Segment(Train, u32),
+}
+
 /// A datagram on its way: headers apart, payload gathered.
 #[derive(Debug)]
 pub(crate) struct Datagram<'a> {
@@ -89,29 +101,61 @@ impl<F: Face> Engine<F> {
         let Some(address) = wr.address else {
             return Outcome::Failed(Status::LocalQpOperation);
         };
-        let (from, pd) = (qp.core.vf, qp.core.pd);
-        let len = wr.payload_len();
-        if len > u64::from(qp.core.attr.mtu.bytes()).min(MAX_DATAGRAM as u64) {
-            return failed(wr, Status::LocalLength, Reason::Length);
-        }
+        let most = u64::from(qp.core.attr.mtu.bytes()).min(MAX_DATAGRAM as u64);
+        let sent = match wr.offload {
+            Some(Offload {
+                segmentation: Some(cut),
+                ..
+            }) => self.send_segments(index, wr, &address, (cut, most), budget),
+            _ if wr.payload_len() > most => {
+                return failed(wr, Status::LocalLength, Reason::Length);
+            }
+            _ => self.send_packet(index, wr, &address, Packet::Whole, budget),
+        };
+        sent.map_or_else(
+            |outcome| outcome,
+            |()| Outcome::Done(wr.payload_len() as u32),
+        )
+    }
+
+    /// Gathers a packet of a request, no longer than the path's MTU, and sends it.
+    pub(super) fn send_packet(
+        &mut self,
+        index: QpIndex,
+        wr: &mut SendWr,
+        address: &AddressVector,
+        packet: Packet,
+        budget: &mut i64,
+    ) -> Result<(), Outcome> {
         if self.exits.may_be_crowded {
-            match self.datagram_room(index, &address) {
+            match self.datagram_room(index, address) {
                 Room::Now => {}
-                Room::Then(until) => return Outcome::Held(until),
-                Room::Unknown => return Outcome::Crowded,
+                Room::Then(until) => return Err(Outcome::Held(until)),
+                Room::Unknown => return Err(Outcome::Crowded),
             }
         }
-        let len = len as usize;
         let mut buffer = self
             .datagram
             .take()
             .unwrap_or_else(|| Box::new([0; MAX_DATAGRAM]));
         let gathered = self
             .objects
-            .gather_datagram(from, pd, wr, &mut buffer[..len], budget);
-        if gathered.is_ok() {
-            *budget -= len as i64;
-            self.dispatch_datagram(index, wr, &address, &mut buffer[..len], budget);
+            .gather_datagram(index, wr, packet, &mut buffer, budget);
+        if let Ok(payload) = &gathered {
+            let payload = &mut buffer[..*payload];
+            *budget -= payload.len() as i64;
+            match (packet, wr.offload) {
+                (Packet::Segment(train, number), _) => train.finish(payload, number),
+                (Packet::Whole, Some(offload)) => {
+                    ipoib::fill(
+                        payload,
+                        offload.network_checksum,
+                        offload.transport_checksum,
+                    );
+                }
+                (Packet::Whole, None) => {}
+            }
+            self.dispatch_datagram(index, wr, address, payload, budget);
             // Nobody looks at it, but every packet has its own (9.8.3.1).
             if let Some(qp) = self.objects.qps.get_mut(index.0) {
                 qp.req.psn = qp.req.psn.next();
@@ -119,9 +163,9 @@ impl<F: Face> Engine<F> {
         }
         self.datagram = Some(buffer);
         match gathered {
-            Ok(()) => Outcome::Done(len as u32),
-            Err(Reason::LocalKey(KeyFault::Absent)) => Outcome::Absent,
-            Err(reason) => failed(wr, Status::LocalProtection, reason),
+            Ok(_) => Ok(()),
+            Err(Reason::LocalKey(KeyFault::Absent)) => Err(Outcome::Absent),
+            Err(reason) => Err(failed(wr, Status::LocalProtection, reason)),
         }
     }
 
@@ -473,6 +517,12 @@ impl<F: Face> Engine<F> {
             self.responder_waits(index, fault);
             return;
         }
+        let checked = if qp.core.offloads {
+            datagram.cost += datagram.payload.len() as i64;
+            ipoib::check(datagram.payload)
+        } else {
+            Checked::default()
+        };
         let status = match scattered {
             Ok(()) => Status::Success,
             Err(_) if capacity < total as u64 => Status::LocalLength,
@@ -501,6 +551,7 @@ impl<F: Face> Engine<F> {
                     grh: datagram.grh.is_some(),
                     pkey: vf.port.shown(datagram.pkey),
                     path_bits: vf.port.path_bits(datagram.dlid),
+                    checked,
                 }),
             },
         };
@@ -569,25 +620,40 @@ impl<F: Face> Engine<F> {
 }
 
 impl<F: Face> Objects<F> {
-    pub(crate) fn gather_datagram(
+    /// Gathers a packet of a request at the start of `buffer`, and gives its length.
+    fn gather_datagram(
         &self,
-        from: VfId,
-        pd: u32,
+        index: QpIndex,
         wr: &SendWr,
-        payload: &mut [u8],
+        packet: Packet,
+        buffer: &mut [u8; MAX_DATAGRAM],
         budget: &mut i64,
-    ) -> Result<(), Reason> {
-        let vf = self.vf(from);
+    ) -> Result<usize, Reason> {
+        let Some(Qp { core, .. }) = self.qps.get(index.0) else {
+            return Err(Reason::Status);
+        };
+        let vf = self.vf(core.vf);
         let domain = Domain {
             dma: &vf.dma,
             keys: &vf.keys,
-            pd,
+            pd: core.pd,
         };
+        let (header, start, len) = match packet {
+            Packet::Whole => (&[][..], 0, wr.payload_len() as usize),
+            Packet::Segment(train, number) => {
+                let (header, part) = (train.start(), train.part(number));
+                let header = wr.inline.get(..header).ok_or(Reason::Segments)?;
+                let start = header.len() as u64 + u64::from(part.start);
+                (header, start, part.len())
+            }
+        };
+        let (head, payload) = buffer[..header.len() + len].split_at_mut(header.len());
+        head.copy_from_slice(header);
         let mut left = LONGEST_WALK;
-        let read = read_payload(domain, wr, 0, Access::LOCAL_READ, payload, &mut left);
+        let read = read_payload(domain, wr, start, Access::LOCAL_READ, payload, &mut left);
         *budget -= LONGEST_WALK - left;
         match read {
-            Ok(read) if read == payload.len() => Ok(()),
+            Ok(read) if read == payload.len() => Ok(header.len() + len),
             Ok(_) => Err(Reason::Pieces),
             Err(error) => Err(Reason::LocalKey(error.into())),
         }

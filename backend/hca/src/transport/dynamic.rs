@@ -269,6 +269,7 @@ impl<F: Face> Objects<F> {
             grh: false,
             pkey: self.vf(qp.core.vf).port.pkey(attr.pkey_index),
             path_bits: attr.path.map_or(0, |path| path.src_path_bits),
+            checked: wire::ipoib::Checked::default(),
         })
     }
 
@@ -389,6 +390,7 @@ impl<F: Face> Objects<F> {
                 set: core.set.clone(),
                 source_qpn: core.qpn,
                 block_multicast_loopback: false,
+                offloads: false,
                 polled: false,
                 hot: false,
                 polled_at: 0,

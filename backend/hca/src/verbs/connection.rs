@@ -86,6 +86,7 @@ impl<F: Face> Engine<F> {
                     set,
                     source_qpn: desc.source_qpn.unwrap_or(qpn),
                     block_multicast_loopback: desc.block_multicast_loopback,
+                    offloads: desc.offloads,
                     polled,
                     hot: false,
                     polled_at: 0,

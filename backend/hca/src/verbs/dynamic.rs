@@ -234,6 +234,7 @@ impl<F: Face> Engine<F> {
                 recv_cqn: Some(desc.cqn),
                 source_qpn: None,
                 block_multicast_loopback: false,
+                offloads: false,
                 polled: false,
                 counter_set: desc.counter_set,
             },

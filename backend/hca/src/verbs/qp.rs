@@ -291,6 +291,8 @@ pub struct QpDesc<F: Face> {
     pub source_qpn: Option<Qpn>,
     /// Multicast packets it sends do not come back to it.
     pub block_multicast_loopback: bool,
+    /// Its datagrams are IP packets (RFC 4391), of which it checks and computes checksums.
+    pub offloads: bool,
     /// Its doorbells are not announced: the engine looks at its records.
     pub polled: bool,
     /// The set of counters that it counts in; 0 is none.
@@ -320,6 +322,7 @@ pub(crate) struct Core {
     pub set: CounterSet,
     pub source_qpn: Qpn,
     pub block_multicast_loopback: bool,
+    pub offloads: bool,
     pub polled: bool,
     /// Among those that the engine looks at on every turn.
     pub hot: bool,

@@ -4,6 +4,7 @@
 use crate::verbs::reason::Reason;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use wire::ipoib::Checked;
 use wire::{Gid, Lid, PKey, QKey, Qpn, Sl};
 
 /// Most scatter/gather entries that one work request may carry.
@@ -159,6 +160,29 @@ pub struct AddressVector {
     pub global: Option<GlobalRoute>,
 }
 
+/// What the HCA does to the IP packet that a datagram is (RFC 4391), of a queue pair with
+/// [`QpDesc::offloads`](crate::QpDesc::offloads).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Offload {
+    /// Computes the checksum of the network header.
+    pub network_checksum: bool,
+    /// Computes the checksum of TCP or UDP.
+    pub transport_checksum: bool,
+    /// Makes segments of a stretch of TCP.
+    pub segmentation: Option<Segmentation>,
+}
+
+/// How a stretch of TCP is cut: its payload is the headers of each segment, and all of their data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Segmentation {
+    /// Bytes of the headers.
+    pub header: u16,
+    /// Bytes of data in a segment at most.
+    pub mss: u16,
+}
+
 /// A change to a memory key, posted as work (fast registration, UMR).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -236,6 +260,9 @@ pub struct SendWr {
     pub atomic: AtomicOperands,
     /// Destination of a datagram, or of a request of an initiator of dynamic connections.
     pub address: Option<AddressVector>,
+    /// What is done to the IP packet that the datagram is.
+    #[serde(default)]
+    pub offload: Option<Offload>,
     /// Access key of that destination (dynamic connections).
     #[serde(default)]
     pub access_key: u64,
@@ -310,6 +337,7 @@ impl SendWr {
         self.fence = false;
         self.immediate = 0;
         self.address = None;
+        self.offload = None;
         self.key_update = None;
         self.sges.clear();
         self.inline.clear();
@@ -514,6 +542,9 @@ pub struct Source {
     pub pkey: PKey,
     /// Low bits of the destination LID under the LMC.
     pub path_bits: u8,
+    /// Checksums that were found right; of a queue pair with
+    /// [`QpDesc::offloads`](crate::QpDesc::offloads) alone.
+    pub checked: Checked,
 }
 
 /// A completion queue entry.

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use hca::work::{GlobalRoute, Operation, RecvKind, SendWr, Side, Source, Status};
 use hca::{PortView, QpChange, QpState, RecvSide, Transport, VerbError};
+use wire::ipoib::Checked;
 use wire::{Gid, Lid, MadPacket, Mtu, PKey, QKey, Qpn, Sl};
 
 use crate::lab::{Lab, QKEY, Qp, base, datagram, pattern, received, request, sent};
@@ -77,7 +78,8 @@ fn up_to_the_mtu_with_and_without_immediate_data() {
                 sl: Sl::default(),
                 grh: false,
                 pkey: PKey::DEFAULT_FULL,
-                path_bits: 0
+                path_bits: 0,
+                checked: Checked::default(),
             })
         );
         assert_eq!(lab.memory(1).read(base(1) + 40, len as usize), data);

@@ -264,6 +264,7 @@ impl Lab {
             recv_cqn: Some(cqn),
             source_qpn: None,
             block_multicast_loopback: false,
+            offloads: false,
             polled: false,
         };
         change(&mut desc);

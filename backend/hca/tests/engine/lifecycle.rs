@@ -77,6 +77,7 @@ fn what_does_not_exist_is_not_used() {
         recv_cqn: Some(cqn),
         source_qpn: None,
         block_multicast_loopback: false,
+        offloads: false,
         polled: false,
     };
     type Spoil = fn(&mut QpDesc<Plain>);
@@ -180,6 +181,7 @@ fn quotas_hold_per_function() {
                 recv_cqn: Some(cqn),
                 source_qpn: None,
                 block_multicast_loopback: false,
+                offloads: false,
                 polled: false,
             };
             lab.engine.create_qp(vf, desc).err()

@@ -22,6 +22,7 @@ mod migrations;
 mod model;
 mod moved;
 mod neighbours;
+mod packets;
 mod paging;
 mod parts;
 mod progress;

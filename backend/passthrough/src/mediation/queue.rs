@@ -159,6 +159,12 @@ impl Judge<'_> {
                 "dynamic connections are not passed through",
             );
         }
+        if qpc::ULP_STATELESS_OFFLOAD_MODE.is_set(context) {
+            return refuse(
+                Status::BadParameter,
+                "offloads of IP packets are not passed through",
+            );
+        }
         let is_xrc = service == ServiceType::ExtendedReliableConnection;
         let shares = receives == ReceiveType::Shared;
         for (kind, field, counts) in [

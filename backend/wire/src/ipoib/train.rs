@@ -56,7 +56,19 @@ impl Train {
     /// # Errors
     /// [`NotATrain`].
     pub fn new(datagram: &[u8], segment: u16) -> Result<Self, NotATrain> {
-        let packet = datagram.get(HEADER_LEN..).unwrap_or_default();
+        let train = Self::of(datagram, 0, segment)?;
+        let payload = datagram.len() - usize::from(train.headers);
+        let payload = u32::try_from(payload).map_err(|_| NotATrain::Segments)?;
+        Ok(Self { payload, ..train })
+    }
+
+    /// Reads the headers of a train that has so much payload behind them. Bytes behind the headers are not looked
+    /// at.
+    ///
+    /// # Errors
+    /// [`NotATrain`].
+    pub fn of(headers: &[u8], payload: u32, segment: u16) -> Result<Self, NotATrain> {
+        let packet = headers.get(HEADER_LEN..).unwrap_or_default();
         let version = packet.first().ok_or(NotATrain::Short)?;
         let (ip, protocol) = match version >> 4 {
             4 => {
@@ -75,17 +87,18 @@ impl Train {
             return Err(NotATrain::Segments);
         }
         let tcp = usize::from(packet.get(ip + 12).ok_or(NotATrain::Short)? >> 4) * 4;
-        let headers = HEADER_LEN + ip + tcp;
-        let payload = datagram.len().checked_sub(headers);
-        let payload = payload.ok_or(NotATrain::Short)?;
+        let len = HEADER_LEN + ip + tcp;
+        if headers.len() < len {
+            return Err(NotATrain::Short);
+        }
         if tcp < SHORTEST {
             return Err(NotATrain::Segments);
         }
         Ok(Self {
             ip: (HEADER_LEN + ip) as u16,
-            headers: headers as u16,
+            headers: len as u16,
             segment,
-            payload: u32::try_from(payload).map_err(|_| NotATrain::Segments)?,
+            payload,
         })
     }
 
@@ -112,6 +125,19 @@ impl Train {
     #[must_use]
     pub fn length(&self) -> u32 {
         u32::from(self.headers) + self.payload
+    }
+
+    /// Which bytes of the payload one of the datagrams has; none of one that it does not stand for.
+    #[must_use]
+    pub fn part(&self, number: u32) -> Range<u32> {
+        let at = |number: u32| number.saturating_mul(self.segment.into()).min(self.payload);
+        at(number)..at(number.saturating_add(1))
+    }
+
+    /// Bytes of all headers.
+    #[must_use]
+    pub fn start(&self) -> usize {
+        self.headers.into()
     }
 
     /// Bytes of the headers of IP and TCP together.
@@ -142,20 +168,28 @@ impl Train {
     /// Appends one of the datagrams. What is no longer the train that was read appends what there is of it.
     pub fn write(&self, train: &[u8], number: u32, to: &mut Vec<u8>) {
         let start = to.len();
-        let from = usize::from(self.headers) + (number * u32::from(self.segment)) as usize;
-        let end = (from + usize::from(self.segment)).min(self.length() as usize);
-        let (Some(headers), Some(payload)) =
-            (train.get(..self.headers.into()), train.get(from..end))
-        else {
+        let part = self.part(number);
+        let at = |byte: u32| usize::from(self.headers) + byte as usize;
+        let payload = train.get(at(part.start)..at(part.end));
+        let (Some(headers), Some(payload)) = (train.get(..self.headers.into()), payload) else {
             return;
         };
         to.reserve(headers.len() + payload.len());
         to.extend_from_slice(headers);
         to.extend_from_slice(payload);
-        let (ip, tcp) = to[start..].split_at_mut(self.ip.into());
+        self.finish(&mut to[start..], number);
+    }
+
+    /// Makes one of the datagrams of the train's headers and its own [part](Self::part) of the payload. Does
+    /// nothing where that is not long enough for the headers.
+    pub fn finish(&self, datagram: &mut [u8], number: u32) {
+        if datagram.len() < self.headers.into() {
+            return;
+        }
+        let (ip, tcp) = datagram.split_at_mut(self.ip.into());
         let pseudo = set_length(&mut ip[HEADER_LEN..], tcp.len(), number as u16);
         let sequence = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
-        let sequence = sequence.wrapping_add(number * u32::from(self.segment));
+        let sequence = sequence.wrapping_add(self.part(number).start);
         tcp[4..8].copy_from_slice(&sequence.to_be_bytes());
         if number > 0 {
             tcp[13] &= !CWR;

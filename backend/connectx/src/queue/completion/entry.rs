@@ -5,7 +5,8 @@ use hca::{KeyFault, Reason};
 
 use super::CQE_SIZE;
 use crate::bits::completion::{
-    CqeOpcode, SYNDROME, Syndrome, VENDOR_SYNDROME, VendorSyndrome, mlx5_cqe64 as cqe,
+    CqeOpcode, NETWORK_CHECKED, SYNDROME, Syndrome, TRANSPORT_CHECKED, VENDOR_SYNDROME,
+    VendorSyndrome, mlx5_cqe64 as cqe,
 };
 
 /// Encodes everything of an entry but the bit that says whose it is.
@@ -23,6 +24,12 @@ pub(super) fn encode(entry: &CompletionEntry, bytes: &mut [u8; CQE_SIZE]) {
             cqe::IMM_INVAL_PKEY.set(bytes, immediate);
             if let Some(source) = source {
                 cqe::ML_PATH.set(bytes, u32::from(source.path_bits));
+                let checked = [
+                    (source.checked.network, NETWORK_CHECKED),
+                    (source.checked.transport, TRANSPORT_CHECKED),
+                ];
+                let checked = checked.iter().filter(|(right, _)| *right);
+                cqe::HDS_IP_EXT.set(bytes, checked.fold(0, |bits, (_, bit)| bits | bit));
                 cqe::SLID.set(bytes, u32::from(source.slid.value()));
                 cqe::FLAGS_RQPN.set(
                     bytes,

@@ -1,5 +1,6 @@
 use hca::Reason;
 use hca::work::{RecvKind, Side, Source, Status};
+use wire::ipoib::Checked;
 use wire::{Lid, PKey, Qpn, Sl};
 
 use super::*;
@@ -60,6 +61,14 @@ fn entries_are_those_that_the_library_expects() {
         grh: true,
         pkey: PKey::new(0x8001),
         path_bits: 3,
+        checked: Checked::default(),
+    };
+    let packet = Source {
+        checked: Checked {
+            network: true,
+            transport: true,
+        },
+        ..source
     };
     let cases = [
         (
@@ -85,6 +94,14 @@ fn entries_are_those_that_the_library_expects() {
             140,
             false,
             recv(RecvKind::Send, 0, None, Some(source)),
+        ),
+        (
+            "cqe_packet",
+            6,
+            Status::Success,
+            140,
+            false,
+            recv(RecvKind::Send, 0, None, Some(packet)),
         ),
         (
             "cqe_requester_error",
