@@ -35,6 +35,7 @@ const TOOLS: &[&str] = &[
     "perftest",
     "opensm",
     "srptools",
+    "open-iscsi",
     "ucx-utils",
     "iproute2",
     "busybox-static",

@@ -48,6 +48,13 @@ const WANTED: &[&str] = &[
     "ib_srpt",
     "nvme-rdma",
     "nvmet-rdma",
+    // iSER: a target with disks that are files, and an initiator
+    "ib_isert",
+    "target_core_file",
+    "ib_iser",
+    "sd_mod",
+    // RDS; without rds_tcp, so that messages go by RDMA or not at all
+    "rds_rdma",
     // the way between guests and to the host
     "virtio_pci",
     "virtio_net",
