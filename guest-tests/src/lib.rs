@@ -6,6 +6,8 @@
 //! - [`perftest`], [`pingpong`], [`ipoib`], [`ibacm`], [`rxe`], [`diags`]: stock tools, run and parsed;
 //! - [`capture`], [`requests`]: packets as tshark reads them, and what guests ask of the subnet
 //!   administration;
+//! - [`disk`], [`nvme`], [`iser`]: disks of one guest that another uses;
+//! - [`outage`]: a cable that is out for a while;
 //! - [`testbed`], [`checks`]: guests booted once for many named assertions;
 //! - [`nested`]: a guest of a guest;
 //! - [`shared_memory`]: what two guests can do without an HCA between them;
@@ -17,12 +19,15 @@ pub mod capture;
 pub mod checks;
 pub mod demo;
 pub mod diags;
+pub mod disk;
 pub mod driver;
 pub mod ibacm;
 pub mod ipoib;
+pub mod iser;
 pub mod moves;
 pub mod nested;
 pub mod nvme;
+pub mod outage;
 pub mod perftest;
 pub mod pingpong;
 pub mod report;

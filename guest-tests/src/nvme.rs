@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::{error::Result, guest::Guest};
+use crate::{disk::CONFIGFS, error::Result, guest::Guest};
 
 /// The subsystem's name, and its configuration in the server.
 const NAME: &str = "store";
@@ -15,10 +15,7 @@ const SERVICE: u16 = 4420;
 /// Offers `mebibytes` of the guest's memory as a disk at its IPoIB `address`.
 pub fn serve(guest: &Guest, address: &str, mebibytes: u32, limit: Duration) -> Result<()> {
     let command = format!(
-        "modprobe nvmet-rdma && \
-             {{ mountpoint -q /sys/kernel/config || \
-                mount -t configfs none /sys/kernel/config; }} && \
-             truncate -s {mebibytes}M /run/disk && \
+        "modprobe nvmet-rdma && {CONFIGFS} && truncate -s {mebibytes}M /run/disk && \
              mkdir {SUBSYSTEM} && echo 1 >{SUBSYSTEM}/attr_allow_any_host && \
              mkdir {SUBSYSTEM}/namespaces/1 && cd {SUBSYSTEM}/namespaces/1 && \
              printf /run/disk >device_path && echo 1 >buffered_io && echo 1 >enable && \
@@ -48,29 +45,4 @@ pub fn attach(guest: &Guest, address: &str, limit: Duration) -> Result<String> {
 pub fn detach(guest: &Guest, limit: Duration) -> Result<()> {
     let command = "for each in /sys/class/nvme/nvme*/delete_controller; do echo 1 >$each; done";
     guest.sh(command, limit).map(drop)
-}
-
-/// Writes random bytes to all of `disk`, in several streams of requests of different sizes at a time, and
-/// reads them back past the cache.
-pub fn verify(guest: &Guest, disk: &str, mebibytes: u32, limit: Duration) -> Result<()> {
-    guest.sh(&verification(disk, mebibytes), limit).map(drop)
-}
-
-/// The command that does that.
-pub fn verification(disk: &str, mebibytes: u32) -> String {
-    let half = mebibytes / 2;
-    format!(
-        "head -c {bytes} /dev/urandom >/run/data && \
-             {{ dd if=/run/data of={disk} bs=4k count={pages} oflag=direct & first=$!; \
-                dd if=/run/data of={disk} bs=1M skip={half} seek={half} conv=fsync && \
-                wait $first; }} 2>/dev/null && \
-             wanted=$(md5sum </run/data) && \
-             for size in 1M 64k 512; do \
-                 found=$(dd if={disk} bs=$size iflag=direct 2>/dev/null | md5sum); \
-                 [ \"$found\" = \"$wanted\" ] || {{ echo in pieces of $size: $found, not $wanted; \
-                     exit 1; }}; \
-             done && rm /run/data",
-        bytes = mebibytes << 20,
-        pages = half * 256,
-    )
 }

@@ -1,15 +1,21 @@
-//! A disk of one guest that another uses by NVMe over RDMA: the kernel's own use of verbs, with memory that is
-//! registered by work requests and keys that the other end invalidates.
+//! A disk of one guest that another uses by NVMe over RDMA, and by iSER: the kernel's own use of verbs, with memory
+//! that is registered by work requests and keys that the other end invalidates.
 
 use std::time::Duration;
 
 use ibvswitch_guest_tests::{
-    Result,
+    Error, Result,
     checks::Checks,
+    daemon::Daemon,
     diags::no_kernel_warning,
+    disk,
+    guest::Guest,
     hca::await_active,
     image::Kernel,
-    ipoib, nvme,
+    ipoib,
+    iser::{self, Patience},
+    nvme,
+    outage::outage,
     testbed::{DEVICE, Testbed},
 };
 
@@ -17,6 +23,14 @@ const LIMIT: Duration = Duration::from_secs(180);
 /// Size of the disk.
 const MEBIBYTES: u32 = 16;
 const ADDRESSES: [&str; 2] = ["10.9.0.1", "10.9.0.2"];
+/// The port of the guest that uses the disk.
+const CLIENT: &str = "vm2:1";
+/// The same of iSER, whose requests take a millisecond each where processors are emulated; so there are none of one
+/// block, either.
+const OF_ISER: u32 = 8;
+const PIECES: [&str; 3] = ["1M", "64k", "4k"];
+/// Requests whose answer may have come before the cable was out. Without an outage there are thousands.
+const ANSWERED: u64 = 64;
 
 #[test]
 fn a_disk_by_rdma() -> Result<()> {
@@ -28,22 +42,87 @@ fn a_disk_by_rdma() -> Result<()> {
         await_active(guest, DEVICE)?;
         ipoib::up(guest, "ib0", address, LIMIT)?;
     }
-    nvme::serve(server, ADDRESSES[0], MEBIBYTES, LIMIT)?;
     let mut checks = Checks::default();
-    checks.check("what was written is read", || {
-        let disk = nvme::attach(client, ADDRESSES[0], LIMIT)?;
-        nvme::verify(client, &disk, MEBIBYTES, LIMIT)
-    });
-    checks.check("taken away and attached again", || {
-        nvme::detach(client, LIMIT)?;
-        let disk = nvme::attach(client, ADDRESSES[0], LIMIT)?;
-        nvme::verify(client, &disk, MEBIBYTES, LIMIT)
-    });
+    by_nvme(server, client, &mut checks)?;
+    by_iser(&daemon, server, client, &mut checks)?;
+    // iSER tells of every event of a port in the tone of an error.
     checks.check("no kernel warning", || {
         guests
             .iter()
-            .try_for_each(|guest| no_kernel_warning(guest, &[]))
+            .try_for_each(|guest| no_kernel_warning(guest, &["iser_event_handler"]))
     });
     checks.finish();
     Ok(())
+}
+
+fn by_nvme(server: &Guest, client: &Guest, checks: &mut Checks) -> Result<()> {
+    nvme::serve(server, ADDRESSES[0], MEBIBYTES, LIMIT)?;
+    let verified = || {
+        let disk = nvme::attach(client, ADDRESSES[0], LIMIT)?;
+        disk::verify(client, &disk, MEBIBYTES, &disk::PIECES, LIMIT)?;
+        nvme::detach(client, LIMIT)
+    };
+    checks.check("NVMe: what was written is read", verified);
+    checks.check("NVMe: taken away and attached again", verified);
+    Ok(())
+}
+
+fn by_iser(daemon: &Daemon, server: &Guest, client: &Guest, checks: &mut Checks) -> Result<()> {
+    iser::serve(server, ADDRESSES[0], OF_ISER, LIMIT)?;
+    let with = |patience, check: &dyn Fn(&str) -> Result<()>| {
+        let disk = iser::attach(client, ADDRESSES[0], patience, LIMIT)?;
+        check(&disk)?;
+        iser::detach(client, ADDRESSES[0], LIMIT)
+    };
+    checks.check("iSER: what was written is read", || {
+        with(Patience::Usual, &|disk| {
+            disk::verify(client, disk, OF_ISER, &PIECES, LIMIT)
+        })
+    });
+    checks.check(
+        "iSER: 5 s without the cable, by the same connection",
+        || {
+            with(Patience::Usual, &|disk| {
+                let before = iser::lost_connections(client, LIMIT)?;
+                without_cable(daemon, client, disk)?;
+                match iser::lost_connections(client, LIMIT)? - before {
+                    0 => Ok(()),
+                    lost => Err(client.failed(format!("{lost} connections were lost"))),
+                }
+            })
+        },
+    );
+    checks.check("iSER: 5 s without the cable, by another connection", || {
+        with(Patience::Little, &|disk| {
+            let before = iser::lost_connections(client, LIMIT)?;
+            without_cable(daemon, client, disk)?;
+            match iser::lost_connections(client, LIMIT)? - before {
+                0 => Err(client.failed("no connection was lost, so that none came back".into())),
+                _ => Ok(()),
+            }
+        })
+    });
+    Ok(())
+}
+
+/// The disk stands still without the cable, and what was under way comes to a good end with it.
+fn without_cable(daemon: &Daemon, client: &Guest, disk: &str) -> Result<()> {
+    let mut load = client.spawn(&disk::load(disk, OF_ISER, &PIECES))?;
+    disk::await_request(client, disk, LIMIT)?;
+    let [first, last] = outage(daemon, CLIENT, || disk::completed(client, disk, LIMIT))?;
+    if last - first > ANSWERED || !load.running()? {
+        return Err(client.failed(format!(
+            "without its cable it got answers to {} requests",
+            last - first
+        )));
+    }
+    disk::enough(client, LIMIT)?;
+    let ended = load.wait(LIMIT)?;
+    if ended.status == 0 && ended.text.contains(disk::PASSED) {
+        return Ok(());
+    }
+    Err(Error::Output {
+        what: format!("\"{}\"", disk::PASSED),
+        text: ended.text,
+    })
 }

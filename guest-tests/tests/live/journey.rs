@@ -6,6 +6,7 @@ use ibvswitch_guest_tests::{
     Result,
     checks::Checks,
     diags::{expect, no_kernel_warning},
+    disk,
     guest::Guest,
     hca::Hca,
     nvme, progress,
@@ -67,7 +68,7 @@ fn fifty_moves_lose_no_byte() -> Result<()> {
     let before = Hca::of(&vm, DEVICE)?;
     nvme::serve(peer, PEER, MEBIBYTES, LIMIT)?;
     let disk = nvme::attach(&vm, PEER, LIMIT)?;
-    let verified = nvme::verification(&disk, MEBIBYTES);
+    let verified = disk::verification(&disk, MEBIBYTES, &disk::PIECES);
     let opensm = Background::start(&vm, "opensm", OPENSM)?;
     vm.sh(
         "until grep -q 'Entering STANDBY' opensm.log; do usleep 50000; done",

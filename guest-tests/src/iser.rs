@@ -1,0 +1,87 @@
+//! iSCSI with RDMA between two guests: a disk of the one's kernel target, which the other's kernel attaches by
+//! open-iscsi. Who reads and writes registers memory by work requests, and the target does the RDMA, by keys
+//! that it then invalidates at the other end.
+
+use std::time::Duration;
+
+use crate::{disk::CONFIGFS, error::Result, guest::Guest};
+
+const TARGET: &str = "iqn.2026-01.test.ibvswitch:store";
+const INITIATOR: &str = "iqn.2026-01.test.ibvswitch:guest";
+/// The disk of the target, and the portal group that offers it.
+const STORE: &str = "/sys/kernel/config/target/core/fileio_0/store";
+const GROUP: &str = "/sys/kernel/config/target/iscsi/iqn.2026-01.test.ibvswitch:store/tpgt_1";
+/// TCP's port number for iSCSI.
+const SERVICE: u16 = 3260;
+/// Sessions that an initiator has.
+const SESSIONS: &str = "/sys/class/iscsi_session";
+
+/// How soon an initiator that has not heard of its target asks whether it is there, and gives its connection up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patience {
+    /// As open-iscsi is configured: ten seconds.
+    Usual,
+    /// Two seconds.
+    Little,
+}
+
+/// Offers `mebibytes` of the guest's memory, for all to read and write, at its IPoIB `address`.
+pub fn serve(guest: &Guest, address: &str, mebibytes: u32, limit: Duration) -> Result<()> {
+    let portal = format!("{GROUP}/np/{address}:{SERVICE}");
+    // The first folder of a protocol loads its module; a portal is TCP's until it is told.
+    let command = format!(
+        "modprobe -a ib_isert target_core_file && {CONFIGFS} && mkdir -p {STORE} && \
+             truncate -s {mebibytes}M /run/store && cd {STORE} && \
+             echo fd_dev_name=/run/store,fd_dev_size={bytes},fd_buffered_io=1 >control && \
+             echo 1 >enable && \
+             mkdir -p /sys/kernel/config/target/iscsi && mkdir -p {portal} {GROUP}/lun/lun_0 && \
+             ln -s {STORE} {GROUP}/lun/lun_0/store && cd {GROUP}/attrib && \
+             echo 0 >authentication && echo 0 >demo_mode_write_protect && \
+             echo 1 >generate_node_acls && echo 1 >cache_dynamic_acls && \
+             echo 1 >{portal}/iser && echo 1 >{GROUP}/enable",
+        bytes = u64::from(mebibytes) << 20,
+    );
+    guest.sh(&command, limit).map(drop)
+}
+
+/// Attaches the disk that is offered at `address`; gives its device file.
+pub fn attach(guest: &Guest, address: &str, patience: Patience, limit: Duration) -> Result<String> {
+    let node = node(address);
+    let seconds = match patience {
+        Patience::Usual => 5,
+        Patience::Little => 1,
+    };
+    // Nobody loads modules for disks that appear, the disk appears after the login, and iscsid takes a folder for
+    // granted that the guest has not.
+    let command = format!(
+        "modprobe -a ib_iser sd_mod && mkdir -p /run/lock /var/lib && \
+             echo InitiatorName={INITIATOR} >/etc/iscsi/initiatorname.iscsi && \
+             {{ pidof iscsid >/dev/null || iscsid; }} && {node} -o new -I iser && \
+             for each in interval timeout; do \
+                 {node} -o update -n node.conn[0].timeo.noop_out_$each -v {seconds} || exit 1; \
+             done && {node} --login && {{ \
+             until ls -d {SESSIONS}/session*/device/target*/*/block/*; do \
+                 usleep 50000; done; }} 2>/dev/null"
+    );
+    let text = guest.sh(&command, limit)?;
+    let name = text.trim().rsplit('/').next().unwrap_or_default();
+    Ok(format!("/dev/{name}"))
+}
+
+/// Takes the disk away that is offered at `address`.
+pub fn detach(guest: &Guest, address: &str, limit: Duration) -> Result<()> {
+    let node = node(address);
+    let command = format!("{node} --logout && {node} -o delete");
+    guest.sh(&command, limit).map(drop)
+}
+
+/// How often initiators of a guest have given a connection up.
+pub fn lost_connections(guest: &Guest, limit: Duration) -> Result<usize> {
+    let text = guest.sh("dmesg", limit)?;
+    Ok(text.matches("detected conn error").count())
+}
+
+/// The command for what is known of the target at `address`.
+fn node(address: &str) -> String {
+    format!("iscsiadm -m node -T {TARGET} -p {address}:{SERVICE}")
+}
