@@ -29,6 +29,10 @@ const CLIENT: &str = "vm2:1";
 /// block, either.
 const OF_ISER: u32 = 8;
 const PIECES: [&str; 3] = ["1M", "64k", "4k"];
+/// Without its cable, a disk is read in pieces that take less time.
+const WITHOUT_CABLE: [&str; 2] = ["1M", "64k"];
+/// So long the cable is out: the driver has told all its users by then, and connections send again.
+const OUTAGE: Duration = Duration::from_secs(5);
 /// Requests whose answer may have come before the cable was out. Without an outage there are thousands.
 const ANSWERED: u64 = 64;
 
@@ -107,9 +111,11 @@ fn by_iser(daemon: &Daemon, server: &Guest, client: &Guest, checks: &mut Checks)
 
 /// The disk stands still without the cable, and what was under way comes to a good end with it.
 fn without_cable(daemon: &Daemon, client: &Guest, disk: &str) -> Result<()> {
-    let mut load = client.spawn(&disk::load(disk, OF_ISER, &PIECES))?;
+    let mut load = client.spawn(&disk::load(disk, OF_ISER, &WITHOUT_CABLE))?;
     disk::await_request(client, disk, LIMIT)?;
-    let [first, last] = outage(daemon, CLIENT, || disk::completed(client, disk, LIMIT))?;
+    let [first, last] = outage(daemon, CLIENT, OUTAGE, || {
+        disk::completed(client, disk, LIMIT)
+    })?;
     if last - first > ANSWERED || !load.running()? {
         return Err(client.failed(format!(
             "without its cable it got answers to {} requests",
