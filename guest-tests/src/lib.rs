@@ -7,6 +7,7 @@
 //! - [`capture`], [`requests`]: packets as tshark reads them, and what guests ask of the subnet
 //!   administration;
 //! - [`disk`], [`nvme`], [`iser`]: disks of one guest that another uses;
+//! - [`rds`]: messages of the kernel's reliable datagram sockets;
 //! - [`outage`]: a cable that is out for a while;
 //! - [`testbed`], [`checks`]: guests booted once for many named assertions;
 //! - [`nested`]: a guest of a guest;
@@ -30,6 +31,7 @@ pub mod nvme;
 pub mod outage;
 pub mod perftest;
 pub mod pingpong;
+pub mod rds;
 pub mod report;
 pub mod requests;
 pub mod rxe;
