@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::{
     error::{Error, Result},
-    guest::{Guest, Job},
+    guest::{Guest, Job, Output},
 };
 
 /// Where guests have the program `ibvswitch-rds`, whose source is beside this.
@@ -17,8 +17,6 @@ const PORT: u16 = 4001;
 /// Messages that go both ways between two guests, and are compared.
 #[derive(Debug)]
 pub struct Exchange<'a> {
-    client: &'a Guest,
-    command: String,
     serving: Job<'a>,
     calling: Job<'a>,
 }
@@ -40,17 +38,11 @@ impl<'a> Exchange<'a> {
             "ibvswitch-rds {first} {second} {messages} --wait {PORT}"
         ))?;
         serving.await_port(&PORT.to_string(), limit)?;
-        let command = format!(
+        let calling = client.spawn(&format!(
             "ibvswitch-rds {second} {first} {messages} --call {}:{PORT}",
             server.address()
-        );
-        let calling = client.spawn(&command)?;
-        Ok(Self {
-            client,
-            command,
-            serving,
-            calling,
-        })
+        ))?;
+        Ok(Self { serving, calling })
     }
 
     /// Waits until each end has got so many messages, which has to be a multiple of a hundred.
@@ -79,19 +71,20 @@ impl<'a> Exchange<'a> {
 
     /// Waits until all messages have come both ways as they were sent; how many bytes those of one way are.
     pub fn finish(self, limit: Duration) -> Result<u64> {
-        let called = self.calling.wait(limit)?;
-        let text = self.client.succeeded(&self.command, called)?;
-        let served = self.serving.wait(limit)?;
-        let right = |text: &str| {
-            let line = text.lines().find(|line| line.ends_with(" bytes"))?;
-            line.split_whitespace().rev().nth(1)?.parse().ok()
+        let outputs = [self.serving.wait(limit)?, self.calling.wait(limit)?];
+        let right = |output: &Output| {
+            let line = output.text.lines().find(|it| it.ends_with(" bytes"))?;
+            let bytes = line.split_whitespace().nth_back(1)?.parse().ok()?;
+            (output.status == 0).then_some(bytes)
         };
-        let missing = |text: String| Error::Output {
-            what: "good end of the messages".into(),
-            text,
+        // What one end has to say may be that the other has failed.
+        let [Some(bytes), Some(_)] = outputs.each_ref().map(right) else {
+            return Err(Error::Output {
+                what: "good end of the messages".into(),
+                text: outputs.map(|output| output.text).join("\n"),
+            });
         };
-        right(&served.text).ok_or_else(|| missing(served.text.clone()))?;
-        right(&text).ok_or_else(|| missing(text))
+        Ok(bytes)
     }
 }
 

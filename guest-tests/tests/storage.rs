@@ -75,8 +75,10 @@ fn by_iser(daemon: &Daemon, server: &Guest, client: &Guest, checks: &mut Checks)
     iser::serve(server, ADDRESSES[0], OF_ISER, LIMIT)?;
     let with = |patience, check: &dyn Fn(&str) -> Result<()>| {
         let disk = iser::attach(client, ADDRESSES[0], patience, LIMIT)?;
-        check(&disk)?;
-        iser::detach(client, ADDRESSES[0], LIMIT)
+        let checked = check(&disk);
+        // The next check attaches it again, whatever has become of this one.
+        let detached = iser::detach(client, ADDRESSES[0], LIMIT);
+        checked.and(detached)
     };
     checks.check("iSER: what was written is read", || {
         with(Patience::Usual, &|disk| {

@@ -22,6 +22,8 @@ const PORT: u16 = 4000;
 /// The lengths of messages, in turn: one and several of the pieces of 4 KiB that RDS sends, and such as end within one.
 const LENGTHS: [usize; 7] = [64, 100, 4096, 4097, 16_384, 40_001, LONGEST];
 const LONGEST: usize = 65_536;
+/// What is said where the other side has ended before it had got all.
+const GIVEN_UP: &str = "the other side has given up";
 /// So often it says how far it is.
 const STEP: u64 = 100;
 
@@ -173,19 +175,25 @@ fn main() -> Result {
                 .0
         }
     };
-    let sender = socket.try_clone()?;
-    // Who receives waits for messages without end where those of the other side do not come, or cannot go.
-    let sending = thread::spawn(move || {
-        if let Err(error) = send(&sender, own, other, messages) {
-            eprintln!("{error}");
-            process::exit(1);
-        }
+    let (sender, mut listened) = (socket.try_clone()?, peer.try_clone()?);
+    // Who receives waits without end where messages do not come, or cannot go; so these end the process.
+    let sending = thread::spawn(move || or_exit(send(&sender, own, other, messages)));
+    let listening = thread::spawn(move || {
+        let got_all = listened.read_exact(&mut [0]);
+        or_exit(got_all.map_err(|e| format!("{GIVEN_UP}: {e}").into()));
     });
     let bytes = receive(&socket, other, messages)?;
     sending.join().map_err(|_| "who sends has panicked")?;
     peer.write_all(b".")?;
-    peer.read_exact(&mut [0])
-        .map_err(|e| format!("the other side has not got all: {e}"))?;
+    listening.join().map_err(|_| "who listens has panicked")?;
     println!("all {messages} messages were right, {bytes} bytes");
     Ok(())
+}
+
+/// Ends the process with an error.
+fn or_exit(result: Result) {
+    if let Err(error) = result {
+        eprintln!("{error}");
+        process::exit(1);
+    }
 }
