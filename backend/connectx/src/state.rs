@@ -142,7 +142,7 @@ impl FunctionState {
     /// more often than there are pages, since a guest may ring faster than that.
     ///
     /// This is a hint: queue pairs of one program overwrite each other's
-    /// doorbells, and the same one may be rung twice with the same value.
+    /// doorbells.
     #[inline]
     pub fn next_rung(&mut self, area: &VolatileSlice<'_>) -> Option<Qpn> {
         self.uars.next_rung(area)

@@ -257,8 +257,13 @@ impl<D: Dma + 'static> Commands<'_, D> {
         let given = Given::of(opcode, mask);
         let change = given.change(context, transport)?;
         self.engine.modify_qp(self.vf, qpn, next, &change)?;
-        if let Some(stored) = self.state_mut().contexts.qps.get_mut(&qpn.value()) {
+        let state = self.state_mut();
+        if let Some(stored) = state.contexts.qps.get_mut(&qpn.value()) {
             given.remember(context, stored.as_mut_slice());
+            if opcode == Opcode::Rst2Init {
+                // Its requests are counted from zero again: its first doorbell may be the last of before.
+                state.uars.begin_anew(qpc::UAR_PAGE.get(stored.as_slice()));
+            }
         }
         Ok(())
     }

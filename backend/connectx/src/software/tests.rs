@@ -14,6 +14,9 @@ use std::sync::atomic::Ordering;
 
 use guest::{Guest, INTERRUPTS, Pair, QUEUE, data, remote};
 
+use vm_memory::{Bytes, VolatileSlice};
+use wire::Qpn;
+
 use crate::bits::command::{Opcode, Status, create_eq_in};
 use crate::bits::memory_key::{create_mkey_in, mkc};
 use crate::bits::queue_pair::{State, ads, create_qp_in, qpc, query_qp_out};
@@ -404,6 +407,37 @@ fn a_polled_function_maps_what_it_does_not_trap() {
     let kernel = guest.plain(Opcode::AllocUar, &[]).number();
     let program = guest.plain(Opcode::AllocUar, &[]).number();
     assert!(configuration.traps(kernel) && !configuration.traps(program));
+}
+
+/// The first doorbell after a reset may be the last one before it, and no doorbell is missed.
+#[test]
+fn a_queue_pair_that_was_reset_rings_as_before() {
+    let mut guest = Guest::with(Configuration {
+        doorbells: crate::Doorbells::Poll,
+        ..Configuration::default()
+    });
+    guest.initialize();
+    let kernel = guest.plain(Opcode::AllocUar, &[]).number();
+    let program = guest.plain(Opcode::AllocUar, &[]).number();
+    let pd = guest.plain(Opcode::AllocPd, &[]).number();
+    let (eqn, _) = guest.create_eq(1, 0, kernel);
+    let (cqn, ..) = guest.create_cq(eqn, kernel);
+    let qp = guest.create_rc(pd, cqn, program);
+    let mut pages = vec![0_u8; 16 * 4096];
+    let area = VolatileSlice::from(&mut pages[..]);
+    let at = (program - TRAPPED_PAGES) as usize * 4096 + 0x800;
+    let word = [[0, 0, 0, 0x0a], (qp.qpn << 8 | 3).to_be_bytes()].concat();
+    for _ in 0..2 {
+        guest.connect(&qp, &qp);
+        let vf = guest.vf;
+        let look = |guest: &Guest| guest.engine().face_mut(vf).0.next_rung(&area);
+        while look(&guest).is_some() {}
+        area.write_slice(&word, at).unwrap();
+        let found: Vec<_> = (0..8).filter_map(|_| look(&guest)).collect();
+        assert_eq!(found, [Qpn::new(qp.qpn)]);
+        let reset = guest.modify(Opcode::ToRst, qp.qpn, |_| ());
+        assert_eq!(reset, Some(Status::Ok));
+    }
 }
 
 #[test]

@@ -34,8 +34,8 @@ struct Watched {
     rung: u8,
     /// The doorbell that a look begins with.
     next: u32,
-    /// Nobody has looked at it yet.
-    fresh: bool,
+    /// A bit for each doorbell that may have been left by somebody before.
+    stale: u8,
 }
 
 impl Uars {
@@ -73,6 +73,13 @@ impl Uars {
         self.used[page as usize] = true;
         if page >= TRAPPED_PAGES {
             self.watched.push(Watched::new(page));
+        }
+    }
+
+    /// A queue pair that rings at this page begins anew: it may ring as it, or one with its number, last has.
+    pub fn begin_anew(&mut self, page: u32) {
+        if let Some(watched) = self.watched.iter_mut().find(|it| it.page == page) {
+            watched.stale = u8::MAX;
         }
     }
 
@@ -128,7 +135,7 @@ impl Watched {
             seen: [0; DOORBELLS as usize],
             rung: 0,
             next: 0,
-            fresh: true,
+            stale: u8::MAX,
         }
     }
 
@@ -145,8 +152,10 @@ impl Watched {
     /// first doorbell of this one, so that a busy one hides none.
     #[inline]
     fn look(&mut self, area: &VolatileSlice<'_>) -> Option<Qpn> {
-        if self.fresh {
-            return self.clear(area);
+        if self.stale != 0
+            && let Some(qpn) = self.clear(area)
+        {
+            return Some(qpn);
         }
         let first = self.next;
         self.next = (first + 1) % DOORBELLS;
@@ -167,21 +176,23 @@ impl Watched {
         None
     }
 
-    /// The first look. Whoever had the page before may have left the very doorbell that is rung next,
-    /// so what is there is taken away.
+    /// Takes away what may have been left at doorbells by somebody who rang there before: the very doorbell that is
+    /// rung next, which would look like no other. The first that was there may be one that was just rung, so it is
+    /// told of; the next look goes on with the others.
     #[cold]
     fn clear(&mut self, area: &VolatileSlice<'_>) -> Option<Qpn> {
-        self.fresh = false;
-        let mut rung = None;
-        for doorbell in 0..DOORBELLS {
+        while self.stale != 0 {
+            let doorbell = self.stale.trailing_zeros();
+            self.stale &= self.stale - 1;
             let word = area.get_atomic_ref::<AtomicU64>(self.place(doorbell));
             let word = word.map_or(0, |word| word.swap(0, Ordering::AcqRel));
+            self.seen[doorbell as usize] = 0;
             if word != 0 {
                 self.rung |= 1 << doorbell;
-                rung = rung.or(Some(queue_pair(word)));
+                return Some(queue_pair(word));
             }
         }
-        rung
+        None
     }
 }
 
@@ -246,6 +257,38 @@ mod tests {
         // Less memory than there are pages is no reason to look past its end.
         let mut short = [0_u8; 16];
         assert_eq!(uars.next_rung(&VolatileSlice::from(&mut short[..])), None);
+    }
+
+    #[test]
+    fn a_queue_pair_that_begins_anew_may_ring_as_it_has() {
+        let mut uars = Uars::new(&Configuration::default());
+        let pages: Vec<u32> = (0..2).filter_map(|_| uars.allocate()).collect();
+        let mut memory = vec![0_u8; 16 * 4096];
+        let area = VolatileSlice::from(&mut memory[..]);
+        let look = |uars: &mut Uars| {
+            let found: Vec<_> = (0..16).filter_map(|_| uars.next_rung(&area)).collect();
+            found.iter().map(|qpn| qpn.value()).collect::<Vec<_>>()
+        };
+        ring(&area, (pages[1], 0x800), 0, 0x1234);
+        ring(&area, (pages[1], 0x900), 0, 0x5678);
+        assert_eq!(look(&mut uars), [0x1234, 0x5678]);
+        // It rings before anybody has looked, and after.
+        for early in [true, false] {
+            uars.begin_anew(pages[1]);
+            if !early {
+                look(&mut uars);
+            }
+            ring(&area, (pages[1], 0x800), 0, 0x1234);
+            assert!(look(&mut uars).contains(&0x1234), "early: {early}");
+            assert!(look(&mut uars).is_empty());
+        }
+        // Others who ring meanwhile are found as well.
+        uars.begin_anew(pages[1]);
+        ring(&area, (pages[1], 0x900), 1, 0x5678);
+        assert_eq!(look(&mut uars), [0x1234, 0x5678]);
+        // A page that traps has nothing to look at.
+        uars.begin_anew(pages[0]);
+        assert!(look(&mut uars).is_empty());
     }
 
     /// Linux 6.12.117 rings for the kernel's own queue pairs at 0xc00 and 0xd00 in turn, on a page that is
