@@ -1,104 +1,81 @@
 //! rdma-core's own tests, as Debian has them, on the device: they end as `rdma_core/skipped.txt` lists, which has the
 //! reasons of those that are skipped. What users lack for those reasons,
 //! `docs/users/capabilities.md` says.
+//!
+//! The tests make client and server on one device. `rdma_core/two_devices.py` has them on two, but for those that
+//! `rdma_core/one_device.txt` lists.
 
-use std::{collections::BTreeMap, time::Duration};
+#[path = "rdma_core/outcomes.rs"]
+mod outcomes;
+
+use std::{collections::BTreeSet, path::Path, time::Duration};
 
 use ibvswitch_guest_tests::{
     Result,
     checks::Checks,
+    daemon::Daemon,
     diags::no_kernel_warning,
+    guest::Guest,
     hca::await_active,
     image::{Kernel, RDMA_CORE_TESTS, rdma_core_tests},
     ipoib,
     testbed::{DEVICE, MLX5, Testbed},
 };
+use outcomes::{expected, lines, on_one_device, outcomes};
 
 const LIMIT: Duration = Duration::from_secs(600);
-const OF_A_SIDE: &str = "SkipTest occurred on ";
-const ONE_SIDE: &str = "SkipTest occurred on one side";
 const SKIPPED: &str = include_str!("rdma_core/skipped.txt");
+const ON_ONE_DEVICE: &str = include_str!("rdma_core/one_device.txt");
+const TWO_DEVICES: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/tests/rdma_core/two_devices.py"
+);
+/// Where that is in the guest.
+const RUNNER: &str = "usr/lib/two_devices.py";
 
-/// How many tests were skipped for each reason; for those that were not, the reason is how they ended.
-type Outcomes = BTreeMap<String, usize>;
+/// The device of the second VF, and the network namespace of its IPoIB interface.
+const OTHER: (&str, &str) = ("mlx5_1", "other");
+/// Addresses of the IPoIB interfaces, of two networks: the tests make an address of a multicast group of all but the
+/// first byte, and both ends are to have the same group.
+const ADDRESSES: [&str; 2] = ["10.9.0.1", "11.9.0.1"];
 
-/// The outcomes that `text` lists: a number and a reason per line.
-fn expected(text: &str) -> Outcomes {
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
-    let parts = lines.filter_map(|line| line.trim().split_once(' '));
-    parts
-        .map(|(count, reason)| (reason.to_owned(), count.parse().expect("a number")))
-        .collect()
-}
+/// One VF whose doorbells are memory while there is traffic, and trap when there is none.
+const ADAPTIVE: &str = r#"
+[[hypervisor]]
+name = "hv1"
+[[hypervisor.vf]]
+name = "vm1"
+doorbells = "adaptive"
+"#;
 
-/// The outcomes that Python's `unittest -v` tells of: each test's name, and then, on the same line or on a later
-/// one, how it ended. What programs print stands between the two. Tests that failed are named.
-fn outcomes(text: &str) -> Outcomes {
-    let mut outcomes = Outcomes::new();
-    let mut running = None;
-    for line in text.lines() {
-        if line.starts_with("test_") && line.contains("(tests.") {
-            running = line.split(' ').next();
-        }
-        let skipped = ["skipped '", "skipped \""]
-            .iter()
-            .find_map(|mark| line.split_once(mark))
-            .and_then(|(_, reason)| reason.strip_suffix(['\'', '"']))
-            // The two sides of a connection are two processes: either may be first to say so.
-            .map(|reason| match reason.strip_prefix(OF_A_SIDE) {
-                Some(_) => ONE_SIDE,
-                None => reason,
-            });
-        let ended = ["ok", "FAIL", "ERROR"]
-            .into_iter()
-            .find(|end| line == *end || line.ends_with(&format!(" {end}")));
-        if let (Some(outcome), Some(name)) = (skipped.or(ended), running) {
-            let outcome = match outcome {
-                "FAIL" | "ERROR" => format!("{outcome} {name}"),
-                other => other.to_owned(),
-            };
-            *outcomes.entry(outcome).or_default() += 1;
-            running = None;
-        }
-    }
-    outcomes
-}
-
-#[test]
-fn outcomes_are_read() {
-    let text = "test_a (tests.test_x.X.test_a)\nWhat it is. ... ok\n\
-                test_b (tests.test_x.X.test_b) ... skipped 'No such thing'\n\
-                test_c (tests.test_x.X.test_c) ... Traceback (most recent call last):\n\
-                it is not ok at all\nskipped \"It's not there\"\n\
-                test_d (tests.test_x.X.test_d) ... FAIL\nskipped 'twice'\n";
-    let all = "1 FAIL test_d\n1 It's not there\n1 No such thing\n1 ok\n";
-    assert_eq!(outcomes(text), expected(all));
-}
-
-#[test]
-fn rdma_cores_own_tests() -> Result<()> {
-    let bed = Testbed::new(Kernel::default())?;
-    let daemon = bed.daemon("ibvswitch", None)?;
+/// Starts a guest that has the tests and these VFs, with an address at the first one.
+fn guest(bed: &Testbed, daemon: &Daemon, vfs: &[&str]) -> Result<Guest> {
     let mut config = bed.config("vm1");
-    config.image = bed.image.with(&[], &[&rdma_core_tests()?], bed.dir())?;
+    let files: [(&str, &Path); 1] = [(RUNNER, TWO_DEVICES.as_ref())];
+    config.image = bed.image.with(&files, &[&rdma_core_tests()?], bed.dir())?;
     config.memory = 1536;
     config.modules = MLX5.map(str::to_owned).to_vec();
-    config.devices = vec![daemon.device("vm1", None)?];
+    for vf in vfs {
+        config.devices.push(daemon.device(vf, None)?);
+    }
     let guest = bed.start(config)?;
     guest.booted()?;
     await_active(&guest, DEVICE)?;
     // Tests of the connection manager need an address.
-    ipoib::up(&guest, "ib0", "10.9.0.1", LIMIT)?;
+    ipoib::up(&guest, "ib0", ADDRESSES[0], LIMIT)?;
+    Ok(guest)
+}
+
+/// Checks how the tests end that Python runs with these arguments, and which of them were on one device where others
+/// were on two.
+fn check(guest: &Guest, setting: &str, python: &str, on_one: &BTreeSet<&str>) {
     let mut checks = Checks::default();
-    checks.check("rdma-core's own tests", || {
-        // What a test leaves behind is else collected amid another, which may take the error of that for its own.
-        let python = format!(
-            "import gc, runpy; gc.disable(); runpy.run_path('{RDMA_CORE_TESTS}/run_tests.py', run_name='__main__')"
-        );
-        let run = format!("cd {RDMA_CORE_TESTS} && python3 -c \"{python}\" -v --dev {DEVICE} 2>&1");
+    checks.check(format_args!("rdma-core's own tests, {setting}"), || {
+        let run = format!("cd {RDMA_CORE_TESTS} && python3 {python} -v --dev {DEVICE} 2>&1");
         let said = guest.run(&run, LIMIT)?;
         let found = outcomes(&said.text);
-        if found == expected(SKIPPED) {
+        let were_on_one = on_one_device(&said.text);
+        if found == expected(SKIPPED) && were_on_one == *on_one {
             return Ok(());
         }
         let found: String = found
@@ -109,9 +86,63 @@ fn rdma_cores_own_tests() -> Result<()> {
     });
     // A queue that is made shorter than what is in it.
     let resized = "MODIFY_CQ(0x403) op_mod(0x1) failed, status bad resource state(0x9)";
-    checks.check("no kernel warning", || {
-        no_kernel_warning(&guest, &[resized])
-    });
+    checks.check("no kernel warning", || no_kernel_warning(guest, &[resized]));
     checks.finish();
+}
+
+/// The tests with both ends on one VF.
+fn on_one_vf(setting: &str, config: Option<&str>) -> Result<()> {
+    let bed = Testbed::new(Kernel::default())?;
+    let daemon = bed.daemon("ibvswitch", config)?;
+    let guest = guest(&bed, &daemon, &["vm1"])?;
+    // What a test leaves behind is else collected amid another, which may take the error of that for its own.
+    let python = format!(
+        "-c \"import gc, runpy; gc.disable(); \
+         runpy.run_path('{RDMA_CORE_TESTS}/run_tests.py', run_name='__main__')\""
+    );
+    check(&guest, setting, &python, &BTreeSet::new());
+    Ok(())
+}
+
+/// Has the second VF's IPoIB interface in a network namespace of its own, and waits for a way between the two.
+fn part(guest: &Guest) -> Result<()> {
+    let (device, namespace) = OTHER;
+    let [first, second] = ADDRESSES;
+    await_active(guest, device)?;
+    // By its path: the shell's own does not know namespaces.
+    let ip = "/sbin/ip";
+    let inside = format!("{ip} netns exec {namespace}");
+    let command = format!(
+        "until [ -e /sys/class/net/ib1 ]; do usleep 50000; done && \
+         {ip} route add {second} dev ib0 && {ip} netns add {namespace} && \
+         {ip} link set ib1 netns {namespace} && {inside} ip link set lo up && \
+         {inside} ip address add {second}/24 dev ib1 && {inside} ip link set ib1 up && \
+         {inside} ip route add {first} dev ib1 && \
+         until ping -c 1 -W 1 {second}; do :; done"
+    );
+    guest.sh(&command, LIMIT).map(drop)
+}
+
+#[test]
+fn rdma_cores_own_tests() -> Result<()> {
+    on_one_vf("one VF", None)
+}
+
+#[test]
+#[ignore = "two minutes more of the same tests"]
+fn rdma_cores_own_tests_with_adaptive_doorbells() -> Result<()> {
+    on_one_vf("adaptive doorbells", Some(ADAPTIVE))
+}
+
+#[test]
+#[ignore = "two minutes more of the same tests"]
+fn rdma_cores_own_tests_between_two_vfs() -> Result<()> {
+    let bed = Testbed::new(Kernel::default())?;
+    let daemon = bed.daemon("ibvswitch", None)?;
+    let guest = guest(&bed, &daemon, &["vm1", "vm2"])?;
+    part(&guest)?;
+    let (device, namespace) = OTHER;
+    let python = format!("/{RUNNER} {device} {} {namespace}", ADDRESSES[1]);
+    check(&guest, "two VFs", &python, &lines(ON_ONE_DEVICE).collect());
     Ok(())
 }
