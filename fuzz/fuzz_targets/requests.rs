@@ -7,7 +7,7 @@ use connectx::Region;
 use driver::Opcode;
 use driver::bits::{put_dword, put_qword, qpc, request};
 use ibvswitch_fuzz::Machine;
-use ibvswitch_fuzz::guest::{Bystander, Objects, PAYLOAD, Qp, RECEIVES, SEND_BLOCKS};
+use ibvswitch_fuzz::guest::{self, Bystander, Objects, PAYLOAD, Qp, RECEIVES, SEND_BLOCKS};
 use libfuzzer_sys::fuzz_target;
 
 const QPS: usize = 5;
@@ -146,11 +146,7 @@ impl Parties {
     fn list(&self, vf: usize, list: &[Element], bytes: &mut Vec<u8>) {
         for &element in list.iter().take(16) {
             let (addr, key, len) = self.element(vf, element);
-            let mut segment = [0; 16];
-            put_dword(&mut segment, 0, len);
-            put_dword(&mut segment, 4, key);
-            put_qword(&mut segment, 8, addr);
-            bytes.extend_from_slice(&segment);
+            bytes.extend_from_slice(&guest::element(addr, key, len));
         }
     }
 
@@ -177,18 +173,9 @@ impl Parties {
         bytes
     }
 
-    fn post(&mut self, index: usize, mut bytes: Vec<u8>) {
-        let (vf, mut qp) = self.qps[index];
-        let segments = bytes.len().div_ceil(16);
-        put_dword(&mut bytes, 4, qp.number << 8 | segments as u32 & 0x3f);
-        for (number, block) in bytes.chunks(64).enumerate() {
-            let slot = (u64::from(qp.posted) + number as u64) % SEND_BLOCKS;
-            let at = qp.send_queue() + slot * 64;
-            self.machine.guest(vf).write(at, block);
-        }
-        let blocks = bytes.len().div_ceil(64) as u16;
-        self.machine.ring(vf, &mut qp, blocks);
-        self.qps[index].1 = qp;
+    fn post(&mut self, index: usize, bytes: Vec<u8>) {
+        let (vf, qp) = &mut self.qps[index];
+        self.machine.post(*vf, qp, bytes);
     }
 
     fn act(&mut self, op: &Op) {

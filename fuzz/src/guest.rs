@@ -112,12 +112,20 @@ pub struct Objects {
     pub window: u32,
 }
 
+/// Entries of the event queues here, which begin at [`FREE`].
+pub const EVENT_ENTRIES: u64 = 64;
+/// Events of pages that are away, and of targets of dynamic connections, as bits of a mask.
+const PAGE_FAULT: u64 = 1 << 0x0c;
+const DRAINED: u64 = 1 << 0x1c;
+const KEY_VIOLATION: u64 = 1 << 0x1d;
 /// Entries of the completion queues here.
 pub const CQ_ENTRIES: u64 = 64;
 /// Blocks of the send queues here.
 pub const SEND_BLOCKS: u64 = 64;
 /// Entries of the receive queues here, of 64 bytes.
 pub const RECEIVES: u64 = 16;
+/// Service type of an initiator of dynamic connections.
+pub const INITIATOR: u32 = 5;
 /// Where payload is, 64 KiB.
 pub const PAYLOAD: u64 = 0xc_0000;
 
@@ -208,11 +216,14 @@ impl Machine {
         let uar = self.create(vf, &driver::request(Opcode::AllocUar, 0, 16));
         assert_eq!(u64::from(uar), UAR);
         // Commands complete without an event: the entry is looked at.
-        const EVENTS: u64 = 0x1f_02be;
+        const EVENTS: u64 = 0x1f_02be | PAGE_FAULT | DRAINED | KEY_VIOLATION;
+        for entry in 0..EVENT_ENTRIES {
+            self.guest(vf).write(FREE + entry * 64 + 63, &[1]);
+        }
         let mut input = driver::request(Opcode::CreateEq, 0, request::PAGES);
         put_qword(&mut input, request::EVENT_BITMASK, EVENTS);
         let context = &mut input[request::CONTEXT..];
-        eqc::LOG_EQ_SIZE.set(context, 6);
+        eqc::LOG_EQ_SIZE.set(context, EVENT_ENTRIES.ilog2());
         eqc::UAR_PAGE.set(context, uar);
         input.extend_from_slice(&FREE.to_be_bytes());
         self.create(vf, &input);
@@ -321,14 +332,23 @@ impl Machine {
         qpc::UAR_PAGE.set(context, UAR as u32);
         qpc::CQN_SND.set(context, objects.cqn);
         qpc::CQN_RCV.set(context, objects.cqn);
+        let sends_only = service == INITIATOR;
         if shared {
             qpc::RQ_TYPE.set(context, 1);
-            qpc::LOG_RQ_SIZE.set(context, 0);
             qpc::SRQN.set(context, objects.srqn);
+        } else if sends_only {
+            qpc::RQ_TYPE.set(context, 3);
+        }
+        if shared || sends_only {
+            qpc::LOG_RQ_SIZE.set(context, 0);
         }
         put_qword(context, qpc::DBR_ADDR, record);
-        // A shared queue takes no room, so its ring begins with the send queue.
-        let first = if shared { ring + RECEIVES * 64 } else { ring };
+        // A shared queue takes no room, nor does none, so its ring begins with the send queue.
+        let first = if shared || sends_only {
+            ring + RECEIVES * 64
+        } else {
+            ring
+        };
         qpc::PAGE_OFFSET.set(context, (first % 4096 / 64) as u32);
         for page in 0..2 {
             input.extend_from_slice(&((ring & !0xfff) + page * 4096).to_be_bytes());
@@ -344,22 +364,38 @@ impl Machine {
 
     /// A target of dynamic connections with this access key.
     pub fn target(&mut self, vf: usize, objects: &Objects, key: u64) -> u32 {
-        use driver::bits::dctc;
-        let mut input = driver::request(Opcode::CreateDct, 0, dctc::LEN);
-        let context = &mut input[request::CONTEXT..];
-        dctc::PD.set(context, objects.pd);
-        dctc::SRQN.set(context, objects.srqn);
-        dctc::CQN.set(context, objects.cqn);
-        dctc::RRE.set(context, 1);
-        dctc::RWE.set(context, 1);
-        dctc::RAE.set(context, 1);
-        dctc::MTU.set(context, 5);
-        put_qword(context, dctc::DC_ACCESS_KEY, key);
-        self.create(vf, &input)
+        self.create(vf, &target(objects, key))
     }
 
-    /// Connects a queue pair, or makes one of datagrams ready.
+    /// A key of the payload, of which no page is there.
+    pub fn on_demand(&mut self, vf: usize, objects: &Objects) -> u32 {
+        const PAGES: usize = 16;
+        let mut input = driver::request(Opcode::CreateMkey, 0, request::PAGES);
+        request::PG_ACCESS.set(&mut input, 1);
+        request::TRANSLATIONS_OCTWORD_ACTUAL_SIZE.set(&mut input, PAGES as u32 / 2);
+        let context = &mut input[request::CONTEXT..];
+        for right in [mkc::LR, mkc::LW, mkc::RR, mkc::RW, mkc::ATOMIC, mkc::UMR_EN] {
+            right.set(context, 1);
+        }
+        mkc::ACCESS_MODE.set(context, 1);
+        mkc::PD.set(context, objects.pd);
+        mkc::QPN.set(context, 0x00ff_ffff);
+        mkc::MKEY_7_0.set(context, 0x42);
+        mkc::LOG_PAGE_SIZE.set(context, 12);
+        mkc::TRANSLATIONS_OCTWORD_SIZE.set(context, PAGES as u32 / 2);
+        put_qword(context, mkc::START_ADDR, PAYLOAD);
+        put_qword(context, mkc::LEN, PAGES as u64 * 4096);
+        input.extend_from_slice(&[0; PAGES * 8]);
+        self.create(vf, &input) << 8 | 0x42
+    }
+
+    /// Connects a queue pair, or makes one of datagrams ready. It gives up soon.
     pub fn connect(&mut self, vf: usize, qp: &Qp, lid: u32, remote: u32) {
+        self.connect_by(vf, qp, lid, remote, 1);
+    }
+
+    /// The same with so many retries where the other end is not ready, of which 7 are no limit.
+    pub fn connect_by(&mut self, vf: usize, qp: &Qp, lid: u32, remote: u32, retries: u32) {
         use driver::bits::ads;
         for opcode in [Opcode::Rst2InitQp, Opcode::Init2RtrQp, Opcode::Rtr2RtsQp] {
             let mut input = driver::request(opcode, 0, request::PAGES);
@@ -375,7 +411,7 @@ impl Machine {
             qpc::LOG_RRA_MAX.set(context, 4);
             qpc::LOG_SRA_MAX.set(context, 4);
             qpc::RETRY_COUNT.set(context, 1);
-            qpc::RNR_RETRY.set(context, 1);
+            qpc::RNR_RETRY.set(context, retries);
             qpc::MIN_RNR_NAK.set(context, 1);
             let path = &mut context[qpc::PRIMARY_PATH..];
             ads::RLID.set(path, lid);
@@ -383,6 +419,63 @@ impl Machine {
             ads::ACK_TIMEOUT.set(path, 1);
             self.create(vf, &input);
         }
+    }
+
+    /// Resets a queue pair; or where it `goes`, destroys it and takes the one that is made in its place.
+    pub fn restart(
+        &mut self,
+        vf: usize,
+        qp: &mut Qp,
+        goes: bool,
+        make: impl FnOnce(&mut Self) -> Qp,
+    ) {
+        let opcode = if goes {
+            Opcode::DestroyQp
+        } else {
+            Opcode::ToRstQp
+        };
+        let mut input = driver::request(opcode, 0, request::PAGES);
+        request::OBJECT.set(&mut input, qp.number);
+        self.create(vf, &input);
+        self.guest(vf).write(qp.record, &[0; 8]);
+        if goes {
+            *qp = make(self);
+        }
+        qp.posted = 0;
+    }
+
+    /// Posts a request whose first segment is a control segment, and rings.
+    pub fn post(&mut self, vf: usize, qp: &mut Qp, mut bytes: Vec<u8>) {
+        let segments = bytes.len().div_ceil(16) as u32;
+        put_dword(&mut bytes, 4, qp.number << 8 | segments & 0x3f);
+        let blocks = bytes.chunks(64);
+        let count = blocks.len() as u16;
+        for (number, block) in blocks.enumerate() {
+            let slot = (u64::from(qp.posted) + number as u64) % SEND_BLOCKS;
+            self.guest(vf).write(qp.send_queue() + slot * 64, block);
+        }
+        self.ring(vf, qp, count);
+    }
+
+    /// Takes the events of function `vf` that there are. `taken` of them were taken before.
+    pub fn events(&mut self, vf: usize, taken: &mut u32) -> Vec<[u8; 64]> {
+        let mut events = Vec::new();
+        for _ in 0..EVENT_ENTRIES {
+            let (lap, at) = (
+                *taken / EVENT_ENTRIES as u32,
+                u64::from(*taken) % EVENT_ENTRIES,
+            );
+            let mut entry = [0; 64];
+            self.guest(vf).read(FREE + at * 64, &mut entry);
+            if u32::from(entry[63] & 1) != lap & 1 {
+                break;
+            }
+            *taken = taken.wrapping_add(1);
+            events.push(entry);
+        }
+        let word = 1 << 24 | *taken & 0x00ff_ffff;
+        self.write(vf, Region::Bar0, UAR * 4096 + 0x40, &word.to_be_bytes());
+        events
     }
 
     /// Announces `blocks` more blocks of a send queue and rings.
@@ -396,6 +489,31 @@ impl Machine {
         put_dword(&mut word, 4, qp.number << 8 | 1);
         self.write(vf, Region::Bar0, UAR * 4096 + 0x800, &word);
     }
+}
+
+/// Asks for a target of dynamic connections with this access key.
+pub fn target(objects: &Objects, key: u64) -> Vec<u8> {
+    use driver::bits::dctc;
+    let mut input = driver::request(Opcode::CreateDct, 0, dctc::LEN);
+    let context = &mut input[request::CONTEXT..];
+    dctc::PD.set(context, objects.pd);
+    dctc::SRQN.set(context, objects.srqn);
+    dctc::CQN.set(context, objects.cqn);
+    dctc::RRE.set(context, 1);
+    dctc::RWE.set(context, 1);
+    dctc::RAE.set(context, 1);
+    dctc::MTU.set(context, 5);
+    put_qword(context, dctc::DC_ACCESS_KEY, key);
+    input
+}
+
+/// An entry of a list of memory.
+pub fn element(addr: u64, key: u32, len: u32) -> [u8; 16] {
+    let mut segment = [0; 16];
+    put_dword(&mut segment, 0, len);
+    put_dword(&mut segment, 4, key);
+    put_qword(&mut segment, 8, addr);
+    segment
 }
 
 /// Links `count` mailboxes.

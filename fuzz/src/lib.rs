@@ -4,14 +4,17 @@
 //! Its objects are created by commands in the driver's encoding, so that a
 //! target begins where a guest would.
 
+pub mod dynamic;
 pub mod frames;
 pub mod guest;
 pub mod images;
 pub mod mediation;
+pub mod paging;
 pub mod ports;
 pub mod rings;
 pub mod subnet;
 pub mod vms;
+pub mod work;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
