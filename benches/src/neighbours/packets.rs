@@ -7,8 +7,10 @@ use super::attacker::Attacker;
 use super::lab::{HOSTILE, Lab};
 use crate::{Peer, Result};
 
-/// Bytes of a request: as many as there may be.
-const LEN: u32 = (1 << 18) - 64;
+/// Bytes of memory.
+const MEMORY: usize = 1 << 18;
+/// Bytes of a request behind its headers: as many as there may be.
+const LEN: u32 = MEMORY as u32 - 64;
 /// Bytes of data in a packet: as few as there may be.
 const MSS: u16 = 48;
 /// Requests of a queue pair, as a power of two of blocks.
@@ -34,7 +36,7 @@ pub(super) struct Packets {
 
 impl Packets {
     pub(super) fn prepare(lab: &Lab) -> Result<Self> {
-        let peer = Peer::open(&lab.socket(HOSTILE), LEN as usize)?;
+        let peer = Peer::open(&lab.socket(HOSTILE), MEMORY)?;
         let mut pairs = Vec::new();
         for _ in 0..lab.scale.bulk_queue_pairs {
             let pair = QueuePair::new(&Config {
