@@ -105,6 +105,7 @@ structures! {
         RC_ODP_CAPS: 0x010 [31:0];
         UD_ODP_CAPS: 0x018 [31:0];
         XRC_ODP_CAPS: 0x01c [31:0];
+        DC_ODP_CAPS: 0x020 [31:0];
     }
 
     /// Capabilities of atomic operations.

@@ -185,6 +185,7 @@ pub(crate) fn paging() -> Box<[u8; odp_cap::SIZE]> {
     let mut caps = Box::new([0; odp_cap::SIZE]);
     odp_cap::RC_ODP_CAPS.set(caps.as_mut_slice(), reliable);
     odp_cap::XRC_ODP_CAPS.set(caps.as_mut_slice(), reliable);
+    odp_cap::DC_ODP_CAPS.set(caps.as_mut_slice(), reliable);
     odp_cap::UD_ODP_CAPS.set(caps.as_mut_slice(), SEND);
     caps
 }
@@ -280,6 +281,7 @@ impl<D: Dma + 'static> Commands<'_, D> {
                     odp_cap::RC_ODP_CAPS,
                     odp_cap::UD_ODP_CAPS,
                     odp_cap::XRC_ODP_CAPS,
+                    odp_cap::DC_ODP_CAPS,
                 ] {
                     if field.get(wanted) & !field.get(max.as_slice()) != 0 {
                         return Err(exceeds());

@@ -3,8 +3,8 @@
 //!
 //! Whoever meets such a page is one half of a queue pair, and that half alone stops. A requester keeps its
 //! request and goes on where it stood. A responder says that it is not ready, so that the far end, who holds
-//! the message, comes again: nothing of it is kept here. Unreliable messages are dropped. To contexts of
-//! dynamic targets, pages that are away are none.
+//! the message, comes again: nothing of it is kept here. Unreliable messages are dropped. Of the contexts of a
+//! dynamic target one waits at a time that its owner is told of: they have one number.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::engine::turns::Turns;
 use crate::engine::{Engine, QpIndex, VerbError, VfId};
 use crate::face::{Event, Face};
 use crate::verbs::dynamic::Role;
-use crate::verbs::qp::{Core, Inbound, QpState, Wait};
+use crate::verbs::qp::{Core, Inbound, Qp, QpState, Wait};
 use crate::verbs::reason::{KeyFault, Reason};
 use crate::verbs::work::{Operation, SendWr, Status};
 
@@ -175,7 +175,9 @@ impl<F: Face> Engine<F> {
         half: Half,
         there: bool,
     ) -> Result<(), VerbError> {
-        let index = self.objects.qp_index(vf, qpn)?;
+        // A queue pair, or a target of dynamic connections.
+        let index = self.vf(vf).qps.get(u32::from(qpn)).copied();
+        let index = index.ok_or(VerbError::NotFound)?;
         let qp = { self.objects.qps.get_mut(index.0) }.ok_or(VerbError::NotFound)?;
         let paging = match half {
             Half::Requester => &mut qp.req.paging,
@@ -190,11 +192,11 @@ impl<F: Face> Engine<F> {
         }
         *paging = Paging::None;
         if half == Half::Responder {
-            if !there {
-                qp.resp.paging = Paging::Denied;
-            }
-            let peer = qp.resp.heard_by;
-            self.call_again(peer);
+            let waits = match &mut qp.resp.role {
+                Role::Target(target) => target.waits.take(),
+                _ => Some(index),
+            };
+            self.responder_goes_on(waits, there);
         } else {
             qp.req.wait = Wait::None;
             if let Some(away) = &mut qp.req.away {
@@ -210,6 +212,15 @@ impl<F: Face> Engine<F> {
         }
         self.turns.gone_on(&mut self.objects, vf);
         Ok(())
+    }
+
+    /// The far end of a responder may come again, if there still is one. Without its page, the message fails then.
+    fn responder_goes_on(&mut self, index: Option<QpIndex>, there: bool) {
+        let qp = index.and_then(|index| self.objects.qps.get_mut(index.0));
+        let Some(Qp { resp, .. }) = qp else { return };
+        resp.paging = if there { Paging::None } else { Paging::Denied };
+        let peer = resp.heard_by;
+        self.call_again(peer);
     }
 
     /// A requester that was told to come again later may come now.
@@ -279,18 +290,33 @@ impl<F: Face> Engine<F> {
     /// page for fails.
     #[cold]
     pub(crate) fn responder_waits(&mut self, index: QpIndex, fault: PageFault) -> bool {
-        let Some(qp) = self.objects.qps.get_mut(index.0) else {
+        let Objects { qps, vfs, .. } = &mut self.objects;
+        let Some(qp) = qps.get(index.0) else {
             return false;
         };
         let vf = qp.core.vf;
-        let state = &mut self.objects.vfs[usize::from(vf.0)];
-        if !F::hears_of_pages(&state.face) || matches!(qp.resp.role, Role::Context(_)) {
+        let state = &mut vfs[usize::from(vf.0)];
+        if !F::hears_of_pages(&state.face) {
             return false;
         }
+        // A context has its target's number, and so one of them waits at a time that the owner is told of.
+        let teller = match &qp.resp.role {
+            Role::Context(context) => context.of,
+            _ => index,
+        };
         // Beyond what its owner is told of at a time, the far end comes again, and this with it.
-        if qp.resp.paging == Paging::None && state.faults.told < MAX_PAGE_FAULTS {
+        if let Some(qp) = qps.get_mut(teller.0)
+            && qp.resp.paging == Paging::None
+            && state.faults.told < MAX_PAGE_FAULTS
+        {
             qp.resp.paging = Paging::Told;
             state.faults.told += 1;
+            if let Role::Target(target) = &mut qp.resp.role {
+                target.waits = Some(index);
+            }
+            if let Some(qp) = qps.get_mut(index.0) {
+                qp.resp.paging = Paging::Told;
+            }
             self.objects.notify(vf, Event::PageFault(fault));
         }
         true

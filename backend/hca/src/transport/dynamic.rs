@@ -5,6 +5,7 @@ use wire::{Mtu, Qpn, Sl};
 use super::frame::{Address, Content, Frame, Session, Syndrome};
 use crate::engine::counters::TrafficCounters;
 use crate::engine::objects::Objects;
+use crate::engine::paging::Paging;
 use crate::engine::vf::PortView;
 use crate::engine::{Engine, QpIndex, VfId};
 use crate::face::{Event, Face};
@@ -421,5 +422,8 @@ impl<F: Face> Qp<F> {
         (resp.msn, resp.received) = (0, 0);
         resp.receiving = Receiving::default();
         resp.lending = Lending::default();
+        if resp.paging == Paging::Denied {
+            resp.paging = Paging::None;
+        }
     }
 }

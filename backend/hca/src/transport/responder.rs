@@ -23,7 +23,6 @@ use crate::memory::lending::{Loan, Unread};
 use crate::memory::mr::{Access, KeyError, MemoryKey};
 use crate::storage::slab::Slab;
 use crate::storage::spares::Spares;
-use crate::verbs::dynamic::Role;
 use crate::verbs::qp::{Core, Inbound, RecvQueue, Responder};
 use crate::verbs::reason::Reason;
 use crate::verbs::srq::Srq;
@@ -352,7 +351,7 @@ impl<F: Face> Reception<'_, F> {
         }
         let result = self.carry_out(frame, budget);
         if let Err(Refusal::Absent) = result
-            && (!F::hears_of_pages(&self.vf.face) || matches!(self.resp.role, Role::Context(_)))
+            && !F::hears_of_pages(&self.vf.face)
         {
             return Err(self.without_page(frame));
         }

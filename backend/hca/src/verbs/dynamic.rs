@@ -162,6 +162,8 @@ pub(crate) struct Target {
     list: Vec<QpIndex>,
     /// Where the next look for one that gives way begins.
     hand: usize,
+    /// The context that waits for a page of which the owner has been told.
+    pub waits: Option<QpIndex>,
     /// Receive requests of contexts that are gone.
     pub left_behind: Vec<Inbound>,
 }
@@ -188,6 +190,7 @@ impl Target {
             places: HashMap::new(),
             list: Vec::new(),
             hand: 0,
+            waits: None,
             left_behind: Vec::new(),
         }
     }
@@ -346,6 +349,7 @@ impl<F: Face> Engine<F> {
         let Some(target) = self.objects.target_mut(context.of) else {
             return;
         };
+        target.waits.take_if(|waits| *waits == index);
         if let Some((place, moved)) = target.remove(&context.initiator)
             && let Some(qp) = self.objects.qps.get(moved.0)
             && let Role::Context(moved) = &qp.resp.role

@@ -432,3 +432,73 @@ fn images_of_queue_pairs_that_wait() {
         assert_eq!(lab.memory(1).read(base(1) + PAGES, 100), data);
     }
 }
+
+/// A target of dynamic connections has one number for all that talk to it: its owner hears of one page at a time, and
+/// each initiator's message comes through when its page is there.
+fn a_target_waits(way: Way) {
+    let mut lab = Lab::new(3);
+    lab.go(way);
+    let dct = lab.dct(1, 0x1234);
+    let initiators = [lab.dci(0), lab.dci(2)];
+    let key = paged(&mut lab, 1, 4, ABSENT);
+    let target = Qp {
+        node: 1,
+        vf: lab.nodes[1].vf,
+        qpn: dct.dctn,
+        ..initiators[0].clone()
+    };
+    let write = |lab: &mut Lab, number: usize| {
+        let dci = &initiators[number];
+        let data = pattern(number as u64, PAGE as usize);
+        lab.memory(dci.node).write(base(dci.node), &data);
+        let to = base(1) + PAGES + number as u64 * PAGE;
+        let list = [lab.sge(dci.node, 0, PAGE as u32)];
+        let wr = remote(Operation::Write, number as u16, &list, to, key);
+        let wr = lab.to(&dct, wr);
+        lab.execute(dci, wr);
+    };
+    let wait = |lab: &mut Lab| lab.advance(100_000_000);
+    write(&mut lab, 0);
+    write(&mut lab, 1);
+    wait(&mut lab);
+    let told = faults(&lab, 1);
+    assert_eq!(told.len(), 1, "{way:?}: {told:?}");
+    assert_eq!((told[0].qpn, told[0].half), (dct.dctn, Half::Responder));
+    assert!(initiators.iter().all(|dci| dci.cq.poll().is_empty()));
+    set(&mut lab, 1, key, 0..2, 0);
+    assert_eq!(resume(&mut lab, &target, Half::Responder, true), Ok(()));
+    wait(&mut lab);
+    for (number, dci) in initiators.iter().enumerate() {
+        let done = sent(&dci.cq.poll());
+        assert_eq!(done, [(number as u16, Status::Success)], "{way:?}");
+        let at = base(1) + PAGES + number as u64 * PAGE;
+        let data = pattern(number as u64, PAGE as usize);
+        assert_eq!(lab.memory(1).read(at, PAGE as usize), data);
+    }
+    assert_eq!(faults(&lab, 1), []);
+    // One whose page does not come fails, and the other waits for its own.
+    set(&mut lab, 1, key, 0..2, ABSENT);
+    write(&mut lab, 0);
+    assert_eq!(faults(&lab, 1).len(), 1);
+    write(&mut lab, 1);
+    assert_eq!(resume(&mut lab, &target, Half::Responder, false), Ok(()));
+    wait(&mut lab);
+    let failed = sent(&initiators[0].cq.poll());
+    assert!(matches!(failed[..], [(0, Status::RemoteAccess)]), "{way:?}: {failed:?}");
+    assert_eq!(faults(&lab, 1).len(), 1);
+    // Where the target goes, nobody waits, and the owner has room for as many as before.
+    let vf = lab.nodes[1].vf;
+    lab.home(vf).drain_dct(vf, dct.dctn).unwrap();
+    lab.home(vf).destroy_dct(vf, dct.dctn).unwrap();
+    assert_eq!(
+        resume(&mut lab, &target, Half::Responder, true),
+        Err(VerbError::NotFound)
+    );
+}
+
+#[test]
+fn a_target_of_dynamic_connections_waits_for_its_page() {
+    for way in [Way::Copied, Way::Frames, Way::Engines(0, 0)] {
+        a_target_waits(way);
+    }
+}
