@@ -168,8 +168,8 @@ fn description(guest: &Guest, device: &str) -> Result<BTreeMap<String, String>> 
 
 /// Names of what may differ between a VF of software and one that is passed through to such: who it is,
 /// where it lies, and that its guest registers memory by commands alone (`isolation = "strict"`). Paging on
-/// demand is not passed through, either.
-const OWN: [&str; 16] = [
+/// demand and offloads of IP over InfiniBand are not passed through, either.
+const OWN: [&str; 17] = [
     "hca_id",
     "node_guid",
     "sys_image_guid",
@@ -182,6 +182,7 @@ const OWN: [&str; 16] = [
     "device_cap_flags: MEM_MGT_EXTENSIONS",
     "device_cap_flags: MEM_WINDOW",
     "device_cap_flags: MEM_WINDOW_TYPE_2B",
+    "device_cap_flags: UD_IP_CSUM",
     "max_mw",
     "maximum available device memory",
     "maximum available device memory:",

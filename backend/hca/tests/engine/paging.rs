@@ -484,7 +484,10 @@ fn a_target_waits(way: Way) {
     assert_eq!(resume(&mut lab, &target, Half::Responder, false), Ok(()));
     wait(&mut lab);
     let failed = sent(&initiators[0].cq.poll());
-    assert!(matches!(failed[..], [(0, Status::RemoteAccess)]), "{way:?}: {failed:?}");
+    assert!(
+        matches!(failed[..], [(0, Status::RemoteAccess)]),
+        "{way:?}: {failed:?}"
+    );
     assert_eq!(faults(&lab, 1).len(), 1);
     // Where the target goes, nobody waits, and the owner has room for as many as before.
     let vf = lab.nodes[1].vf;
