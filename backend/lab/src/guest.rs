@@ -87,7 +87,7 @@ pub struct Config {
     pub qemu_arguments: Vec<String>,
 }
 
-/// What an emulated processor takes a third of its time to boot for: it has no side channel to close, nobody attacks a
+/// What an emulated processor takes a fifth of its time to boot for: it has no side channel to close, nobody attacks a
 /// kernel by its addresses or what it left in memory here, and nobody doubts its ciphers, some of which test themselves
 /// when they begin.
 const EMULATED: [&str; 5] = [
