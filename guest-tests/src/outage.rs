@@ -4,7 +4,7 @@ use std::{thread, time::Duration};
 
 use crate::{daemon::Daemon, error::Result};
 
-/// Pulls the cable out of `port` (`vm1:1`) and puts it in again when it has been out for so long. What `at` finds when it has just been pulled
+/// Pulls the cable out of `port` (`vm1:1`), and puts it in again after a while. `at` looks twice: when the cable is
 /// out, and before it is put in.
 pub fn outage<T>(
     daemon: &Daemon,

@@ -87,9 +87,8 @@ pub struct Config {
     pub qemu_arguments: Vec<String>,
 }
 
-/// What an emulated processor takes a fifth of its time to boot for: it has no side channel to close, nobody attacks a
-/// kernel by its addresses or what it left in memory here, and nobody doubts its ciphers, some of which test themselves
-/// when they begin.
+/// Words that spare an emulated processor work while it boots. It has no side channel to close. Nobody attacks a kernel
+/// here by its addresses or by what it has left in memory. Nobody doubts its ciphers, which test themselves otherwise.
 const EMULATED: [&str; 5] = [
     "mitigations=off",
     "nokaslr",

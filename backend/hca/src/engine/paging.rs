@@ -3,8 +3,8 @@
 //!
 //! Whoever meets such a page is one half of a queue pair, and that half alone stops. A requester keeps its
 //! request and goes on where it stood. A responder says that it is not ready, so that the far end, who holds
-//! the message, comes again: nothing of it is kept here. Unreliable messages are dropped. Of the contexts of a
-//! dynamic target one waits at a time that its owner is told of: they have one number.
+//! the message, comes again: nothing of it is kept here. Unreliable messages are dropped. The contexts of
+//! a dynamic target have one number: its owner is told of one of them at a time.
 
 use std::collections::BTreeSet;
 
@@ -299,7 +299,7 @@ impl<F: Face> Engine<F> {
         if !F::hears_of_pages(&state.face) {
             return false;
         }
-        // A context has its target's number, and so one of them waits at a time that the owner is told of.
+        // Contexts have their target's number: the owner is told of one of them at a time.
         let teller = match &qp.resp.role {
             Role::Context(context) => context.of,
             _ => index,

@@ -136,8 +136,8 @@ pub fn fill(datagram: &mut [u8], network: bool, transport: bool) {
 mod tests {
     use super::*;
 
-    /// A packet that others have published, in a datagram: an IPv4 header with the checksum 0xb861, as textbooks
-    /// have it, and of UDP as much as it says.
+    /// A datagram with the IPv4 header of textbooks, which has the checksum 0xb861, and with the UDP packet that the
+    /// header announces.
     fn published() -> Vec<u8> {
         let header = [
             0x45, 0x00, 0x00, 0x73, 0x00, 0x00, 0x40, 0x00, 0x40, 0x11, 0xb8, 0x61, 0xc0, 0xa8,
