@@ -343,7 +343,7 @@ const VMLINUX: &str = "vmlinux";
 
 /// The folder of a kernel: `vmlinuz`, [`VMLINUX`] where there is one, `release`, and `root/` with its modules.
 fn linux(kernel: Kernel, tools: &Sysroot) -> Result<PathBuf> {
-    let key = paths::key(&(kernel.modules(), kernel, 4));
+    let key = paths::key(&(kernel.modules(), kernel, 5));
     paths::cached(&format!("linux-{kernel}-{key}"), |dir| {
         let (suite, suites) = kernel.suites();
         let apt = Apt::new(suites)?;

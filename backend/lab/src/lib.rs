@@ -30,6 +30,7 @@ pub mod console;
 pub mod control;
 pub mod daemon;
 pub mod desk;
+mod elf;
 pub mod error;
 pub mod everywhere;
 pub mod guest;

@@ -1,11 +1,13 @@
 //! Kernel modules: those a guest may need, with all they depend on.
 
+mod trim;
+
 use std::{
     collections::BTreeSet,
     fs,
     fs::File,
     os::unix::fs::symlink,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
@@ -77,21 +79,26 @@ const WANTED: &[&str] = &[
 /// Copies modules, with their dependencies and uncompressed,
 /// from the unpacked kernel package at `kernel` to `image`; gives the kernel's release.
 ///
-/// Uncompressed, because a guest under emulation unpacks xz slowly.
+/// Uncompressed and [trimmed](trim::trim), because a guest under emulation takes seconds for the rest.
 pub fn install(tools: &Sysroot, kernel: &Path, image: &Path, modules: Modules) -> Result<String> {
     link_lib(kernel)?;
     link_lib(image)?;
     let release = release(kernel)?;
     depmod(tools, kernel, &release)?;
     let from = kernel.join("lib/modules").join(&release);
-    copy(&from, image, &release, modules)?;
+    for module in copy(&from, image, &release, modules)? {
+        let mut bytes = fs::read(&module).at("read", &module)?;
+        trim::trim(&mut bytes);
+        fs::write(&module, bytes).at("write", &module)?;
+    }
     depmod(tools, image, &release)?;
     Ok(release)
 }
 
 /// Copies modules with their dependencies, and what says which are built in, from the folder `from` of a
-/// kernel's modules to below `image`. Those of xz are uncompressed.
-fn copy(from: &Path, image: &Path, release: &str, modules: Modules) -> Result<()> {
+/// kernel's modules to below `image`. Those of xz are uncompressed. Gives the copies of modules.
+fn copy(from: &Path, image: &Path, release: &str, modules: Modules) -> Result<Vec<PathBuf>> {
+    let mut copies = Vec::new();
     let to = image.join("lib/modules").join(release);
     let dependencies = index(from, "modules.dep")?;
     let builtin = index(from, "modules.builtin")?;
@@ -105,6 +112,7 @@ fn copy(from: &Path, image: &Path, release: &str, modules: Modules) -> Result<()
         } else {
             fs::copy(&source, &target).at("copy", &source)?;
         }
+        copies.push(target);
     }
     for name in [
         "modules.builtin",
@@ -116,7 +124,7 @@ fn copy(from: &Path, image: &Path, release: &str, modules: Modules) -> Result<()
             fs::copy(&source, to.join(name)).at("copy", &source)?;
         }
     }
-    Ok(())
+    Ok(copies)
 }
 
 /// As [`install`], of a kernel that somebody has built: nothing is written to its folder `from`, which has

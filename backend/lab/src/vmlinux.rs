@@ -9,7 +9,10 @@ use std::{
     thread,
 };
 
-use crate::error::{Doing, Result};
+use crate::{
+    elf::{long, word},
+    error::{Doing, Result},
+};
 
 /// What packs kernels, how a payload of it begins, and the command that unpacks its standard input.
 const PACKERS: [(&[u8], [&str; 2]); 2] = [
@@ -108,16 +111,6 @@ fn names_entry(mut notes: &[u8]) -> bool {
         }
     }
     false
-}
-
-fn word(bytes: &[u8], at: usize) -> Option<usize> {
-    let bytes = bytes.get(at..at.checked_add(4)?)?;
-    Some(u32::from_le_bytes(bytes.try_into().ok()?) as usize)
-}
-
-fn long(bytes: &[u8], at: usize) -> Option<usize> {
-    let bytes = bytes.get(at..at.checked_add(8)?)?;
-    usize::try_from(u64::from_le_bytes(bytes.try_into().ok()?)).ok()
 }
 
 #[cfg(test)]
