@@ -5,8 +5,10 @@
 //! records.
 
 use std::{
+    collections::VecDeque,
     io::{self, Read, Write},
     os::unix::net::UnixStream,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -22,6 +24,32 @@ pub struct Channel {
     stream: UnixStream,
     input: Vec<u8>,
     next_id: u32,
+    successors: Successors,
+}
+
+/// Where a channel goes on when QEMU has closed its end: in the QEMUs that its guest moves to, one after the other. Each is
+/// held open from the beginning: the guest would see its port closed otherwise.
+#[derive(Debug, Clone, Default)]
+pub struct Successors(Arc<Mutex<VecDeque<UnixStream>>>);
+
+impl Successors {
+    /// Has the channel go on there.
+    pub fn add(&self, stream: UnixStream) {
+        self.all().push_back(stream);
+    }
+
+    /// Takes back what was added last, unless the channel is there.
+    pub fn take_back(&self) {
+        self.all().pop_back();
+    }
+
+    fn next(&self) -> Option<UnixStream> {
+        self.all().pop_front()
+    }
+
+    fn all(&self) -> MutexGuard<'_, VecDeque<UnixStream>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What comes out of a channel.
@@ -88,15 +116,42 @@ impl Channel {
             stream,
             input: Vec::new(),
             next_id: 0,
+            successors: Successors::default(),
         }
+    }
+
+    /// Where it goes on, which is to be added to before its guest moves.
+    pub fn successors(&self) -> Successors {
+        self.successors.clone()
+    }
+
+    /// What it goes over.
+    pub fn into_stream(self) -> UnixStream {
+        self.stream
     }
 
     /// Sends a command, of any number of lines; gives its identifier.
     pub fn send(&mut self, command: &str) -> Result<u32, Silence> {
         self.next_id += 1;
         let line = format!("{} {}\n", self.next_id, escape(command));
-        let written = self.stream.write_all(line.as_bytes());
-        written.map(|()| self.next_id).map_err(Silence::of)
+        loop {
+            match (self.stream.write_all(line.as_bytes())).map_err(Silence::of) {
+                // Nothing of it has arrived: nobody sends while the guest moves.
+                Err(Silence::Closed) if self.go_on() => {}
+                written => return written.map(|()| self.next_id),
+            }
+        }
+    }
+
+    /// Goes on in the QEMU that the guest has moved to, if it has, behind what came before that.
+    fn go_on(&mut self) -> bool {
+        let Some(successor) = self.successors.next() else {
+            return false;
+        };
+        // The other end is closed: this ends.
+        let _ = self.stream.read_to_end(&mut self.input);
+        self.stream = successor;
+        true
     }
 
     /// The next event, waited for until `deadline`.
@@ -107,7 +162,10 @@ impl Channel {
             }
             // What has arrived by now counts, even past the deadline. The system takes no zero.
             let left = deadline.saturating_duration_since(Instant::now());
-            self.fill(left.max(Duration::from_millis(1)))?;
+            match self.fill(left.max(Duration::from_millis(1))) {
+                Err(Silence::Closed) if self.go_on() => {}
+                filled => filled?,
+            }
         }
     }
 
@@ -224,6 +282,39 @@ mod tests {
             let event = channel.event(Instant::now());
             assert!(matches!(event, Err(Silence::Closed)), "{event:?}");
         }
+    }
+
+    #[test]
+    fn a_channel_goes_on_where_its_guest_has_moved() {
+        let (ours, mut before) = UnixStream::pair().unwrap();
+        let (next, mut after) = UnixStream::pair().unwrap();
+        let mut channel = Channel::new(ours);
+        channel.successors().add(next);
+        before.write_all(b"abc\x1e1 ex").unwrap();
+        after.write_all(b"it 3\n").unwrap();
+        let past = Instant::now();
+        assert_eq!(channel.event(past).unwrap(), Event::Output(b"abc".to_vec()));
+        assert!(matches!(channel.event(past), Err(Silence::TimeLimit)));
+        drop(before);
+        assert_eq!(channel.event(past).unwrap(), Event::Exit(1, 3));
+        // One that nobody has read from, nor written to, while the guest moved twice is as good.
+        let (next, mut meanwhile) = UnixStream::pair().unwrap();
+        let (last, mut there) = UnixStream::pair().unwrap();
+        channel.successors().add(next);
+        after.write_all(b"la").unwrap();
+        drop(after);
+        channel.successors().add(last);
+        meanwhile.write_all(b"te").unwrap();
+        drop(meanwhile);
+        channel.send("true").unwrap();
+        there.write_all(b"\x1e1 exit 0\n").unwrap();
+        assert_eq!(
+            channel.event(past).unwrap(),
+            Event::Output(b"late".to_vec())
+        );
+        assert_eq!(channel.event(past).unwrap(), Event::Exit(1, 0));
+        drop(there);
+        assert!(matches!(channel.event(past), Err(Silence::Closed)));
     }
 
     #[test]

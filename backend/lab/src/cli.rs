@@ -38,6 +38,8 @@ enum Command {
     Exec(away::ExecArgs),
     /// Copy files and folders to a node or from it.
     Cp(cp::CpArgs),
+    /// Move a node to another hypervisor while it runs.
+    Migrate(away::MigrateArgs),
     /// Connect this terminal to a node's console.
     Shell(away::ShellArgs),
     /// Show the labs that run.
@@ -65,6 +67,7 @@ pub fn main() -> ExitCode {
         Command::Hold(args) => up::hold(&args),
         Command::Exec(args) => away::exec(&args),
         Command::Cp(args) => cp::cp(&args),
+        Command::Migrate(args) => away::migrate(&args),
         Command::Shell(args) => away::shell(&args),
         Command::List => away::list(),
         Command::Down(args) => away::down(&args),

@@ -19,6 +19,7 @@ use crate::{
     bound::bound,
     channel::Request,
     error::{Doing, Result},
+    moves::{self, Moves},
     nodes::{Lab, Node},
     share::quoted,
 };
@@ -37,6 +38,7 @@ const COMMANDS: &[&[&str]] = &[
     &["vf", "pin"],
     &["vf", "firmware"],
     &["vf", "migrate"],
+    &["vm", "migrate"],
     &["sm", "status"],
     &["sm", "sweep"],
     &["status"],
@@ -113,8 +115,8 @@ pub fn refusal(words: &[String]) -> Option<String> {
     };
     let Some(command) = COMMANDS.iter().find(begins) else {
         return Some(format!(
-            "nodes can have the lab run link, vf show, vf pin, vf firmware, vf migrate, sm status, sm sweep, status, \
-             topology and counters, and not `{}`",
+            "nodes can have the lab run link, vf show, vf pin, vf firmware, vf migrate, vm migrate, sm status, sm sweep, \
+             status, topology and counters, and not `{}`",
             words.join(" ").escape_debug()
         ));
     };
@@ -163,28 +165,63 @@ impl Control {
             out: String::new(),
             err: format!("ibvswitch: {why}\n"),
         };
-        let answer = match words(&request) {
+        let answer: std::result::Result<Task, Answer> = match words(&request) {
             _ if !self.allowed => Err(refused(
                 "this lab does not let nodes change its subnet; start it with --control".into(),
             )),
-            Some(words) => match refusal(&words) {
-                Some(why) => Err(refused(why)),
-                None => {
+            Some(words) => match (refusal(&words), moves::named(&words)) {
+                (Some(why), _) => Err(refused(why)),
+                (None, Some((node, to))) => match lab.moves() {
+                    Ok(moves) => Ok(Task::Move(moves, node.into(), to.into())),
+                    Err(error) => Err(refused(error.to_string())),
+                },
+                (None, None) if words.starts_with(&["vm".into()]) => Err(refused(
+                    "nodes move by `ibvswitch vm migrate NODE --to HYPERVISOR`".into(),
+                )),
+                (None, None) => {
                     let mut command = lab.daemon().command();
                     command.args(words);
-                    Ok(command)
+                    Ok(Task::Run(command))
                 }
             },
             None => Err(refused("these are no words of a command".into())),
         };
         let tell = node.teller();
         thread::spawn(move || {
-            let answer = answer.map(|command| run(&command));
+            let answer = answer.map(Task::carry_out);
             let answer = answer.unwrap_or_else(|refused| refused);
             // A node that is gone needs none.
             let _ = answer.send(&request.reply, tell);
             running.fetch_sub(1, Ordering::Relaxed);
         });
+    }
+}
+
+/// What a node has asked for.
+enum Task {
+    /// A command of ibvswitch.
+    Run(Command),
+    /// That a node of this name moves to a hypervisor.
+    Move(Moves, String, String),
+}
+
+impl Task {
+    fn carry_out(self) -> Answer {
+        match self {
+            Self::Run(command) => run(&command),
+            Self::Move(moves, node, to) => match moves.carry_out(&node, &to) {
+                Ok(out) => Answer {
+                    status: 0,
+                    out,
+                    err: String::new(),
+                },
+                Err(error) => Answer {
+                    status: 1,
+                    out: String::new(),
+                    err: format!("{error}\n"),
+                },
+            },
+        }
     }
 }
 
@@ -299,6 +336,7 @@ mod tests {
             "link drop h-n1:1 10 --seed 5 --json",
             "vf show",
             "vf migrate n1 --to h-n2 --wait=5",
+            "vm migrate n1 --to h-n2",
             "counters left --json",
             "topology --format=json",
         ] {
@@ -311,7 +349,6 @@ mod tests {
             "run",
             "external run sh -c id",
             "capture --write /etc/passwd",
-            "vm migrate n1 --to h-n2",
             "metrics --write /etc/passwd",
             "--config /etc/passwd link down x:1",
             "link --config /etc/passwd down x:1",

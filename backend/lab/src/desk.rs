@@ -47,9 +47,23 @@ const LONGEST_LINE: usize = 100 << 10;
 /// A request is no longer, with a line of which each byte is escaped.
 const LONGEST: u64 = 1 << 20;
 
+/// What is asked of a lab.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Request {
+    /// That a node runs a command.
+    Run(Command),
+    /// That a node moves to a hypervisor; what is said of it is printed.
+    Move {
+        /// The node's name.
+        node: String,
+        /// The hypervisor's.
+        to: String,
+    },
+}
+
 /// A command for a node.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Request {
+pub struct Command {
     /// The node's name.
     pub node: String,
     /// A line for its shell.
@@ -60,9 +74,9 @@ pub struct Request {
     pub limit: Option<Duration>,
 }
 
-/// Has a node run a command; `show` gets what it prints. Gives its exit status.
+/// Has a lab do what is asked; `show` gets what is printed. Gives the exit status.
 pub fn ask(socket: &Path, request: &Request, mut show: impl FnMut(&[u8])) -> Result<i32> {
-    if request.line.len() > LONGEST_LINE {
+    if matches!(request, Request::Run(command) if command.line.len() > LONGEST_LINE) {
         return Err(Error::Host(format!(
             "the command is longer than {} KiB; copy it to the node as a file (ibvswitch lab cp)",
             LONGEST_LINE >> 10
@@ -149,7 +163,18 @@ impl Desk<'_> {
         let mut text = String::new();
         BufReader::new(stream.take(LONGEST)).read_line(&mut text)?;
         let request: Request = serde_json::from_str(&text)?;
-        match self.obey(&request, stream) {
+        let done = match &request {
+            Request::Run(command) => self.obey(command, stream),
+            Request::Move { node, to } => {
+                let moved = self.lab.moves().and_then(|it| it.carry_out(node, to));
+                moved.map(|report| {
+                    // Who is gone need not know.
+                    let _ = send(stream, PRINTED, report.as_bytes());
+                    0
+                })
+            }
+        };
+        match done {
             Ok(status) => send(stream, ENDED, status.to_string().as_bytes()),
             // That its connection ends says it.
             Err(_) if self.lab.interrupted() => Ok(()),
@@ -157,7 +182,7 @@ impl Desk<'_> {
         }
     }
 
-    fn obey(&self, request: &Request, stream: &UnixStream) -> Result<i32> {
+    fn obey(&self, request: &Command, stream: &UnixStream) -> Result<i32> {
         let nodes = self.lab.nodes();
         let number = nodes.iter().position(|it| it.name() == request.node);
         let number = number.ok_or_else(|| {

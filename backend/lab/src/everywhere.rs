@@ -14,6 +14,7 @@ use crate::{
     control::Control,
     error::{Error, Result},
     guest::{Job, News},
+    moves,
     nodes::Lab,
     outcome::{End, Outcome},
     plan::{Happening, Scripts},
@@ -228,7 +229,11 @@ impl All<'_> {
             }
             drop(shared);
             let words: Vec<&str> = run.split_whitespace().collect();
-            if let Err(error) = self.lab.daemon().ask(&words) {
+            let done = match moves::named(&words) {
+                Some((node, to)) => self.lab.moves().and_then(|it| it.carry_out(node, to)),
+                None => self.lab.daemon().ask(&words),
+            };
+            if let Err(error) = done {
                 let why = format!("`ibvswitch {run}` after {time:?} has failed: {error}");
                 progress::step(&why);
                 self.end_others();

@@ -1,5 +1,6 @@
 //! A running guest: QEMU with Debian's kernel, and commands in it.
 
+mod gate;
 mod job;
 
 use std::{
@@ -12,7 +13,7 @@ use std::{
     },
     path::{Path, PathBuf},
     process::Child,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -26,7 +27,7 @@ use serde_json::json;
 use crate::{
     accel::Accel,
     bound::bound,
-    channel::{Channel, Event, Silence},
+    channel::{Channel, Event, Silence, Successors},
     error::{Doing, Error, Result, tail},
     image::Image,
     log::{self, Log},
@@ -34,6 +35,7 @@ use crate::{
     qmp::Qmp,
 };
 
+use gate::Gate;
 pub use job::{Job, News};
 
 /// Command channels of a guest: so many commands can run in it at the same time.
@@ -240,13 +242,37 @@ pub struct Output {
 
 /// A running guest. Dropping it kills its QEMU and waits for it.
 pub struct Guest {
-    /// What it is made of.
+    /// What it is made of, or was before it moved.
     pub config: Config,
+    /// The QEMU that it runs in.
+    machine: Mutex<Arc<Machine>>,
+    channels: Mutex<Vec<Channel>>,
+    /// Where each channel goes on.
+    successors: Vec<Successors>,
+    gate: Gate,
+}
+
+/// A QEMU. Dropping it kills it and waits for it.
+struct Machine {
     dir: PathBuf,
     logs: [Log; 2],
     child: Mutex<Child>,
-    channels: Mutex<Vec<Channel>>,
     qmp: Mutex<Qmp>,
+}
+
+impl Machine {
+    fn kill(&self) {
+        let mut child = lock(&self.child);
+        // Neither fails but for a process that is already gone.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        self.kill();
+    }
 }
 
 impl fmt::Debug for Guest {
@@ -316,14 +342,23 @@ impl Guest {
         let Some(child) = starting.child.take() else {
             return Err(starting.failed("QEMU is gone"));
         };
+        let channels: Vec<Channel> = streams.into_iter().map(Channel::new).collect();
         Ok(Self {
             config,
-            dir: dir.to_owned(),
-            logs,
-            child: Mutex::new(child),
-            channels: Mutex::new(streams.into_iter().map(Channel::new).collect()),
-            qmp: Mutex::new(qmp),
+            machine: Mutex::new(Arc::new(Machine {
+                dir: dir.to_owned(),
+                logs,
+                child: Mutex::new(child),
+                qmp: Mutex::new(qmp),
+            })),
+            successors: channels.iter().map(Channel::successors).collect(),
+            channels: Mutex::new(channels),
+            gate: Gate::default(),
         })
+    }
+
+    fn machine(&self) -> Arc<Machine> {
+        Arc::clone(&lock(&self.machine))
     }
 
     /// Waits until the guest takes commands.
@@ -359,12 +394,12 @@ impl Guest {
 
     /// The socket of the serial console.
     pub fn console(&self) -> PathBuf {
-        self.dir.join("console")
+        self.machine().dir.join("console")
     }
 
     /// The process of its QEMU.
     pub fn pid(&self) -> u32 {
-        lock(&self.child).id()
+        lock(&self.machine().child).id()
     }
 
     /// Runs a shell command to its end, whatever its status.
@@ -393,8 +428,10 @@ impl Guest {
 
     /// Starts a shell command and leaves it running.
     pub fn spawn(&self, command: &str) -> Result<Job<'_>> {
+        let sending = { self.gate.pass() }
+            .ok_or_else(|| self.failed(format!("cannot run `{command}`: it moves, without end")))?;
         let Some(mut channel) = lock(&self.channels).pop() else {
-            let gone = matches!(lock(&self.child).try_wait(), Ok(Some(_)));
+            let gone = matches!(lock(&self.machine().child).try_wait(), Ok(Some(_)));
             if gone {
                 return Err(self.silent(Silence::Closed, command));
             }
@@ -404,7 +441,7 @@ impl Guest {
         };
         let sent = channel.send(command);
         let id = sent.map_err(|silence| self.silent(silence, command))?;
-        Ok(Job::new(self, channel, id, command))
+        Ok(Job::new(self, channel, id, command, sending))
     }
 
     /// Resets the machine as its reset button would, and waits until it takes commands again.
@@ -432,7 +469,7 @@ impl Guest {
         command: &str,
         arguments: serde_json::Value,
     ) -> Result<serde_json::Value> {
-        lock(&self.qmp).execute(command, arguments)
+        lock(&self.machine().qmp).execute(command, arguments)
     }
 
     /// Has QEMU migrate the guest to `destination`, which waits for it ([`Config::incoming`]), and
@@ -442,7 +479,8 @@ impl Guest {
             return Err(destination.failed("does not wait for a migration".into()));
         };
         let events = json!({ "capabilities": [{ "capability": "events", "state": true }] });
-        let mut qmp = lock(&self.qmp);
+        let machine = self.machine();
+        let mut qmp = lock(&machine.qmp);
         qmp.execute("migrate-set-capabilities", events)?;
         let uri = format!("unix:{}", socket.display());
         qmp.execute("migrate", json!({ "uri": uri }))?;
@@ -457,17 +495,36 @@ impl Guest {
         }
     }
 
+    /// Has `migrate` move the guest to the QEMU of `destination`, which waits for it. The guest goes on there, under its
+    /// name, with commands that run in it: nothing of what they print is lost. Others wait until it is there. When that
+    /// fails, it is where it was.
+    pub fn move_to<T>(&self, destination: &Self, migrate: impl FnOnce() -> Result<T>) -> Result<T> {
+        let _closed = { self.gate.close() }.ok_or_else(|| {
+            self.failed("cannot move: a command in it does not begin, or it moves already".into())
+        })?;
+        let there = std::mem::take(&mut *lock(&destination.channels));
+        for (successors, channel) in self.successors.iter().zip(there) {
+            successors.add(channel.into_stream());
+        }
+        let moved = migrate();
+        if moved.is_ok() {
+            let left = std::mem::replace(&mut *lock(&self.machine), destination.machine());
+            // Nobody is to speak to it any more.
+            left.kill();
+        } else {
+            self.successors.iter().for_each(Successors::take_back);
+        }
+        moved
+    }
+
     /// Kills QEMU with SIGKILL and waits until it is gone.
     pub fn kill(&self) {
-        let mut child = lock(&self.child);
-        // Neither fails but for a process that is already gone.
-        let _ = child.kill();
-        let _ = child.wait();
+        self.machine().kill();
     }
 
     /// An error about this guest, with the end of its console.
     pub fn failed(&self, what: String) -> Error {
-        guest_error(self.name(), &self.dir, what)
+        guest_error(self.name(), &self.machine().dir, what)
     }
 
     fn silent(&self, silence: Silence, doing: &str) -> Error {
@@ -475,8 +532,9 @@ impl Guest {
             Silence::TimeLimit => self.failed(format!("no answer in time ({doing})")),
             Silence::Io(e) => self.failed(format!("its command channel failed ({doing}): {e}")),
             Silence::Closed => {
-                let status = lock(&self.child).wait();
-                self.logs.iter().for_each(Log::settle);
+                let machine = self.machine();
+                let status = lock(&machine.child).wait();
+                machine.logs.iter().for_each(Log::settle);
                 let status = status.map_or_else(|e| e.to_string(), |s| s.to_string());
                 match self.panic() {
                     Some(panic) => self.failed(format!("its kernel panicked: {panic} ({doing})")),
@@ -488,15 +546,9 @@ impl Guest {
 
     /// What its kernel said last when it panicked, if it did.
     fn panic(&self) -> Option<String> {
-        let text = log::read(&self.dir.join(CONSOLE));
+        let text = log::read(&self.machine().dir.join(CONSOLE));
         let (_, said) = text.rsplit_once("Kernel panic - not syncing: ")?;
         Some(said.lines().next()?.trim().to_owned())
-    }
-}
-
-impl Drop for Guest {
-    fn drop(&mut self) {
-        self.kill();
     }
 }
 

@@ -16,7 +16,7 @@
 //! - [`ssh`]: keys by which guests reach each other;
 //! - [`hca`]: what a guest says about its HCA;
 //! - [`console`]: a guest's serial console in this terminal;
-//! - [`cli`], [`plan`], [`nodes`], [`everywhere`], [`control`], [`outcome`], [`desk`]: the program.
+//! - [`cli`], [`plan`], [`nodes`], [`everywhere`], [`control`], [`moves`], [`outcome`], [`desk`]: the program.
 
 #![forbid(unsafe_code)]
 
@@ -41,6 +41,7 @@ pub mod interrupt;
 pub mod linux;
 pub mod log;
 pub mod modules;
+pub mod moves;
 pub mod nodes;
 pub mod outcome;
 pub mod packages;

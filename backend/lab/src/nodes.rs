@@ -18,6 +18,7 @@ use crate::{
     image::{self, Image, Kernel},
     interrupt::Interrupt,
     linux::Build,
+    moves::{Mobile, Mover, Moves},
     progress,
     qemu::Qemu,
     root::{self, Root},
@@ -81,6 +82,8 @@ pub struct Shape {
     pub root: Option<Root>,
     /// Whether files can be copied to nodes and from them.
     pub exchange: bool,
+    /// Whether nodes can move to other hypervisors while they run. Such nodes have no folder of the host.
+    pub migratable: bool,
     /// How long nodes may take until they are ready.
     pub boot_limit: Duration,
 }
@@ -138,16 +141,24 @@ pub struct Node {
 pub struct Lab {
     nodes: Vec<Node>,
     interrupt: Interrupt,
-    daemon: Daemon,
+    /// What moves nodes, where they can.
+    mover: Option<Mover>,
+    daemon: Arc<Daemon>,
     /// Whether commands have a root file system of the host's.
     rooted: bool,
 }
 
-/// Node to hypervisor: one switch between them, and in each a VF and an Ethernet port.
-fn configuration(names: &[String]) -> String {
+/// Node to hypervisor: one switch between them, and in each a VF and an Ethernet port, and as many that are free where
+/// nodes can move.
+fn configuration(names: &[String], migratable: bool) -> String {
+    let spare = if migratable {
+        "spare_vfs = 1\nspare_ports = 1\n"
+    } else {
+        ""
+    };
     names.iter().fold(String::new(), |text, node| {
         text + &format!(
-            "[[hypervisor]]\nname = \"h-{node}\"\n[[hypervisor.vf]]\nname = \"{node}\"\n\
+            "[[hypervisor]]\nname = \"h-{node}\"\n{spare}[[hypervisor.vf]]\nname = \"{node}\"\n\
              [[hypervisor.port]]\nname = \"{node}-net\"\nkind = \"vhost-user-net\"\n\n"
         )
     })
@@ -223,9 +234,10 @@ impl Lab {
         fs::create_dir_all(&folder).at("create", &folder)?;
         let made = folder.join("config.toml");
         if shape.subnet.is_none() {
-            fs::write(&made, configuration(&shape.names())).at("write", &made)?;
+            fs::write(&made, configuration(&shape.names(), shape.migratable)).at("write", &made)?;
         }
         let daemon = Daemon::start(Some(shape.subnet.as_ref().unwrap_or(&made)), &folder)?;
+        let daemon = Arc::new(daemon);
         let places = places(&daemon.status()?, shape.nodes)?;
         progress::step(format_args!(
             "nodes: {}, kernel {}, QEMU {}, accelerator {}",
@@ -237,6 +249,7 @@ impl Lab {
         let mut lab = Self {
             nodes: Vec::new(),
             interrupt: interrupt.clone(),
+            mover: None,
             daemon,
             rooted: shape.root.is_some(),
         };
@@ -246,6 +259,7 @@ impl Lab {
             hosts: hosts(&places),
             keys: keys.install(&names(&places)),
         };
+        let mut mobiles = Vec::new();
         for place in places {
             let dir = dir.join(node_folder(lab.nodes.len()));
             let mut shares: Vec<Share> = shape.share.iter().cloned().collect();
@@ -256,10 +270,18 @@ impl Lab {
                 shares.push(Share::exchange(&folder));
             }
             let all: Vec<&Share> = shares.iter().chain(&root).collect();
-            let config = config(means, shape, &lab.daemon, &place, &all)?;
+            let mut config = common_config(means, shape, &place);
+            let everywhere = config.clone();
+            attach(&mut config, shape, &lab.daemon, &place, &all)?;
             let guest = Guest::start(&means.qemu, config, &dir)?;
             let guest = Arc::new(guest);
             interrupt.watch(&guest)?;
+            mobiles.push(Mobile {
+                guest: Arc::clone(&guest),
+                ethernet: place.ethernet.clone(),
+                config: everywhere,
+                dir,
+            });
             lab.nodes.push(Node {
                 guest,
                 place,
@@ -271,7 +293,22 @@ impl Lab {
         for node in &mut lab.nodes {
             node.settle(shape, &common, deadline)?;
         }
+        lab.mover = shape.migratable.then(|| {
+            let (qemu, daemon) = (means.qemu.clone(), Arc::clone(&lab.daemon));
+            Mover::start(qemu, daemon, mobiles, interrupt.clone())
+        });
         Ok(lab)
+    }
+
+    /// By which nodes are moved to other hypervisors.
+    ///
+    /// # Errors
+    /// Where they cannot.
+    pub fn moves(&self) -> Result<Moves> {
+        let moves = self.mover.as_ref().and_then(Mover::moves);
+        moves.ok_or_else(|| {
+            Error::Host("nodes of this lab cannot move; start it with --migratable".into())
+        })
     }
 
     /// Whether a signal has ended it.
@@ -314,31 +351,46 @@ impl Lab {
 impl Drop for Lab {
     fn drop(&mut self) {
         self.interrupt.kill_guests();
+        self.mover = None;
     }
 }
 
-fn config(
-    means: &Means,
+/// What a node is started with at each of its hypervisors.
+fn common_config(means: &Means, shape: &Shape, place: &Place) -> Config {
+    let mut config = Config::new(&place.name, &means.image, means.accel);
+    config.memory = shape.memory;
+    config.processors = shape.processors;
+    config.modules = MLX5.map(str::to_owned).to_vec();
+    if place.ethernet.is_some() {
+        let address = format!("address={}/24", place.address());
+        config.kernel_arguments.push(address);
+    }
+    // A kernel that panics ends, rather than boot and panic until the time limit.
+    config.qemu_arguments.push("-no-reboot".into());
+    config
+}
+
+/// Gives a node its HCA, its card, and folders of the host.
+fn attach(
+    config: &mut Config,
     shape: &Shape,
     daemon: &Daemon,
     place: &Place,
     shares: &[&Share],
-) -> Result<Config> {
-    let mut config = Config::new(&place.name, &means.image, means.accel);
-    config.memory = shape.memory;
-    config.processors = shape.processors;
-    config.devices.push(daemon.device(&place.name, None)?);
-    config.modules = MLX5.map(str::to_owned).to_vec();
-    if let Some(port) = &place.ethernet {
-        let address = format!("address={}/24", place.address());
-        config.kernel_arguments.push(address);
-        config.qemu_arguments = daemon.card(port)?;
+) -> Result<()> {
+    let mut arguments = Vec::new();
+    if shape.migratable {
+        arguments = daemon.migratable(&place.name, false)?;
+    } else {
+        config.devices.push(daemon.device(&place.name, None)?);
     }
-    // A kernel that panics ends, rather than boot and panic until the time limit.
-    config.qemu_arguments.push("-no-reboot".into());
-    let shares = shares.iter().flat_map(|it| it.arguments());
-    config.qemu_arguments.extend(shares);
-    Ok(config)
+    if let Some(port) = &place.ethernet {
+        arguments.extend(daemon.card(port)?);
+    }
+    arguments.append(&mut config.qemu_arguments);
+    arguments.extend(shares.iter().flat_map(|it| it.arguments()));
+    config.qemu_arguments = arguments;
+    Ok(())
 }
 
 impl Node {
@@ -471,9 +523,10 @@ mod tests {
 
     #[test]
     fn what_is_made() {
-        let text = configuration(&["n1", "n2", "n3"].map(str::to_owned));
+        let text = configuration(&["n1", "n2", "n3"].map(str::to_owned), false);
         assert_eq!(text.matches("[[hypervisor]]").count(), 3);
         assert!(text.contains("name = \"n3-net\""), "{text}");
+        assert!(!text.contains("spare"), "{text}");
     }
 
     #[test]

@@ -58,6 +58,8 @@ pub struct Plan {
     pub writable: bool,
     /// Nodes may have the subnet changed.
     pub control: bool,
+    /// Nodes can move while they run.
+    pub migratable: bool,
     /// A script for all nodes.
     pub script: Option<String>,
     /// The same from a file.

@@ -1,4 +1,4 @@
-//! Commands for labs that run: `exec`, `shell`, `list`, `down`. `cp` is a file of its own.
+//! Commands for labs that run: `exec`, `migrate`, `shell`, `list`, `down`. `cp` is a file of its own.
 
 use std::{
     env, fs,
@@ -65,6 +65,22 @@ pub(super) struct ShellArgs {
     node: String,
 }
 
+/// Arguments of `migrate`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The lab has been started with --migratable. Without a configuration of yours, n1 is at h-n1, n2 at h-n2 and so on, and each of
+these hypervisors has room for one node more.")]
+pub(super) struct MigrateArgs {
+    #[command(flatten)]
+    lab: LabArgs,
+    /// The node.
+    #[arg(value_name = "NODE")]
+    node: String,
+    /// Where it moves.
+    #[arg(long, value_name = "HYPERVISOR")]
+    to: String,
+}
+
 impl LabArgs {
     /// The lab of this name, or the only one that was left running.
     pub(super) fn find(&self) -> Result<Running> {
@@ -123,13 +139,23 @@ fn ask_within(
     show: impl FnMut(&[u8]),
 ) -> Result<i32> {
     let directory = env::current_dir().doing("find the working directory")?;
-    let request = Request {
+    let request = Request::Run(desk::Command {
         node: node.into(),
         line,
         directory: directory.display().to_string(),
         limit,
-    };
+    });
     desk::ask(&lab.path.join(desk::SOCKET), &request, show)
+}
+
+pub(super) fn migrate(args: &MigrateArgs) -> i32 {
+    status(args.lab.find().and_then(|lab| {
+        let request = Request::Move {
+            node: args.node.clone(),
+            to: args.to.clone(),
+        };
+        desk::ask(&lab.path.join(desk::SOCKET), &request, print)
+    }))
 }
 
 pub(super) fn shell(args: &ShellArgs) -> i32 {

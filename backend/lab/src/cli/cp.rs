@@ -93,7 +93,8 @@ impl<'a> Exchange<'a> {
         let line = format!("grep -q ' {EXCHANGE} 9p ' /proc/mounts");
         if ask(&lab, node, line, |_| ())? != 0 {
             return Err(Error::Host(format!(
-                "nothing can be copied: the kernel of {node} has no 9p (CONFIG_9P_FS, CONFIG_NET_9P_VIRTIO)"
+                "nothing can be copied: the lab is one of nodes that move (--migratable), or the kernel of {node} has no 9p \
+                 (CONFIG_9P_FS, CONFIG_NET_9P_VIRTIO)"
             )));
         }
         let folder = folder(&lab, node)?;

@@ -86,6 +86,9 @@ pub(super) struct ShapeArgs {
     /// Keep that directory out of the nodes.
     #[arg(long, conflicts_with = "writable")]
     no_share: bool,
+    /// Have nodes that can move to other hypervisors while they run; no directory of this machine is in them.
+    #[arg(long, conflicts_with_all = ["writable", "root"])]
+    migratable: bool,
     /// Names of nodes, which a file says.
     #[arg(skip)]
     names: Vec<String>,
@@ -123,6 +126,12 @@ impl ShapeArgs {
         self.cpus = self.cpus.or(range("cpus", plan.cpus, 64)?);
         self.boot_timeout = self.boot_timeout.or(plan.boot_timeout);
         self.control |= plan.control;
+        self.migratable |= plan.migratable;
+        if self.migratable && (self.root.is_some() || plan.writable) {
+            return Err(Error::Host(
+                "migratable nodes have no directory of this machine: leave `root` and `writable` out".into(),
+            ));
+        }
         self.writable |= plan.writable && !self.no_share;
         self.folder = plan.folder.clone();
         Ok(self)
@@ -198,7 +207,8 @@ impl ShapeArgs {
             boot_limit: self.boot_timeout.unwrap_or(BOOT_LIMIT),
             share,
             root,
-            exchange,
+            exchange: exchange && !self.migratable,
+            migratable: self.migratable,
         }
     }
 
@@ -208,7 +218,7 @@ impl ShapeArgs {
 
     /// The directory that nodes have of the host.
     pub(super) fn share(&self) -> Result<Option<Share>> {
-        if self.no_share {
+        if self.no_share || self.migratable {
             return Ok(None);
         }
         let directory = env::current_dir().doing("find the working directory")?;

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Guest, Output, lock};
+use super::{Guest, Output, gate::Sending, lock};
 use crate::{
     channel::{Barrier, Channel, Event, Request, Silence},
     error::{Error, Result},
@@ -38,6 +38,8 @@ pub struct Job<'guest> {
     /// Taken when the guest's end can no longer be trusted to listen.
     channel: Option<Channel>,
     id: u32,
+    /// Until the guest has answered.
+    sending: Option<Sending<'guest>>,
     pid: Option<i32>,
     command: String,
     output: Vec<u8>,
@@ -54,11 +56,18 @@ impl fmt::Debug for Job<'_> {
 }
 
 impl<'guest> Job<'guest> {
-    pub(super) fn new(guest: &'guest Guest, channel: Channel, id: u32, command: &str) -> Self {
+    pub(super) fn new(
+        guest: &'guest Guest,
+        channel: Channel,
+        id: u32,
+        command: &str,
+        sending: Sending<'guest>,
+    ) -> Self {
         Self {
             guest,
             channel: Some(channel),
             id,
+            sending: Some(sending),
             pid: None,
             command: command.into(),
             output: Vec::new(),
@@ -252,6 +261,7 @@ impl Job<'_> {
                 Event::Barrier(barrier) => return Ok(News::Waits(barrier)),
                 Event::Control(request) => return Ok(News::Asks(request)),
                 Event::Pid(id, pid) if id == self.id => {
+                    self.sending = None;
                     self.pid = Some(pid);
                     return Ok(News::Started(pid));
                 }
