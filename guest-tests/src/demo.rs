@@ -80,13 +80,16 @@ pub fn run(bed: &Testbed, options: &Options) -> Result<()> {
         progress::step("ibvswitch: two hypervisors, one switch, one VF each");
         Some(bed.daemon("ibvswitch", Some(&configuration(&options.doorbells)))?)
     };
+    // What was chosen, where that was left to the daemon.
+    let status = daemon.as_ref().map(Daemon::status).transpose()?;
+    let doorbells = status.and_then(|it| Some(it["vfs"][0]["doorbells"].as_str()?.to_owned()));
     progress::step("booting two guests");
     let guests = boot(bed, daemon.as_ref())?;
 
     let mut report = Report {
         guests: Vec::new(),
         shared_memory: None,
-        doorbells: options.doorbells.clone(),
+        doorbells: doorbells.unwrap_or_else(|| options.doorbells.clone()),
         tests: Vec::new(),
         ratios: Default::default(),
         accelerator: bed.accel.to_string(),

@@ -71,7 +71,7 @@ fn of_vf(vf: &Vf, vfs: u64) -> u64 {
     let messages = 2 * u64::from(MAX_DATA_XFER_SIZE);
     let mappings = (MAX_DMA_MAPS * size_of::<Mapping>()) as u64;
     let fanouts = FANOUTS * vfs * size_of::<Route>() as u64;
-    let doorbells = match vf.doorbells {
+    let doorbells = match vf.doorbells.unwrap_or_default() {
         // The memory of the device.
         Doorbells::Trap => Configuration::default().device_memory,
         Doorbells::Poll | Doorbells::Adaptive => Configuration::default().bar_size,

@@ -210,8 +210,8 @@ pub struct Vf {
     pub model: model::Vf,
     /// What its VM has there.
     pub kind: Kind,
-    /// How the guest's doorbells reach the engine.
-    pub doorbells: Doorbells,
+    /// How the guest's doorbells reach the engine; `None` until that is [settled](Config::settled).
+    pub doorbells: Option<Doorbells>,
     /// After what its function is made.
     pub like: Likeness,
     /// Bytes of the daemon's memory that the guest's objects may take.
@@ -254,11 +254,12 @@ pub enum Doorbells {
 }
 
 impl Doorbells {
-    /// All modes with their names in the configuration.
-    pub const NAMES: [(&'static str, Self); 3] = [
-        ("trap", Self::Trap),
-        ("poll", Self::Poll),
-        ("adaptive", Self::Adaptive),
+    /// All modes with their names in the configuration, and what leaves the choice to the daemon.
+    pub const NAMES: [(&'static str, Option<Self>); 4] = [
+        ("auto", None),
+        ("trap", Some(Self::Trap)),
+        ("poll", Some(Self::Poll)),
+        ("adaptive", Some(Self::Adaptive)),
     ];
 }
 
@@ -411,6 +412,36 @@ impl Config {
                 processors.saturating_sub(1).min(most).max(1)
             }
         }
+    }
+
+    /// How doorbells reach the engine where the configuration leaves that to the daemon, on a machine of so many
+    /// processors: with one for each VM and each engine a doorbell is a store, and nothing spins while VMs rest; with
+    /// fewer, an engine and a VM would take turns.
+    pub fn suitable_doorbells(&self, processors: usize) -> Doorbells {
+        if processors >= self.processors_of_all(processors) {
+            Doorbells::Adaptive
+        } else {
+            Doorbells::Trap
+        }
+    }
+
+    /// How many processors VMs of one each would take, and engines that poll, on a machine of so many.
+    pub fn processors_of_all(&self, processors: usize) -> usize {
+        let vms = self.vfs().filter(|(_, vf)| !vf.model.spare).count() + self.hardware().count();
+        vms + self.engine_count_on(processors)
+    }
+
+    /// The same configuration with this mode where it leaves the choice to the daemon; without one, with what suits this
+    /// machine.
+    #[must_use]
+    pub fn settled(mut self, mode: Option<Doorbells>) -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let mode = mode.unwrap_or_else(|| self.suitable_doorbells(processors));
+        let vfs = self.hypervisors.iter_mut().flat_map(|it| &mut it.vfs);
+        for vf in vfs {
+            vf.doorbells.get_or_insert(mode);
+        }
+        self
     }
 
     /// The subnet that a hypervisor is in: which of [`Config::subnets`].

@@ -217,7 +217,7 @@ fn vf_status(
         pkeys: used_pkeys(fabric, port),
         smp: smp_name(function.smp.unwrap_or(vf.model.smp)).to_owned(),
         mads: function.mads,
-        doorbells: vf.doorbells,
+        doorbells: vf.doorbells.unwrap_or_default(),
         ethernet: match vf.kind {
             Kind::Hca => None,
             Kind::VhostUserNet(mac) => Some(mac.to_string()),

@@ -320,3 +320,23 @@ fn clusters_are_created_and_deleted() {
     change(&daemon, &["cluster", "delete", "c"]);
     assert_eq!(text(&daemon), original);
 }
+
+/// A VM has mapped the pages of its doorbells, or has none: what the daemon has chosen stays.
+#[test]
+fn doorbells_that_the_daemon_has_chosen_stay_while_vfs_come() {
+    let one = "[[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n";
+    let daemon = Daemon::configured(&format!("[engine]\ndoorbells = \"auto\"\n{one}"));
+    // One VM and one engine.
+    let several = std::thread::available_parallelism()
+        .expect("a number")
+        .get()
+        >= 2;
+    let chosen = if several { "adaptive" } else { "trap" };
+    let _vm = Peer::open(&daemon, "vm1");
+    let mode = |vf: &str| daemon.vf(vf)["doorbells"].clone();
+    assert_eq!(mode("vm1"), chosen);
+    for name in ["vm2", "vm3"] {
+        change(&daemon, &["vf", "add", name, "--hypervisor", "hv1"]);
+        assert_eq!([mode("vm1"), mode(name)], [chosen, chosen]);
+    }
+}

@@ -117,6 +117,11 @@ impl Kept {
         })
     }
 
+    /// Names of what the keeper has of it, from a daemon before.
+    pub fn labels(&self) -> impl Iterator<Item = &str> {
+        self.held.keys().map(String::as_str)
+    }
+
     /// What the keeper has of it under this name, from a daemon before.
     pub fn take(&mut self, label: &str) -> Option<OwnedFd> {
         self.held.remove(label)

@@ -156,7 +156,8 @@ fn configuration(names: &[String], migratable: bool) -> String {
     } else {
         ""
     };
-    names.iter().fold(String::new(), |text, node| {
+    let engine = "[engine]\ndoorbells = \"auto\"\n\n".to_owned();
+    names.iter().fold(engine, |text, node| {
         text + &format!(
             "[[hypervisor]]\nname = \"h-{node}\"\n{spare}[[hypervisor.vf]]\nname = \"{node}\"\n\
              [[hypervisor.port]]\nname = \"{node}-net\"\nkind = \"vhost-user-net\"\n\n"

@@ -30,8 +30,8 @@ struct Cli {
     /// Run each test once instead of three times.
     #[arg(long)]
     quick: bool,
-    /// How doorbells reach the device: trap, poll or adaptive, as in the configuration.
-    #[arg(long, value_name = "MODE", default_value = "trap", value_parser = ["trap", "poll", "adaptive"])]
+    /// How doorbells reach the device: auto, trap, poll or adaptive, as in the configuration.
+    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = ["auto", "trap", "poll", "adaptive"])]
     doorbells: String,
     /// Measure Soft-RoCE only; needs no ibvswitch.
     #[arg(long)]

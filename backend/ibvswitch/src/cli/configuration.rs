@@ -50,7 +50,7 @@ pub(super) fn run(source: SourceArgs, command: ConfigCommand) -> Result<(), CliE
         ConfigCommand::Default => print(DEFAULT),
         ConfigCommand::Apply(args) => change::by_file(source, &args.file, &args.change),
         ConfigCommand::Check(args) => {
-            let config = source.load()?;
+            let config = source.load()?.settled(None);
             management::check(&config)?;
             if args.json {
                 print_json(&summary(&config))
@@ -118,7 +118,7 @@ fn summary(config: &Config) -> Summary<'_> {
                 lid: vf.model.lid.map(u16::from),
                 guid: vf.model.guid.to_string(),
                 pkeys: vf.model.pkeys.iter().map(ToString::to_string).collect(),
-                doorbells: vf.doorbells,
+                doorbells: vf.doorbells.unwrap_or_default(),
                 socket: vf.socket.display().to_string(),
             })
             .collect(),
@@ -167,7 +167,7 @@ fn text(config: &Config) -> String {
             hypervisor.name,
             vf.model.guid,
             pkeys.join(" "),
-            vf.doorbells,
+            vf.doorbells.unwrap_or_default(),
             mebibytes(*bytes)
         );
     }

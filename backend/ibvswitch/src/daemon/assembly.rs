@@ -235,7 +235,7 @@ impl Assembly {
         let mut ports = Ports::new(&ports, inboxes, meshes);
         let idle = config
             .vfs()
-            .map(|(_, vf)| idle(vf.doorbells))
+            .map(|(_, vf)| idle(vf.doorbells.unwrap_or_default()))
             .max()
             .unwrap_or(Idle::Sleep);
         let management = Management::new(
@@ -501,7 +501,7 @@ fn serve(
 
 fn configuration(vf: &Vf) -> Configuration {
     Configuration {
-        doorbells: match vf.doorbells {
+        doorbells: match vf.doorbells.unwrap_or_default() {
             Doorbells::Trap => connectx::Doorbells::Trap,
             Doorbells::Poll | Doorbells::Adaptive => connectx::Doorbells::Poll,
         },

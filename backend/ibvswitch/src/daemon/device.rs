@@ -23,7 +23,7 @@ use crate::daemon::errands::Errands;
 use crate::daemon::machine::{
     IN_HAND, LONGEST, MachineError, MachineImage, MachineImageV1, Movable,
 };
-use crate::daemon::sockets::VfSocket;
+use crate::daemon::sockets::{DOORBELLS, VfSocket};
 
 pub use moving::{CONFIG_WORDS, Early, MovingError, Saved};
 
@@ -86,9 +86,6 @@ impl<B> std::fmt::Debug for Parts<B> {
             .finish_non_exhaustive()
     }
 }
-
-/// The name under which a keeper has the memory of doorbell pages.
-const DOORBELLS: &str = "doorbells";
 
 /// Memory for the doorbell pages of a function that are memory, and for that of the device, if it has such:
 /// all of BAR 0, of which only these pages are ever touched.

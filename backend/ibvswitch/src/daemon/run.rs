@@ -111,9 +111,6 @@ pub fn run(
         warn!(%error, "the limit of open files stays as it is");
     }
 
-    if let Some(complaint) = complaint(config) {
-        warn!("{complaint}");
-    }
     let mut confined = None;
     let (sockets, before) = match inherit {
         None => (Sockets::create(config, keeper.as_ref())?, None),
@@ -126,6 +123,13 @@ pub fn run(
             (sockets, Some(before))
         }
     };
+    let settled = config
+        .clone()
+        .settled(sockets.doorbells(config, before.is_some()));
+    let config = &settled;
+    if let Some(complaint) = complaint(config) {
+        warn!("{complaint}");
+    }
     // Its directories are there now, and no thread but this one is.
     match confined {
         Some(sandbox) => sandbox::stay_in(sandbox),

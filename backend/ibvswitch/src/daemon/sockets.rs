@@ -14,12 +14,15 @@ use keeper::{Keeper, Kept};
 use nix::fcntl::{Flock, FlockArg};
 use vmm::{BindError, Listener, remedy};
 
-use crate::config::{Config, Hardware, Kind};
+use crate::config::{Config, Doorbells, Hardware, Kind};
 use crate::daemon::upgrade::estate::ClientEstate;
 
 mod inherited;
 
 const LOCK: &str = "ibvswitch.lock";
+
+/// The name under which a keeper has the memory of doorbell pages.
+pub(super) const DOORBELLS: &str = "doorbells";
 
 /// Why the daemon's files are not there.
 #[derive(Debug, thiserror::Error)]
@@ -156,6 +159,31 @@ impl Drop for ControlSocket {
         {
             tracing::warn!(path = %self.path.display(), %error, "a socket cannot be removed");
         }
+    }
+}
+
+impl Sockets {
+    /// How doorbells reach the engine where the configuration leaves that to the daemon, if a daemon before has settled it:
+    /// guests go on with what they have mapped. `upgraded`: that one has left its VFs to this.
+    pub fn doorbells(&self, config: &Config, upgraded: bool) -> Option<Doorbells> {
+        let left = config
+            .vfs()
+            .zip(&self.vfs)
+            .filter(|((_, vf), _)| vf.doorbells.is_none());
+        let mut left = left.map(|(_, socket)| socket).peekable();
+        left.peek()?;
+        let (mut known, mut mapped) = (upgraded, false);
+        for socket in left {
+            let labels = socket.kept.iter().flat_map(Kept::labels);
+            let labels: Vec<&str> = labels.collect();
+            known |= !labels.is_empty();
+            mapped |= socket.left.0.is_some() || labels.contains(&DOORBELLS);
+        }
+        known.then_some(if mapped {
+            Doorbells::Adaptive
+        } else {
+            Doorbells::Trap
+        })
     }
 }
 

@@ -12,19 +12,28 @@ const WHAT: &str = "doorbells";
 /// The mode that suits the host if each VF has a VM of one processor, beside the mode of the configuration.
 /// `allowed` are the numbers of the processors. `None` where no VF has doorbells.
 pub(super) fn check(config: &Config, processors: usize, allowed: &[usize]) -> Option<Finding> {
-    let hcas = config.vfs().filter(|(_, vf)| vf.kind == Kind::Hca);
-    let modes: Vec<Doorbells> = hcas.map(|(_, vf)| vf.doorbells).collect();
+    let hcas = || config.vfs().filter(|(_, vf)| vf.kind == Kind::Hca);
+    let suitable = config.suitable_doorbells(processors);
+    let modes: Vec<Doorbells> = { hcas() }
+        .map(|(_, vf)| vf.doorbells.unwrap_or(suitable))
+        .collect();
+    let automatic = hcas().any(|(_, vf)| vf.doorbells.is_none());
     if modes.is_empty() {
         return None;
     }
     let engines = config.engine_count_on(processors);
-    let vms = config.vfs().count() + config.hardware().count();
-    let needed = vms + engines;
+    let needed = config.processors_of_all(processors);
+    let vms = needed - engines;
     let enough = processors >= needed;
     let polled = modes.iter().filter(|it| **it != Doorbells::Trap).count();
     let configured = match polled {
         0 => "trap".to_owned(),
         _ => format!("{polled} of {} poll", count(modes.len(), "VF")),
+    };
+    let configured = if automatic {
+        format!("auto, {configured}")
+    } else {
+        configured
     };
     let found = format!(
         "\"{}\" suits {}: {} of one each and {} that poll{} would take {needed}; configured: {configured}",

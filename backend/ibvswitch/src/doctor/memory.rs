@@ -12,7 +12,7 @@ use crate::finding::{Finding, Verdict};
 /// What guests can make the daemon's memory come to, beside what there is.
 pub(super) fn of_daemon(config: &Config, available: Option<Available>) -> Option<Finding> {
     const WHAT: &str = "memory";
-    let (available, budget) = (available?, Budget::of(config));
+    let (available, budget) = (available?, Budget::of(&config.clone().settled(None)));
     Some(match available.shortage(&budget) {
         Some((found, remedy)) => Finding::new(WHAT, Verdict::Warning, found).remedy(remedy),
         None => {

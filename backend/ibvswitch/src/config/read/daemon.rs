@@ -91,7 +91,7 @@ impl<'d> Reader<'d> {
         mode
     }
 
-    pub(super) fn engine(&self, root: &Section<'d>) -> (Engine, Doorbells, u64) {
+    pub(super) fn engine(&self, root: &Section<'d>) -> (Engine, Option<Doorbells>, u64) {
         let section = root.section("engine", keys::ENGINE);
         let remedy = "write the number of a processor, counted from 0";
         (
@@ -101,7 +101,7 @@ impl<'d> Reader<'d> {
             },
             section
                 .one_of("doorbells", &Doorbells::NAMES)
-                .unwrap_or_default(),
+                .unwrap_or(Some(Doorbells::default())),
             object_memory(&section).unwrap_or(Quota::default().memory as u64),
         )
     }

@@ -29,7 +29,7 @@ const DEDICATED_REMEDY: &str = "leave the key out, or give the VF a LID of its o
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Defaults<'a> {
     pub(super) runtime_dir: &'a Path,
-    pub(super) doorbells: Doorbells,
+    pub(super) doorbells: Option<Doorbells>,
     pub(super) object_memory: u64,
     pub(super) model: AddressModel,
     pub(super) address: Address,

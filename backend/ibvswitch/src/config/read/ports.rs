@@ -57,7 +57,7 @@ impl<'d> Reader<'d> {
         Some(Vf {
             model,
             kind: Kind::VhostUserNet(mac),
-            doorbells: Doorbells::Trap,
+            doorbells: Some(Doorbells::Trap),
             like: connectx::Likeness::default(),
             object_memory: 0,
             guest_memory,

@@ -65,9 +65,9 @@ fn all_values_arrive() {
     assert_eq!(a.model.lid, Some(Lid::UNICAST_LAST));
     assert_eq!(a.model.guid.value(), 0x0002_c903_0000_0101);
     assert_eq!(a.model.pkeys, [0x7fff, 0x8001, 0x8005].map(PKey::from));
-    assert_eq!(a.doorbells, Doorbells::Adaptive);
+    assert_eq!(a.doorbells, Some(Doorbells::Adaptive));
     assert_eq!(a.socket, Path::new("/srv/a.sock"));
-    assert_eq!((b.model.lid, b.doorbells), (None, Doorbells::Poll));
+    assert_eq!((b.model.lid, b.doorbells), (None, Some(Doorbells::Poll)));
     assert_eq!((a.object_memory, b.object_memory), (3 << 20, 100 << 20));
     assert_eq!(
         (a.model.smp, b.model.smp),
@@ -159,7 +159,7 @@ fn values_of_the_other_tables() {
         ),
         (
             "[engine]\ndoorbells = \"push\"",
-            "2:13: `engine.doorbells = \"push\"`: unknown value; the values are `trap`, `poll` and `adaptive`",
+            "2:13: `engine.doorbells = \"push\"`: unknown value; the values are `auto`, `trap`, `poll` and `adaptive`",
         ),
         (
             "[[hypervisor]]\nname = \"h\"\n[[hypervisor.vf]]\nname = \"v\"\nsmp = \"all\"",
@@ -304,4 +304,21 @@ fn paths_too_long_for_a_socket() {
         let vf = format!("socket = \"/{}\"", "s".repeat(count + 13));
         assert_eq!(problems(&format!("{RIGHT}{vf}\n")).is_empty(), fits);
     }
+}
+
+#[test]
+fn the_daemon_chooses_doorbells_by_processors_and_vms() {
+    let vfs = "[[hypervisor]]\nname = \"h\"\n[[hypervisor.vf]]\nname = \"a\"\n\
+               [[hypervisor.vf]]\nname = \"b\"\ndoorbells = \"poll\"\n";
+    let config = parse(&format!("[engine]\ndoorbells = \"auto\"\n{vfs}"));
+    let modes = |config: &Config| -> Vec<_> { config.vfs().map(|(_, vf)| vf.doorbells).collect() };
+    assert_eq!(modes(&config), [None, Some(Doorbells::Poll)]);
+    // Two VMs and an engine.
+    for (processors, mode) in [(2, Doorbells::Trap), (3, Doorbells::Adaptive)] {
+        assert_eq!(config.suitable_doorbells(processors), mode);
+        let settled = config.clone().settled(Some(mode));
+        assert_eq!(modes(&settled), [Some(mode), Some(Doorbells::Poll)]);
+    }
+    let of_all = parse(vfs);
+    assert_eq!(modes(&of_all)[0], Some(Doorbells::Trap));
 }
