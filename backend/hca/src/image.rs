@@ -29,6 +29,7 @@ use thiserror::Error;
 use wire::{Gid, Qpn};
 
 use crate::face::Face;
+use crate::verbs::tags::TagListImageV1;
 
 pub use counters::{CounterSetImageV1, CountersImageV1, QpCountersImageV1};
 pub use held::{FrameImageV1, HeldImageV1};
@@ -137,6 +138,9 @@ pub struct SrqImageV1<F: Face> {
     pub(crate) pd: u32,
     /// XRC domain and completion queue of an XRC one.
     pub(crate) xrc: Option<(u32, u32)>,
+    /// Tags that messages are matched with.
+    #[serde(default)]
+    pub(crate) tags: Option<TagListImageV1>,
     /// The limit event is due when fewer requests remain; 0: not armed.
     pub(crate) limit: u32,
     pub(crate) failed: bool,

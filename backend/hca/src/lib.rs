@@ -62,4 +62,5 @@ pub use verbs::qp::{
     AddressPath, QpAttr, QpChange, QpDesc, QpState, QpView, RecvSide, RemoteRights, Transport,
 };
 pub use verbs::reason::{Failure, KeyFault, Reason, Report};
+pub use verbs::tags::{LOG_MAX_TAGS, TagView};
 pub use verbs::work;

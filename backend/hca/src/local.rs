@@ -8,3 +8,4 @@ pub(crate) mod message;
 pub(crate) mod path;
 pub(crate) mod requester;
 mod segments;
+mod tagged;

@@ -24,6 +24,7 @@ pub(crate) mod responder;
 mod room;
 mod single;
 mod station;
+pub(crate) mod tagged;
 
 pub use crate::memory::lending::Loan;
 pub use capture::{Captured, Physical, Seen, Watch};

@@ -11,4 +11,5 @@ pub(crate) mod objects;
 pub(crate) mod qp;
 pub(crate) mod reason;
 pub(crate) mod srq;
+pub(crate) mod tags;
 pub mod work;

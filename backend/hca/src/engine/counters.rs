@@ -160,7 +160,8 @@ impl RequestCounters {
             | Operation::SendInvalidate
             | Operation::Nop
             | Operation::LocalInvalidate
-            | Operation::UpdateKey => return,
+            | Operation::UpdateKey
+            | Operation::ChangeTags => return,
         };
         TrafficCounters::add(counter, 1);
     }
@@ -338,7 +339,9 @@ impl QpCounters {
     pub(crate) fn ended_badly(&self, side: &Side, status: Status) {
         match side {
             Side::Send { .. } => self.request_failed(status),
-            Side::Recv { .. } => self.receive_failed(status),
+            Side::Recv { .. } | Side::Tagged { .. } | Side::Tags { .. } => {
+                self.receive_failed(status);
+            }
         }
     }
 

@@ -105,7 +105,7 @@ impl<F: Face> Engine<F> {
                 }
             } else if let Some(&index) = at.checked_sub(qps).and_then(|at| state.srqs.in_slot(at))
                 && let Some(srq) = self.objects.srqs.get_mut(index.0)
-                && let Some((_, cq)) = srq.xrc
+                && let Some(cq) = srq.cq()
                 && !srq.failed
                 && self.objects.cqs.get(cq.0).is_some_and(|cq| cq.failed)
             {
@@ -155,6 +155,7 @@ impl<F: Face> Engine<F> {
         let waited = !matches!(qp.req.wait, Wait::None | Wait::Page);
         self.forget_faults(index);
         self.objects.forget_as_peer(index);
+        self.cancel_tags(index);
         if waited {
             self.turns.end_wait(&mut self.objects, index);
         }
@@ -375,6 +376,7 @@ impl<F: Face> Engine<F> {
         let cq = match (&qp.resp.queue, srqn) {
             // The queue may be gone since; then nobody waits for this.
             (RecvQueue::Xrc(_), Some(srqn)) => self.objects.srq(vf, srqn).and_then(|srq| srq.xrc),
+            (RecvQueue::Tagged(_), _) => return self.complete_tagged(index, inbound, entry),
             _ => qp.resp.cq.map(|cq| (0, cq)),
         };
         self.spare_recvs.keep(inbound.wr);
@@ -411,6 +413,7 @@ impl<F: Face> Engine<F> {
         self.forget_away(index);
         self.turns.end_wait(&mut self.objects, index);
         self.turns.forget_errored(&mut self.objects, index);
+        self.objects.release_tags(index);
         let Some(qp) = self.objects.qps.get_mut(index.0) else {
             return;
         };
@@ -527,7 +530,7 @@ impl<F: Face> Objects<F> {
     /// No more of a shared receive queue goes to this queue pair (11.6.3.1.7).
     pub(crate) fn last_request_reached(&mut self, index: QpIndex) {
         if let Some(qp) = self.qps.get(index.0)
-            && matches!(qp.resp.queue, RecvQueue::Shared(_))
+            && qp.resp.queue.shared().is_some()
         {
             let (vf, qpn) = (qp.core.vf, qp.core.qpn);
             self.notify(vf, Event::LastWqeReached(qpn));

@@ -296,7 +296,8 @@ impl<F: Face> Engine<F> {
         };
         let vf = qp.core.vf;
         let state = &mut vfs[usize::from(vf.0)];
-        if !F::hears_of_pages(&state.face) {
+        // A driver that is told of a receive request would look for it in the shared queue.
+        if !F::hears_of_pages(&state.face) || qp.resp.is_for_tag() {
             return false;
         }
         // Contexts have their target's number: the owner is told of one of them at a time.

@@ -211,7 +211,9 @@ impl<F: Face> Engine<F> {
         wr.clear();
         let Objects { qps, vfs, .. } = &mut self.objects;
         let qp = qps.get_mut(index.0)?;
-        let queue = qp.req.queue.as_mut()?;
+        let Some(queue) = qp.req.queue.as_mut() else {
+            return self.take_step(index, wr);
+        };
         match F::take_send(&vfs[usize::from(qp.core.vf.0)].dma, queue, &mut wr) {
             Ok(true) => {
                 qp.req.offset = 0;
@@ -404,8 +406,11 @@ impl<F: Face> Engine<F> {
                 time: self.completion_time(byte_len),
                 side: Side::Send { opcode: wr.opcode },
             };
-            if let Some(cq) = cq {
-                self.complete(cq, &entry);
+            match cq {
+                Some(cq) => self.complete(cq, &entry),
+                // The queue pair has sent this by itself.
+                None if status == Status::Success => self.step_ends(index),
+                None => {}
             }
         }
         if status != Status::Success {
@@ -479,7 +484,10 @@ impl<F: Face> Objects<F> {
     #[inline]
     pub(crate) fn send_announced(&self, index: QpIndex) -> bool {
         let queue = self.qps.get(index.0).and_then(|qp| qp.req.queue.as_ref());
-        queue.is_some_and(F::send_announced)
+        match queue {
+            Some(queue) => F::send_announced(queue),
+            None => self.has_steps(index),
+        }
     }
 
     #[inline]

@@ -8,6 +8,7 @@ use crate::face::Face;
 use crate::transport::responder::Receiving;
 use crate::verbs::dynamic::{FarEnd, Initiator, RouteMarks};
 use crate::verbs::qp::{AddressPath, QpAttr, QpState, Transport, Wait};
+use crate::verbs::tags::Tagged;
 use crate::verbs::work::{RecvWr, SendWr, Status};
 
 /// A queue pair.
@@ -120,6 +121,9 @@ pub struct ResponderImageV1<F: Face> {
     /// Of a target of dynamic connections.
     #[serde(default)]
     pub(crate) target: Option<TargetImageV1>,
+    /// What it keeps of tags.
+    #[serde(default)]
+    pub(crate) tagged: Option<Tagged>,
 }
 
 /// What a target of dynamic connections has besides.

@@ -27,6 +27,7 @@ use crate::verbs::qp::{
     Core, Found, Inbound, Qp, QpState, RecvQueue, Requester, Responder, Transport, Wait,
 };
 use crate::verbs::srq::Srq;
+use crate::verbs::tags::TagList;
 use crate::verbs::work::{ListTooLong, MAX_INLINE, MAX_SGE, RecvWr, SendWr};
 
 /// Longest time that a restored timer runs: none that the engine sets is longer. An hour, in nanoseconds.
@@ -159,7 +160,9 @@ impl<F: Face> Engine<F> {
                 RecvQueue::Own(queue.map_err(|what| invalid(&what))?)
             }
             RecvImageV1::Shared(srqn) => {
-                RecvQueue::Shared(self.objects.restored_srq(vf, of, srqn)?)
+                let srq = self.objects.restored_srq(vf, of, srqn)?;
+                let queue = self.objects.shared_queue(srq, transport);
+                queue.map_err(|error| refusal(of, error))?
             }
             RecvImageV1::Xrc(number) => {
                 let what = Object::new("XRC domain", number);
@@ -190,6 +193,14 @@ impl<F: Face> Engine<F> {
             return Err(invalid(
                 &"it is no target of dynamic connections, or half of one",
             ));
+        }
+        let mut role = self.objects.tagged_role(&recv, image.pd, send.is_none());
+        match (&mut role, resp.tagged) {
+            (Role::Tagged(tagged), Some(image)) => tagged.restore(image),
+            (Role::Tagged(_), None) | (_, Some(_)) => {
+                return Err(invalid(&"it has tags, and its queue has none, or the other way"));
+            }
+            (_, None) => {}
         }
         let away = req.away.map(|away| {
             let connected = !transport.is_datagram() && transport != Transport::KeyUpdate;
@@ -267,7 +278,7 @@ impl<F: Face> Engine<F> {
                 receiving: resp.receiving,
                 lending: Default::default(),
                 heard_by: None,
-                role: Role::None,
+                role,
             },
         };
         let index = QpIndex(self.objects.qps.insert(qp));
@@ -461,10 +472,22 @@ impl<F: Face> Objects<F> {
             }
             None => None,
         };
+        let tags = match image.tags {
+            Some(tags) => {
+                let cq = self.restored_cq(vf, of, tags.cqn)?;
+                let what = "its list of tags is none that can be".into();
+                let list = TagList::restore(tags, cq).ok_or(ImageError::Invalid { of, what })?;
+                Some(Box::new(list))
+            }
+            None => None,
+        };
         let state = &self.vfs[usize::from(vf.0)];
         let ring = F::restore_shared(&state.face, &state.dma, image.ring);
         let ring = ring.map_err(|what| ImageError::Invalid { of, what })?;
-        let held = [Self::OF_SRQ, F::shared_held(&ring)];
+        let list = tags
+            .as_ref()
+            .map_or(0, |tags| TagList::held(tags.log_size()));
+        let held = [Self::OF_SRQ, F::shared_held(&ring), list];
         let Self { vfs, srqs, cqs, .. } = self;
         let state = &mut vfs[usize::from(vf.0)];
         let Vf {
@@ -490,6 +513,9 @@ impl<F: Face> Objects<F> {
             if let Some(cq) = cqs.get_mut(cq.0) {
                 cq.users += 1;
             }
+        }
+        if let Some(tags) = tags {
+            self.attach_tags(index, tags);
         }
         Ok(())
     }

@@ -263,10 +263,12 @@ impl<F: Face> Objects<F> {
 
     pub(crate) fn save_srq(&self, srq: &Srq<F>) -> SrqImageV1<F> {
         let xrc = srq.xrc.map(|(xrcd, cq)| (xrcd, self.cqn(cq)));
+        let tags = srq.tags.as_ref();
         SrqImageV1 {
             srqn: srq.srqn,
             pd: srq.pd,
             xrc: xrc.and_then(|(xrcd, cqn)| Some((xrcd, cqn?))),
+            tags: tags.and_then(|tags| Some(tags.save(self.cqn(tags.cq)?))),
             limit: srq.limit,
             failed: srq.failed,
             ring: F::save_shared(&srq.ring),
@@ -343,7 +345,7 @@ impl<F: Face> Objects<F> {
                 queue: match &resp.queue {
                     RecvQueue::None => RecvImageV1::None,
                     RecvQueue::Own(queue) => RecvImageV1::Own(F::save_recv(queue)),
-                    RecvQueue::Shared(srq) => match self.srqs.get(srq.0) {
+                    RecvQueue::Shared(srq) | RecvQueue::Tagged(srq) => match self.srqs.get(srq.0) {
                         Some(srq) => RecvImageV1::Shared(srq.srqn),
                         None => RecvImageV1::None,
                     },
@@ -359,7 +361,11 @@ impl<F: Face> Objects<F> {
                 receiving: resp.receiving.clone(),
                 target: match &resp.role {
                     Role::Target(target) => Some(self.save_target(target, now)),
-                    Role::None | Role::Context(_) => None,
+                    Role::None | Role::Context(_) | Role::Tagged(_) => None,
+                },
+                tagged: match &resp.role {
+                    Role::Tagged(tagged) => Some(**tagged),
+                    Role::None | Role::Target(_) | Role::Context(_) => None,
                 },
             },
         }

@@ -594,7 +594,7 @@ impl<F: Face> Engine<F> {
                 ),
                 None => (Ok(false), None),
             },
-            RecvQueue::None | RecvQueue::Xrc(_) => (Ok(false), None),
+            RecvQueue::None | RecvQueue::Tagged(_) | RecvQueue::Xrc(_) => (Ok(false), None),
         };
         match taken {
             Ok(true) => return Some((recv, srqn)),

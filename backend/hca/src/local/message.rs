@@ -111,7 +111,7 @@ impl<F: Face> Message<'_, F> {
         Outcome::OutOfSequence
     }
 
-    fn requester_domain(&self) -> Domain<'_, F::Dma> {
+    pub(super) fn requester_domain(&self) -> Domain<'_, F::Dma> {
         let vf = &self.vfs[usize::from(self.from_core.vf.0)];
         Domain {
             dma: &vf.dma,
@@ -120,7 +120,7 @@ impl<F: Face> Message<'_, F> {
         }
     }
 
-    fn responder_domain(&self) -> Domain<'_, F::Dma> {
+    pub(super) fn responder_domain(&self) -> Domain<'_, F::Dma> {
         let vf = &self.vfs[usize::from(self.to_core.vf.0)];
         Domain {
             dma: &vf.dma,
@@ -160,9 +160,10 @@ impl<F: Face> Message<'_, F> {
             | Operation::FetchAdd
             | Operation::MaskedCompareSwap
             | Operation::MaskedFetchAdd => self.atomic(wr, rights, budget),
-            Operation::Nop | Operation::LocalInvalidate | Operation::UpdateKey => {
-                Ok(Progress::Done)
-            }
+            Operation::Nop
+            | Operation::LocalInvalidate
+            | Operation::UpdateKey
+            | Operation::ChangeTags => Ok(Progress::Done),
         }
     }
 
@@ -268,7 +269,7 @@ impl<F: Face> Message<'_, F> {
     /// Where the message stands after `done` more bytes. A copy stops early
     /// only for its budget; were it to stop otherwise, it would for ever.
     #[inline]
-    fn advance(&mut self, done: u64, budget: i64) -> Result<Progress, Refusal> {
+    pub(super) fn advance(&mut self, done: u64, budget: i64) -> Result<Progress, Refusal> {
         self.req.offset += done;
         self.resp.received = self.req.offset;
         if self.req.offset >= self.len {
@@ -357,6 +358,9 @@ impl<F: Face> Message<'_, F> {
 
     #[inline]
     fn send(&mut self, wr: &mut SendWr, budget: &mut i64) -> Result<Progress, Refusal> {
+        if let RecvQueue::Tagged(_) = self.resp.queue {
+            return self.send_tagged(wr, budget);
+        }
         if self.req.offset == 0 {
             // The gather list is checked before the responder gives up a
             // receive request for a message that will never come.
@@ -371,11 +375,18 @@ impl<F: Face> Message<'_, F> {
         if self.advance(result?, *budget)? == Progress::Partly {
             return Ok(Progress::Partly);
         }
+        self.invalidate(wr)?;
+        Ok(Progress::Done)
+    }
+
+    /// Invalidates the key that a message names which does that, and is complete.
+    #[inline]
+    pub(super) fn invalidate(&mut self, wr: &SendWr) -> Result<(), Refusal> {
         if wr.operation == Operation::SendInvalidate {
             let vf = &mut self.vfs[usize::from(self.to_core.vf.0)];
             invalidate(vf, self.to_core, self.pd, wr.immediate)?;
         }
-        Ok(Progress::Done)
+        Ok(())
     }
 
     fn scatter(
@@ -403,7 +414,7 @@ impl<F: Face> Message<'_, F> {
 
     /// Copies the requester's payload, from the current offset on, to `to`.
     #[inline]
-    fn gather(
+    pub(super) fn gather(
         &self,
         wr: &mut SendWr,
         to: &mut Cursor<'_, F::Dma>,

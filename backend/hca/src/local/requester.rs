@@ -19,7 +19,7 @@ use crate::subnet::NoRoute;
 use crate::transport::HEADER_WORDS;
 use crate::transport::refusal::Refusal;
 use crate::verbs::dynamic::Role;
-use crate::verbs::qp::{Peer, Qp, QpState, RecvQueue, Transport};
+use crate::verbs::qp::{Peer, Qp, QpState, Transport};
 use crate::verbs::reason::{KeyFault, Reason};
 use crate::verbs::work::{Operation, RecvKind, SendWr, Status};
 
@@ -39,6 +39,7 @@ impl<F: Face> Engine<F> {
             Operation::Nop => return Outcome::Done(0),
             Operation::LocalInvalidate => return self.objects.local_invalidate(index, wr),
             Operation::UpdateKey => return self.objects.update_key(index, wr, budget),
+            Operation::ChangeTags => return self.change_tags(index, wr),
             _ => {}
         }
         let Some(qp) = self.objects.qps.get(index.0) else {
@@ -335,10 +336,7 @@ impl<F: Face> Engine<F> {
             return;
         };
         let (vf, qpn) = (qp.core.vf, qp.core.qpn);
-        let shared = match qp.resp.queue {
-            RecvQueue::Shared(srq) => Some(srq),
-            _ => None,
-        };
+        let shared = qp.resp.queue.shared();
         let inbound = qp.resp.inbound.take();
         let had_request = inbound.is_some();
         qp.core.set.counters.refused(refusal, had_request);

@@ -754,7 +754,10 @@ impl<F: Face> Objects<F> {
     pub(crate) fn fits_transport(&self, index: QpIndex, wr: &mut SendWr) -> Option<Option<Status>> {
         let local = matches!(
             wr.operation,
-            Operation::Nop | Operation::LocalInvalidate | Operation::UpdateKey
+            Operation::Nop
+                | Operation::LocalInvalidate
+                | Operation::UpdateKey
+                | Operation::ChangeTags
         );
         let transport = self.qps.get(index.0)?.core.transport;
         (!local && !self.turns_away(index, wr)).then(|| transport.refuses(wr))

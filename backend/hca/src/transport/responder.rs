@@ -351,7 +351,7 @@ impl<F: Face> Reception<'_, F> {
         }
         let result = self.carry_out(frame, budget);
         if let Err(Refusal::Absent) = result
-            && !F::hears_of_pages(&self.vf.face)
+            && (!F::hears_of_pages(&self.vf.face) || self.resp.is_for_tag())
         {
             return Err(self.without_page(frame));
         }
@@ -380,7 +380,10 @@ impl<F: Face> Reception<'_, F> {
                 match self.resp.receiving.open {
                     Some(Open::Send) if !frame.first => {}
                     _ if opens => {
-                        self.take_receive(frame.srq)?;
+                        match self.resp.queue {
+                            RecvQueue::Tagged(_) => self.take_tagged(frame)?,
+                            _ => self.take_receive(frame.srq)?,
+                        }
                         self.resp.received = 0;
                     }
                     _ => return Err(Refusal::Invalid),
@@ -482,7 +485,7 @@ impl<F: Face> Reception<'_, F> {
         }
     }
 
-    fn domain(&self, pd: u32) -> Domain<'_, F::Dma> {
+    pub(super) fn domain(&self, pd: u32) -> Domain<'_, F::Dma> {
         Domain {
             dma: &self.vf.dma,
             keys: &self.vf.keys,
@@ -522,6 +525,9 @@ impl<F: Face> Reception<'_, F> {
 
     /// Fills the receive request on.
     fn scatter(&mut self, frame: &mut Frame, budget: &mut i64) -> Result<(), Refusal> {
+        if let RecvQueue::Tagged(_) = self.resp.queue {
+            return self.scatter_tagged(frame, budget);
+        }
         let Some(inbound) = &self.resp.inbound else {
             return Err(Refusal::Operation);
         };
@@ -627,7 +633,7 @@ const fn refused(error: Option<KeyError>, at_fault: Refusal) -> Refusal {
 }
 
 /// What it means that a payload was not copied.
-const fn unread(why: Unread<Option<KeyError>>, at_fault: Refusal) -> Refusal {
+pub(super) const fn unread(why: Unread<Option<KeyError>>, at_fault: Refusal) -> Refusal {
     match why {
         Unread::Stale => Refusal::Stale,
         Unread::Void => Refusal::Void,
@@ -697,7 +703,7 @@ pub(crate) fn take_receive<F: Face>(
     };
     let srq = match &resp.queue {
         RecvQueue::None | RecvQueue::Own(_) => None,
-        RecvQueue::Shared(index) => srqs.get_mut(index.0),
+        RecvQueue::Shared(index) | RecvQueue::Tagged(index) => srqs.get_mut(index.0),
         RecvQueue::Xrc(domain) => {
             let named = vf.srqs.get(xrc_srqn);
             match named.and_then(|index| srqs.get_mut(index.0)) {

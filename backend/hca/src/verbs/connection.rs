@@ -5,9 +5,9 @@ use wire::Qpn;
 use crate::engine::objects::Objects;
 use crate::engine::shared_port::is_free;
 use crate::engine::vf::Vf;
-use crate::engine::{Engine, QpIndex, VerbError, VfId};
+use crate::engine::{Engine, QpIndex, SrqIndex, VerbError, VfId};
 use crate::face::{Event, Face};
-use crate::verbs::dynamic::FarEnd;
+use crate::verbs::dynamic::{FarEnd, Role};
 use crate::verbs::migration::{AlternatePath, MigrationState};
 use crate::verbs::multicast::ATTACHMENT;
 use crate::verbs::objects::LISTED;
@@ -15,6 +15,8 @@ use crate::verbs::qp::{
     Core, Found, Qp, QpAttr, QpChange, QpDesc, QpState, QpView, RecvQueue, RecvSide, Requester,
     Responder, Transport,
 };
+use crate::verbs::srq::Srq;
+use crate::verbs::tags::Tagged;
 use crate::verbs::work::{MAX_INLINE, MAX_SGE, RecvWr, SendWr, Sge};
 
 /// Send and receive queue of a queue pair, where it has one of its own.
@@ -54,12 +56,18 @@ impl<F: Face> Engine<F> {
                 return Err(VerbError::Invalid);
             }
             RecvSide::Own(queue) => RecvQueue::Own(queue),
-            RecvSide::Shared(srqn) => RecvQueue::Shared(self.objects.srq_index(vf, srqn)?),
+            RecvSide::Shared(srqn) => {
+                let srq = self.objects.srq_index(vf, srqn)?;
+                self.objects.shared_queue(srq, desc.transport)?
+            }
             RecvSide::Xrc(xrcd) => {
                 self.vf(vf).xrcds.get(xrcd).ok_or(VerbError::NotFound)?;
                 RecvQueue::Xrc(xrcd)
             }
         };
+        let role = self
+            .objects
+            .tagged_role(&recv_queue, desc.pd, send_queue.is_none());
         let polled = desc.polled && send_queue.is_some();
         let held = held(send_queue.as_ref(), &recv_queue);
         let Vf { qps, memory, .. } = self.vf_mut(vf);
@@ -94,7 +102,8 @@ impl<F: Face> Engine<F> {
                 };
                 let mut req = Requester::new(send_queue, send_cq);
                 req.far = FarEnd::new(session);
-                let resp = Responder::new(recv_queue, recv_cq);
+                let mut resp = Responder::new(recv_queue, recv_cq);
+                resp.role = role;
                 let qp = QpIndex(qps.insert(Qp { core, req, resp }));
                 index = Some(qp);
                 qp
@@ -134,7 +143,7 @@ impl<F: Face> Engine<F> {
             }
         }
         match resp.queue {
-            RecvQueue::Shared(srq) => {
+            RecvQueue::Shared(srq) | RecvQueue::Tagged(srq) => {
                 if let Some(srq) = srqs.get_mut(srq.0) {
                     srq.users += 1;
                 }
@@ -294,6 +303,7 @@ impl<F: Face> Engine<F> {
         self.polling.forget_record(&mut self.objects, index);
         self.turns.forget_errored(&mut self.objects, index);
         self.objects.forget_as_peer(index);
+        self.objects.release_tags(index);
         let qp = self
             .objects
             .qps
@@ -314,7 +324,7 @@ impl<F: Face> Engine<F> {
         state.release_pd(qp.core.pd);
         qp.core.set.release(&mut state.memory);
         match qp.resp.queue {
-            RecvQueue::Shared(srq) => {
+            RecvQueue::Shared(srq) | RecvQueue::Tagged(srq) => {
                 if let Some(srq) = self.objects.srqs.get_mut(srq.0) {
                     srq.users -= 1;
                 }
@@ -355,6 +365,35 @@ impl<F: Face> Engine<F> {
 }
 
 impl<F: Face> Objects<F> {
+    /// The receive queue that a shared one is to a queue pair. Only reliable connections have tags.
+    pub(crate) fn shared_queue(
+        &self,
+        index: SrqIndex,
+        transport: Transport,
+    ) -> Result<RecvQueue<F>, VerbError> {
+        let tagged = self.srqs.get(index.0).is_some_and(|srq| srq.tags.is_some());
+        match (tagged, transport) {
+            (false, _) => Ok(RecvQueue::Shared(index)),
+            (true, Transport::Rc) => Ok(RecvQueue::Tagged(index)),
+            (true, _) => Err(VerbError::Invalid),
+        }
+    }
+
+    /// What a queue pair with this receive queue keeps of tags. Without a send queue of its own it reads the
+    /// messages of rendezvous, by keys of its own domain.
+    pub(crate) fn tagged_role(&self, queue: &RecvQueue<F>, pd: u32, sends_nothing: bool) -> Role {
+        let RecvQueue::Tagged(index) = queue else {
+            return Role::None;
+        };
+        let srq = self.srqs.get(index.0);
+        let offers = |srq: &Srq<F>| {
+            srq.pd == pd && srq.tags.as_ref().is_some_and(|tags| tags.rendezvous)
+        };
+        Role::Tagged(Box::new(Tagged::new(
+            sends_nothing && srq.is_some_and(offers),
+        )))
+    }
+
     pub(crate) fn qp_index(&self, vf: VfId, qpn: Qpn) -> Result<QpIndex, VerbError> {
         let index = self.vf(vf).qps.get(u32::from(qpn)).copied();
         // Targets of dynamic connections have verbs of their own.
@@ -374,6 +413,7 @@ pub(crate) fn held<F: Face>(send: Option<&F::Send>, recv: &RecvQueue<F>) -> [usi
     let own = size_of::<Qp<F>>() + LISTED + TIMERS + F::OF_QP + requests + MAX_INLINE;
     let recv = match recv {
         RecvQueue::Own(queue) => F::recv_held(queue),
+        RecvQueue::Tagged(_) => size_of::<Tagged>(),
         RecvQueue::None | RecvQueue::Shared(_) | RecvQueue::Xrc(_) => 0,
     };
     [own, send.map_or(0, F::send_held), recv]

@@ -17,6 +17,7 @@ use crate::face::{Event, Face};
 use crate::transport::Session;
 use crate::verbs::objects::LISTED;
 use crate::verbs::qp::{Inbound, Qp, QpAttr, QpDesc, QpState, QpView, RecvSide, Transport};
+use crate::verbs::tags::Tagged;
 use crate::verbs::work::{AddressVector, MAX_SGE, RecvKind, RecvWr, Sge, Status};
 
 /// Initiators that a target has contexts for at a time.
@@ -139,7 +140,7 @@ pub struct Initiator {
     pub qpn: Qpn,
 }
 
-/// What a responder is of dynamic connections.
+/// What a responder is of dynamic connections, or keeps of tags.
 #[derive(Debug, Default)]
 pub(crate) enum Role {
     /// Nothing.
@@ -147,6 +148,7 @@ pub(crate) enum Role {
     None,
     Target(Box<Target>),
     Context(Box<Context>),
+    Tagged(Box<Tagged>),
 }
 
 /// What a target has besides what every responder has.

@@ -10,6 +10,7 @@ use crate::storage::numbers::Numbers;
 use crate::storage::share::Memory;
 use crate::verbs::cq::Cq;
 use crate::verbs::srq::Srq;
+use crate::verbs::tags::{LOG_MAX_TAGS, TagList, TagView};
 
 /// Bytes that the lists take in which an object stands by its index: those of the engine, of what it
 /// looks at, and of what is due.
@@ -244,6 +245,45 @@ impl<F: Face> Engine<F> {
         Ok(number)
     }
 
+    /// Creates a shared receive queue whose messages are matched with tags: a list of `1 << log_size` entries, at
+    /// most [`LOG_MAX_TAGS`]. Everything of it completes at this completion queue. Messages of rendezvous are read
+    /// by those of its queue pairs that have no send queue, if it offers that (`rendezvous`).
+    ///
+    /// # Errors
+    /// As [`Engine::create_srq`], and [`VerbError::Invalid`] for a longer list.
+    pub fn create_tagged_srq(
+        &mut self,
+        vf: VfId,
+        pd: u32,
+        (cqn, log_size, rendezvous): (u32, u8, bool),
+        ring: F::Shared,
+    ) -> Result<u32, VerbError> {
+        if log_size > LOG_MAX_TAGS {
+            return Err(VerbError::Invalid);
+        }
+        let cq = self.objects.cq_index(vf, cqn)?;
+        let held = TagList::held(log_size);
+        self.take_memory(vf, held)?;
+        let created = self.create_srq(vf, pd, None, ring);
+        let Ok(number) = created else {
+            self.give_memory(vf, held);
+            return created;
+        };
+        let tags = Box::new(TagList::new(cq, log_size, rendezvous));
+        let index = self.objects.srq_index(vf, number)?;
+        self.objects.attach_tags(index, tags);
+        Ok(number)
+    }
+
+    /// How far the list of tags of a shared receive queue is, if it has one.
+    ///
+    /// # Errors
+    /// [`VerbError::NotFound`].
+    pub fn query_tags(&self, vf: VfId, srqn: u32) -> Result<Option<TagView>, VerbError> {
+        let srq = self.objects.srq(vf, srqn).ok_or(VerbError::NotFound)?;
+        Ok(srq.tags.as_ref().map(|tags| tags.view()))
+    }
+
     /// The ring of a shared receive queue and its armed limit (0: not armed).
     ///
     /// # Errors
@@ -296,10 +336,13 @@ impl<F: Face> Engine<F> {
             let held = [Objects::<F>::OF_SRQ, F::shared_held(&srq.ring)];
             state.memory.give_all(held);
             state.release_pd(srq.pd);
-            if let Some((xrcd, cq)) = srq.xrc {
+            if let Some((xrcd, _)) = srq.xrc {
                 state.release_xrcd(xrcd);
-                self.objects.release_cq(Some(cq));
             }
+            if let Some(tags) = &srq.tags {
+                state.memory.give(TagList::held(tags.log_size()));
+            }
+            self.objects.release_cq(srq.cq());
         }
         Ok(())
     }
@@ -321,6 +364,16 @@ impl<F: Face> Objects<F> {
             .get(srqn)
             .copied()
             .ok_or(VerbError::NotFound)
+    }
+
+    /// A shared receive queue has a list of tags from now on, whose completion queue it uses.
+    pub(crate) fn attach_tags(&mut self, index: SrqIndex, tags: Box<TagList>) {
+        if let Some(cq) = self.cqs.get_mut(tags.cq.0) {
+            cq.users += 1;
+        }
+        if let Some(srq) = self.srqs.get_mut(index.0) {
+            srq.tags = Some(tags);
+        }
     }
 
     pub(crate) fn release_cq(&mut self, cq: Option<CqIndex>) {

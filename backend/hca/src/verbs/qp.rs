@@ -475,7 +475,19 @@ pub(crate) enum RecvQueue<F: Face> {
     None,
     Own(F::Recv),
     Shared(SrqIndex),
+    /// A shared receive queue with a list of tags; what the queue pair keeps of them is its [`Role`].
+    Tagged(SrqIndex),
     Xrc(u32),
+}
+
+impl<F: Face> RecvQueue<F> {
+    /// The shared receive queue that it is.
+    pub const fn shared(&self) -> Option<SrqIndex> {
+        match self {
+            Self::Shared(srq) | Self::Tagged(srq) => Some(*srq),
+            Self::None | Self::Own(_) | Self::Xrc(_) => None,
+        }
+    }
 }
 
 /// A receive request that a message is being scattered into.
@@ -509,7 +521,7 @@ pub(crate) struct Responder<F: Face> {
     pub lending: Lending,
     /// The queue pair that keeps this one as its peer; it looks again, so no image has this.
     pub heard_by: Option<QpIndex>,
-    /// What it is of dynamic connections.
+    /// What it is of dynamic connections, or keeps of tags.
     pub role: Role,
 }
 

@@ -80,6 +80,9 @@ pub enum Reason {
     /// The memory key cannot be changed as it was asked to.
     #[error("the memory key cannot be changed so, or by this queue pair")]
     KeyUpdate,
+    /// The list of tags cannot be changed as it was asked to.
+    #[error("the list of tags cannot be changed so, or not by this queue pair")]
+    Tags,
     /// A key of the sender's own.
     #[error("a local key {0}")]
     LocalKey(KeyFault),

@@ -2,6 +2,7 @@
 
 use crate::engine::CqIndex;
 use crate::face::{Event, Face};
+use crate::verbs::tags::TagList;
 
 /// A shared receive queue.
 #[derive(Debug)]
@@ -10,6 +11,8 @@ pub(crate) struct Srq<F: Face> {
     pub pd: u32,
     /// XRC domain and completion queue of an XRC one.
     pub xrc: Option<(u32, CqIndex)>,
+    /// Tags that messages are matched with.
+    pub tags: Option<Box<TagList>>,
     pub ring: F::Shared,
     /// The limit event is due when fewer requests remain; 0: not armed.
     pub limit: u32,
@@ -25,11 +28,18 @@ impl<F: Face> Srq<F> {
             srqn,
             pd,
             xrc,
+            tags: None,
             ring,
             limit: 0,
             users: 0,
             failed: false,
         }
+    }
+
+    /// The completion queue of its own, if it has one.
+    pub fn cq(&self) -> Option<CqIndex> {
+        let tags = self.tags.as_ref().map(|tags| tags.cq);
+        tags.or(self.xrc.map(|(_, cq)| cq))
     }
 
     /// Raises the limit event if it is armed and due.

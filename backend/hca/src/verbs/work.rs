@@ -55,6 +55,8 @@ pub enum Operation {
     LocalInvalidate,
     /// Change a memory key and its translations (fast registration).
     UpdateKey,
+    /// Change the list of tags of the queue pair's shared receive queue.
+    ChangeTags,
 }
 
 impl Operation {
@@ -231,6 +233,58 @@ pub struct KeyUpdate {
     pub laid: usize,
 }
 
+/// A change of a queue's list, posted as work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TagChange {
+    /// What changes.
+    pub operation: TagOperation,
+    /// Whether the change completes at the queue's completion queue.
+    pub signaled: bool,
+    /// How many unexpected messages software has seen, modulo 2^16, if it says so.
+    pub seen: Option<u16>,
+}
+
+/// What changes in a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TagOperation {
+    /// Nothing.
+    #[default]
+    Nop,
+    /// An entry is added, for the memory that the request names. It has the index that the one added before said.
+    Append {
+        /// Index of the entry that is to be added next.
+        next: u16,
+        /// Tag, eight bytes in the order of the header.
+        tag: u64,
+        /// Bits of the tag that count.
+        mask: u64,
+    },
+    /// An entry is taken away, if no message has matched it.
+    Remove {
+        /// Its index.
+        index: u16,
+    },
+}
+
+/// What a completion says of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TagEvent {
+    /// A message without a tag has taken a receive request.
+    NoTag,
+    /// A message that no entry has matched has taken a receive request.
+    Unexpected,
+    /// A message has matched an entry, and its data is there.
+    Whole,
+    /// A rendezvous has matched an entry, and its data is to come.
+    Matched,
+    /// The data of a rendezvous is there.
+    Received,
+    /// A message has matched an entry, and its data does not come.
+    Canceled,
+}
+
 /// A send work request, copied once from the guest's queue.
 ///
 /// The engine keeps these and hands them out to be filled, so that the data
@@ -270,6 +324,9 @@ pub struct SendWr {
     pub xrc_srqn: u32,
     /// Memory-key change.
     pub key_update: Option<Box<KeyUpdate>>,
+    /// Change of a list of tags; of other operations it means nothing.
+    #[serde(default)]
+    pub tags: TagChange,
     /// Gather (or, for reads and atomics, scatter) list.
     pub sges: Vec<Sge>,
     /// Inline data; used instead of `sges` when `is_inline`.
@@ -588,5 +645,30 @@ pub enum Side {
         srqn: Option<u32>,
         /// Its source, of a datagram or at a target of dynamic connections.
         source: Option<Source>,
+    },
+    /// Of a message to a shared receive queue with a list of tags. Where it has matched an entry, the index of the
+    /// completion is the entry's.
+    Tagged {
+        /// What arrived.
+        kind: RecvKind,
+        /// Immediate data (host order), or the invalidated key.
+        immediate: u32,
+        /// The queue.
+        srqn: u32,
+        /// What became of it.
+        event: TagEvent,
+        /// Its header, of one that has just matched an entry; else zeros.
+        header: [u8; 16],
+    },
+    /// Of a change of a list of tags.
+    Tags {
+        /// The queue.
+        srqn: u32,
+        /// What was to change.
+        operation: TagOperation,
+        /// Whether it has: an entry that a message has matched does not go.
+        done: bool,
+        /// Unexpected messages so far, modulo 2^16.
+        unexpected: u16,
     },
 }

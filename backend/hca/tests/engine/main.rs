@@ -30,5 +30,6 @@ mod reasons;
 mod rests;
 mod slow;
 mod stations;
+mod tags;
 mod trunk;
 mod windows;

@@ -90,7 +90,7 @@ pub fn received(entries: &[CompletionEntry]) -> Vec<(u16, Status, u32, RecvKind,
             Side::Recv {
                 kind, immediate, ..
             } => Some((entry.index, entry.status, entry.byte_len, kind, immediate)),
-            Side::Send { .. } => None,
+            _ => None,
         })
         .collect()
 }

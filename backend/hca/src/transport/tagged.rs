@@ -1,0 +1,378 @@
+//! Queue pairs that match messages with tags: how a message is taken, what completes, what the HCA reads by itself,
+//! and changes of the list.
+
+use super::frame::{Bytes, Frame};
+use super::refusal::Refusal;
+use super::responder::{Reception, fill, take_receive, unread};
+use crate::engine::objects::Objects;
+use crate::engine::progress::{Outcome, failed};
+use crate::engine::vf::Vf;
+use crate::engine::{CqIndex, Engine, QpIndex};
+use crate::face::Face;
+use crate::memory::access::Cursor;
+use crate::memory::mr::Access;
+use crate::storage::slab::Slab;
+use crate::storage::spares::Spares;
+use crate::verbs::dynamic::Role;
+use crate::verbs::qp::{Core, Inbound, Qp, RecvQueue, Responder};
+use crate::verbs::reason::Reason;
+use crate::verbs::srq::Srq;
+use crate::verbs::tags::{Arrival, Head, RENDEZVOUS, Step, TagList, Tagged};
+use crate::verbs::work::{
+    CompletionEntry, Operation, RecvKind, RecvWr, SendWr, Side, Status, TagEvent,
+};
+
+impl<F: Face> Responder<F> {
+    /// What the message is that arrives at a queue pair with tags.
+    pub(crate) fn arrival(&self) -> Arrival {
+        match &self.role {
+            Role::Tagged(tagged) => tagged.arrival,
+            _ => Arrival::NoTag,
+        }
+    }
+
+    /// Whether a message is arriving that has matched a tag.
+    pub(crate) fn is_for_tag(&self) -> bool {
+        matches!(self.queue, RecvQueue::Tagged(_)) && self.arrival().matched().is_some()
+    }
+
+    fn tagged_mut(&mut self) -> Option<&mut Tagged> {
+        match &mut self.role {
+            Role::Tagged(tagged) => Some(tagged),
+            _ => None,
+        }
+    }
+}
+
+/// Takes the memory of the entry that a message has matched which begins so, or else the next receive request. What
+/// has been taken for a message whose copy failed is filled anew.
+pub(crate) fn take_tagged<F: Face>(
+    core: &Core,
+    resp: &mut Responder<F>,
+    vf: &Vf<F>,
+    srqs: &mut Slab<Srq<F>>,
+    spare_recvs: &mut Spares<RecvWr>,
+    head: &Head,
+) -> Result<(), Refusal> {
+    if resp.inbound.is_some() {
+        return Ok(());
+    }
+    let srq = match resp.queue {
+        RecvQueue::Tagged(index) => srqs.get_mut(index.0),
+        _ => None,
+    };
+    let (Some(srq), Role::Tagged(tagged)) = (srq, &mut resp.role) else {
+        return Err(Refusal::Invalid);
+    };
+    let list = srq.tags.as_mut().ok_or(Refusal::Invalid)?;
+    let (arrival, memory) = list.classify(head, tagged.fetches);
+    tagged.arrival = arrival;
+    if let (Some(index), Some(memory)) = (arrival.matched(), memory) {
+        let mut wr = spare_recvs.take(RecvWr::with_capacity);
+        wr.clear();
+        wr.index = index;
+        wr.sges.push(memory);
+        let (srqn, pd) = (Some(srq.srqn), srq.pd);
+        resp.inbound = Some(Inbound { wr, srqn, pd });
+        return Ok(());
+    }
+    take_receive(core, resp, vf, srqs, spare_recvs, 0)?;
+    if arrival == Arrival::Unexpected
+        && let RecvQueue::Tagged(index) = resp.queue
+        && let Some(list) = srqs.get_mut(index.0).and_then(|srq| srq.tags.as_mut())
+    {
+        list.count_unexpected();
+    }
+    Ok(())
+}
+
+impl<F: Face> Reception<'_, F> {
+    /// Takes what the message goes to that a frame begins.
+    pub(super) fn take_tagged(&mut self, frame: &mut Frame) -> Result<(), Refusal> {
+        frame.take_along();
+        if frame.loan.is_some() {
+            return Err(Refusal::Void);
+        }
+        let mut bytes = [0; RENDEZVOUS];
+        let len = frame.payload.len().min(RENDEZVOUS);
+        bytes[..len].copy_from_slice(&frame.payload[..len]);
+        take_tagged(
+            self.core,
+            self.resp,
+            self.vf,
+            self.srqs,
+            self.spare_recvs,
+            &Head { bytes, len },
+        )
+    }
+
+    /// Fills what a message goes to, on from what has come of it, without its header where the header stays out.
+    pub(super) fn scatter_tagged(
+        &mut self,
+        frame: &mut Frame,
+        budget: &mut i64,
+    ) -> Result<(), Refusal> {
+        let skip = self.resp.arrival().skip();
+        let at = self.resp.received;
+        let end = at + u64::from(frame.len());
+        if end > skip {
+            let Some(inbound) = &self.resp.inbound else {
+                return Err(Refusal::Operation);
+            };
+            let capacity: u64 = inbound.wr.sges.iter().map(|sge| u64::from(sge.len)).sum();
+            if capacity < end - skip {
+                return Err(Refusal::Invalid);
+            }
+            let domain = self.domain(inbound.pd);
+            let to = at.saturating_sub(skip);
+            let mut to = Cursor::new(domain, &inbound.wr.sges, to, Access::LOCAL_WRITE);
+            let left_out = skip.saturating_sub(at) as usize;
+            let payload = match frame.bytes() {
+                Bytes::Here(bytes) => Bytes::Here(bytes.get_mut(left_out..).unwrap_or_default()),
+                lent => lent,
+            };
+            fill(&mut to, payload, budget).map_err(|why| unread(why, Refusal::Operation))?;
+        }
+        self.resp.received = end;
+        Ok(())
+    }
+}
+
+impl<F: Face> Engine<F> {
+    /// Changes the list of tags of a queue pair that is connected to itself.
+    #[inline(never)]
+    pub(crate) fn change_tags(&mut self, index: QpIndex, wr: &mut SendWr) -> Outcome {
+        let refused = |wr: &mut SendWr| failed(wr, Status::LocalQpOperation, Reason::Tags);
+        let Some(qp) = self.objects.qps.get(index.0) else {
+            return Outcome::Failed(Status::LocalQpOperation);
+        };
+        let qpn = qp.core.qpn;
+        let RecvQueue::Tagged(srq) = qp.resp.queue else {
+            return refused(wr);
+        };
+        let srq = self.objects.srqs.get_mut(srq.0);
+        let list = srq.and_then(|srq| Some((srq.srqn, srq.tags.as_mut()?)));
+        let Some((srqn, list)) = list.filter(|_| qp.core.attr.dest_qp == qpn) else {
+            return refused(wr);
+        };
+        let memory = wr.sges.first().copied().unwrap_or_default();
+        let Ok(done) = list.change(&wr.tags, memory) else {
+            return refused(wr);
+        };
+        let (unexpected, cq) = (list.view().unexpected, list.cq);
+        if wr.tags.signaled {
+            let entry = CompletionEntry {
+                qpn,
+                index: wr.index,
+                status: Status::Success,
+                reason: Reason::Status,
+                byte_len: 0,
+                solicited: false,
+                time: self.completion_time(0),
+                side: Side::Tags {
+                    srqn,
+                    operation: wr.tags.operation,
+                    done,
+                    unexpected,
+                },
+            };
+            self.complete(cq, &entry);
+        }
+        Outcome::Done(0)
+    }
+
+    /// Completes what a message has taken at a queue pair with tags.
+    #[inline(never)]
+    pub(crate) fn complete_tagged(
+        &mut self,
+        index: QpIndex,
+        inbound: Inbound,
+        mut entry: CompletionEntry,
+    ) {
+        let Objects { qps, srqs, .. } = &mut self.objects;
+        let srqn = inbound.srqn.unwrap_or(0);
+        self.spare_recvs.keep(inbound.wr);
+        let Some(Qp { core, resp, .. }) = qps.get_mut(index.0) else {
+            return;
+        };
+        let vf = core.vf;
+        let list = match resp.queue {
+            RecvQueue::Tagged(srq) => srqs.get_mut(srq.0).and_then(|srq| srq.tags.as_mut()),
+            _ => None,
+        };
+        let (Some(list), Role::Tagged(tagged)) = (list, &mut resp.role) else {
+            return;
+        };
+        let cq = list.cq;
+        let arrival = std::mem::take(&mut tagged.arrival);
+        let (kind, immediate) = match entry.side {
+            Side::Recv {
+                kind, immediate, ..
+            } => (kind, immediate),
+            _ => (RecvKind::Send, 0),
+        };
+        let whole = entry.status == Status::Success;
+        let mut reads = false;
+        let mut header = [0; 16];
+        let event = match arrival {
+            Arrival::NoTag => TagEvent::NoTag,
+            Arrival::Unexpected => TagEvent::Unexpected,
+            Arrival::Expected { index, header: it } => {
+                list.free(index);
+                header = it;
+                entry.byte_len = entry.byte_len.saturating_sub(arrival.skip() as u32);
+                TagEvent::Whole
+            }
+            Arrival::Rendezvous { index } if whole => {
+                header = list.fetch(index).map_or(header, |(fetch, _)| fetch.header);
+                entry.byte_len = 0;
+                tagged.push(list, index);
+                reads = true;
+                TagEvent::Matched
+            }
+            Arrival::Rendezvous { index } => {
+                list.free(index);
+                TagEvent::Canceled
+            }
+        };
+        let matched = arrival.matched().is_some();
+        // The software of a request that an entry was is not told by errors, which are about receive requests.
+        if whole || matched {
+            let event = if whole { event } else { TagEvent::Canceled };
+            entry.status = Status::Success;
+            entry.side = Side::Tagged {
+                kind,
+                immediate,
+                srqn,
+                event,
+                header,
+            };
+        }
+        self.complete(cq, &entry);
+        if !matched {
+            self.objects.check_srq_limit(vf, srqn);
+        }
+        if reads {
+            self.make_ready(index);
+        }
+    }
+
+    /// What a queue pair without a send queue sends next: it reads the message of a rendezvous, and tells the sender.
+    #[cold]
+    pub(crate) fn take_step(&mut self, index: QpIndex, mut wr: Box<SendWr>) -> Option<Box<SendWr>> {
+        let step = self.objects.with_tags(index, |tagged, list| tagged.step(list));
+        let Some(step) = step.flatten() else {
+            self.spare_sends.keep(wr);
+            return None;
+        };
+        if let Some(qp) = self.objects.qps.get_mut(index.0) {
+            qp.req.offset = 0;
+        }
+        match step {
+            Step::Read(fetch, memory) => {
+                wr.operation = Operation::Read;
+                (wr.remote_addr, wr.rkey) = (fetch.addr, fetch.rkey);
+                if memory.len > 0 {
+                    wr.sges.push(memory);
+                }
+            }
+            Step::Finish(fetch) => {
+                wr.operation = Operation::Send;
+                wr.signaled = true;
+                // Not before the message has come.
+                wr.fence = true;
+                wr.is_inline = true;
+                wr.inline.extend_from_slice(&fetch.finished());
+            }
+        }
+        Some(wr)
+    }
+
+    /// The sender of a rendezvous knows that its message has been read.
+    #[cold]
+    pub(crate) fn step_ends(&mut self, index: QpIndex) {
+        let popped = self.objects.with_tags(index, |tagged, list| tagged.pop(list));
+        if let Some((slot, len)) = popped.flatten() {
+            self.tell_of_tag(index, slot, len, TagEvent::Received);
+        }
+    }
+
+    /// A queue pair fails: what it was to read does not come.
+    #[cold]
+    pub(crate) fn cancel_tags(&mut self, index: QpIndex) {
+        while let Some((slot, _)) = self
+            .objects
+            .with_tags(index, |tagged, list| tagged.pop(list))
+            .flatten()
+        {
+            self.tell_of_tag(index, slot, 0, TagEvent::Canceled);
+        }
+        self.objects.with_tags(index, |tagged, _| tagged.forget_steps());
+    }
+
+    /// Completes an entry of a list whose message has been read, or is not.
+    fn tell_of_tag(&mut self, index: QpIndex, slot: u16, byte_len: u32, event: TagEvent) {
+        let time = self.completion_time(byte_len);
+        let Some(qp) = self.objects.qps.get(index.0) else {
+            return;
+        };
+        let srq = qp.resp.queue.shared();
+        let srq = srq.and_then(|srq| self.objects.srqs.get(srq.0));
+        let list = srq.and_then(|srq| Some((srq.srqn, srq.tags.as_ref()?.cq)));
+        let Some((srqn, cq)): Option<(u32, CqIndex)> = list else {
+            return;
+        };
+        let entry = CompletionEntry {
+            qpn: qp.core.qpn,
+            index: slot,
+            status: Status::Success,
+            reason: Reason::Status,
+            byte_len,
+            solicited: false,
+            time,
+            side: Side::Tagged {
+                kind: RecvKind::Send,
+                immediate: 0,
+                srqn,
+                event,
+                header: [0; 16],
+            },
+        };
+        self.complete(cq, &entry);
+    }
+}
+
+impl<F: Face> Objects<F> {
+    /// Does something with what a queue pair keeps of tags, and with the list.
+    fn with_tags<R>(
+        &mut self,
+        index: QpIndex,
+        act: impl FnOnce(&mut Tagged, &mut TagList) -> R,
+    ) -> Option<R> {
+        let Self { qps, srqs, .. } = self;
+        let resp = &mut qps.get_mut(index.0)?.resp;
+        let srq = srqs.get_mut(resp.queue.shared()?.0)?;
+        let list = srq.tags.as_mut()?;
+        Some(act(resp.tagged_mut()?, list))
+    }
+
+    /// Whether a queue pair without a send queue has something to send.
+    #[cold]
+    pub(crate) fn has_steps(&self, index: QpIndex) -> bool {
+        let qp = self.qps.get(index.0);
+        qp.is_some_and(
+            |qp| matches!(&qp.resp.role, Role::Tagged(tagged) if tagged.has_steps()),
+        )
+    }
+
+    /// A queue pair is reset or goes: the entries that its messages have matched are free, and nobody is told.
+    pub(crate) fn release_tags(&mut self, index: QpIndex) {
+        self.with_tags(index, |tagged, list| {
+            while tagged.pop(list).is_some() {}
+            if let Some(matched) = std::mem::take(&mut tagged.arrival).matched() {
+                list.free(matched);
+            }
+            tagged.forget_steps();
+        });
+    }
+}
