@@ -43,6 +43,8 @@ use crate::queue::event::Entry;
 use crate::queue::shared::SharedQueue;
 use crate::queue::{Buffer, BufferError};
 use crate::state::Stage;
+use receive_pool::Form;
+use shared_receive_queue::Tags;
 #[cfg(test)]
 pub(crate) use backend::registers;
 pub use backend::{Host, Parts, Software};
@@ -126,11 +128,15 @@ enum Prepared<D: Dma + 'static> {
     Ring(Result<Ring, Refusal>),
     EventQueue(Result<Buffer, BufferError>),
     QueuePair(Result<Box<QpDesc<Mlx5<D>>>, Refusal>),
-    SharedQueue(Result<SharedQueue, Refusal>),
+    SharedQueue(Result<(SharedQueue, Option<Tags>), Refusal>),
 }
 
 impl<D: Dma + 'static> Prepared<D> {
-    fn of(opcode: Opcode, request: &[u8], configuration: &Configuration) -> Self {
+    fn of(
+        (opcode, form): (Opcode, Option<Form>),
+        request: &[u8],
+        configuration: &Configuration,
+    ) -> Self {
         match opcode {
             Opcode::CreateMkey => Self::Key(memory_key::requested::<D>(request)),
             Opcode::CreateCq => Self::Ring(completion_queue::requested(request)),
@@ -141,7 +147,7 @@ impl<D: Dma + 'static> Prepared<D> {
             Opcode::CreateQp => {
                 Self::QueuePair(queue_pair::requested(request, configuration).map(Box::new))
             }
-            Opcode::CreateSrq => Self::SharedQueue(shared_receive_queue::requested(request)),
+            Opcode::CreateSrq => Self::SharedQueue(shared_receive_queue::requested(request, form)),
             _ => Self::Nothing,
         }
     }

@@ -95,6 +95,10 @@ structures! {
         DEVICE_FREQUENCY_MHZ: 0x098 [31:0];
         DEVICE_FREQUENCY_KHZ: 0x09c [31:0];
         NUM_OF_UARS_PER_PAGE: 0x0a4 [31:0];
+        TAG_MATCHING: 0x0bc [15:15];
+        RNDV_OFFLOAD_RC: 0x0bc [14:14];
+        LOG_TAG_MATCHING_LIST_SZ: 0x0bc [12:8];
+        LOG_MAX_XRQ: 0x0bc [4:0];
         UMEM_UID_0: 0x048 [13:13];
         LOG_MAX_UMEM: 0x08c [20:16];
         LOG_MAX_UCTX: 0x08c [28:24];

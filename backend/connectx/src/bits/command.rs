@@ -230,12 +230,16 @@ codes! {
 }
 
 codes! {
-    /// Commands about shared receive queues in version 1 of the interface (ISSI).
+    /// Commands about shared receive queues in version 1 of the interface (ISSI), and in any about those with tags.
     SharedQueueOpcode: u16 {
         CreateXrcSrq = 0x705,
         DestroyXrcSrq = 0x706,
         QueryXrcSrq = 0x707,
         ArmXrcSrq = 0x708,
+        CreateXrq = 0x717,
+        DestroyXrq = 0x718,
+        QueryXrq = 0x719,
+        ArmXrq = 0x71a,
         CreateRmp = 0x90c,
         ModifyRmp = 0x90d,
         DestroyRmp = 0x90e,

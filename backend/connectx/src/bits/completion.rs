@@ -43,7 +43,13 @@ structures! {
         CQ_CONTEXT: 0x10 (64);
     }
 
-    /// A completion queue entry.
+    /// The beginning of an entry about a change of a list of tags.
+    mlx5_tm_cqe(18) {
+        SUCCESS: 0x00 [31:0];
+        HW_PHASE_CNT: 0x04 [31:16];
+    }
+
+    /// A completion queue entry. That of a message which has matched a tag begins with the message's header.
     mlx5_cqe64(64) {
         ML_PATH: 0x10 [23:16];
         SLID: 0x14 [15:0];
@@ -51,6 +57,9 @@ structures! {
         HDS_IP_EXT: 0x1c [31:24];
         SRQN_UIDX: 0x20 [31:0];
         IMM_INVAL_PKEY: 0x24 [31:0];
+        APP: 0x28 [31:24];
+        APP_OP: 0x28 [23:16];
+        APP_INFO: 0x28 [15:0];
         BYTE_CNT: 0x2c [31:0];
         TIMESTAMP: 0x30 wide;
         SOP_DROP_QPN: 0x38 [31:0];
@@ -79,6 +88,7 @@ codes! {
         ResponderSendImm = 3,
         ResponderSendInvalidate = 4,
         Resize = 5,
+        NoPacket = 6,
         RequesterError = 13,
         ResponderError = 14,
         Invalid = 15,
@@ -126,6 +136,26 @@ codes! {
         KeyBounds = 0xeb,
         KeyUnmapped = 0xec,
         Pieces = 0xed,
+    }
+}
+
+/// In `APP`: the entry is about tags.
+pub const APP_TAG_MATCHING: u32 = 1;
+/// In `SUCCESS`: the change was made.
+pub const TAG_SUCCESS: u32 = 1 << 31;
+
+codes! {
+    /// What an entry says of tags (`APP_OP`).
+    TagOpcode: u8 {
+        Consumed = 0x1,
+        Expected = 0x2,
+        Unexpected = 0x3,
+        NoTag = 0x4,
+        Append = 0x5,
+        Remove = 0x6,
+        Nop = 0x7,
+        ConsumedMessage = 0xa,
+        Canceled = 0xc,
     }
 }
 

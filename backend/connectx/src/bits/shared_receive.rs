@@ -29,9 +29,43 @@ structures! {
         SRQ_CONTEXT_ENTRY: 0x10 (64);
     }
 
+    /// List of tags of a queue (XRQ), in its context.
+    tag_matching_topology_context(16) {
+        LOG_MATCHING_LIST_SZ: 0x00 [31:28];
+        APPEND_NEXT_INDEX: 0x00 [15:0];
+        SW_PHASE_CNT: 0x04 [31:16];
+        HW_PHASE_CNT: 0x04 [15:0];
+    }
+
+    /// Context of a queue whose messages have tags.
+    xrqc(320) {
+        STATE: 0x00 [31:28];
+        TOPOLOGY: 0x00 [11:8];
+        OFFLOAD: 0x00 [3:0];
+        USER_INDEX: 0x04 [23:0];
+        CQN: 0x08 [23:0];
+        TAG_MATCHING_TOPOLOGY_CONTEXT: 0x20 (16);
+        WQ: 0x80 (192);
+    }
+
+    /// Request of CREATE_XRQ; the page list follows it.
+    create_xrq_in(336) {
+        XRQ_CONTEXT: 0x10 (320);
+    }
+
+    /// Reply of QUERY_XRQ.
+    query_xrq_out(336) {
+        XRQ_CONTEXT: 0x10 (320);
+    }
+
     /// Request of ARM_RQ.
     arm_rq_in(16) {
         SRQ_NUMBER: 0x08 [23:0];
         LWM: 0x0c [15:0];
     }
 }
+
+/// In `TOPOLOGY`: messages are matched with tags.
+pub const TOPOLOGY_TAG_MATCHING: u32 = 1;
+/// In `OFFLOAD`: the device reads what a rendezvous says.
+pub const OFFLOAD_RENDEZVOUS: u32 = 1;

@@ -59,6 +59,16 @@ structures! {
         INLINE_HDR_START: 0x0c [15:0];
     }
 
+    /// A change of a list of tags.
+    mlx5_wqe_tm_seg(32) {
+        OPCODE: 0x00 [31:24];
+        FLAGS: 0x00 [23:16];
+        INDEX: 0x00 [15:0];
+        SW_CNT: 0x04 [15:0];
+        APPEND_TAG: 0x10 wide;
+        APPEND_MASK: 0x18 wide;
+    }
+
     /// An element of a gather or scatter list.
     mlx5_wqe_data_seg(16) {
         BYTE_COUNT: 0x00 [31:0];
@@ -111,5 +121,20 @@ codes! {
         MaskedFetchAdd = 0x15,
         LocalInvalidate = 0x1b,
         KeyUpdate = 0x25,
+        TagMatching = 0x28,
     }
 }
+
+codes! {
+    /// What changes in a list of tags: the upper half of `OPCODE`.
+    TagChangeOpcode: u32 {
+        Nop = 0,
+        Append = 1,
+        Remove = 2,
+    }
+}
+
+/// Of the `FLAGS` of such a change: software says how many unexpected messages it has seen.
+pub const TAG_COUNT: u32 = 1 << 6;
+/// Of the `FLAGS` of such a change: it completes.
+pub const TAG_COMPLETES: u32 = 1 << 7;

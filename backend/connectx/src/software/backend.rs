@@ -367,7 +367,7 @@ impl<H: Host> Software<H> {
             let resolved: Resolved = host.inspect(resolve)?;
             (*request, named) = (resolved.request, resolved.named);
         }
-        let prepared = Prepared::of(opcode, request, &self.parts.configuration);
+        let prepared = Prepared::of((opcode, form), request, &self.parts.configuration);
         let (asked, mut answer) = (std::mem::take(request), std::mem::take(reply));
         let executed = host.with_turn(move |engine| {
             let before = engine.memory_taken(vf);

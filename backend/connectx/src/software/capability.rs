@@ -95,6 +95,11 @@ pub(crate) fn general(configuration: &Configuration, quota: &Quota) -> Box<[u8; 
         // Memory keys are changed by work requests: fast registration.
         (cap::UMR_MODIFY_ENTITY_SIZE_DISABLED, 0),
         (cap::DCT, 1),
+        // Shared receive queues match messages with tags; rendezvous by the device, of reliable connections.
+        (cap::TAG_MATCHING, 1),
+        (cap::RNDV_OFFLOAD_RC, 1),
+        (cap::LOG_TAG_MATCHING_LIST_SZ, hca::LOG_MAX_TAGS.into()),
+        (cap::LOG_MAX_XRQ, u32::from(quota.log_srqs)),
         (cap::ATOMIC, 1),
         (cap::CQ_OI, 1),
         (cap::CQ_RESIZE, 1),

@@ -250,6 +250,8 @@ impl UserContexts {
                 self.has(uid, Kind::ProtectionDomain, srqc::PD.get(context))?;
                 if form == Some(Form::Xrc) {
                     self.has_with_driver(uid, Kind::XrcDomain, srqc::XRCD.get(context))?;
+                }
+                if matches!(form, Some(Form::Xrc | Form::Tagged)) {
                     self.has(uid, Kind::CompletionQueue, srqc::CQN.get(context))?;
                 }
                 Ok(())

@@ -205,6 +205,10 @@ pub struct TagView {
     pub seen: u16,
     /// Entries in the list.
     pub listed: usize,
+    /// Entries that there may be, as a power of two.
+    pub log_size: u8,
+    /// The HCA reads the messages of rendezvous.
+    pub rendezvous: bool,
 }
 
 /// The change cannot be made: the entry is none, or not free.
@@ -241,6 +245,8 @@ impl TagList {
             unexpected: self.unexpected,
             seen: self.seen,
             listed: self.order.len(),
+            log_size: self.log_size(),
+            rendezvous: self.rendezvous,
         }
     }
 

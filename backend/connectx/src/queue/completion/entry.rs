@@ -1,12 +1,13 @@
 //! Completion queue entries.
 
-use hca::work::{CompletionEntry, RecvKind, Side, Status};
+use hca::work::{CompletionEntry, RecvKind, Side, Status, TagEvent, TagOperation};
 use hca::{KeyFault, Reason};
 
 use super::CQE_SIZE;
 use crate::bits::completion::{
-    CqeOpcode, NETWORK_CHECKED, SYNDROME, Syndrome, TRANSPORT_CHECKED, VENDOR_SYNDROME,
-    VendorSyndrome, mlx5_cqe64 as cqe,
+    APP_TAG_MATCHING, CqeOpcode, NETWORK_CHECKED, SYNDROME, Syndrome, TAG_SUCCESS,
+    TRANSPORT_CHECKED, TagOpcode, VENDOR_SYNDROME, VendorSyndrome, mlx5_cqe64 as cqe,
+    mlx5_tm_cqe as tag_cqe,
 };
 
 /// Encodes everything of an entry but the bit that says whose it is.
@@ -42,14 +43,9 @@ pub(super) fn encode(entry: &CompletionEntry, bytes: &mut [u8; CQE_SIZE]) {
                     cqe::IMM_INVAL_PKEY.set(bytes, u32::from(source.pkey.value()));
                 }
             }
-            let opcode = match kind {
-                RecvKind::Send => CqeOpcode::ResponderSend,
-                RecvKind::SendImm => CqeOpcode::ResponderSendImm,
-                RecvKind::SendInvalidate => CqeOpcode::ResponderSendInvalidate,
-                RecvKind::WriteImm => CqeOpcode::ResponderWriteImm,
-            };
-            (opcode, 0)
+            (received(kind), 0)
         }
+        Side::Tagged { .. } | Side::Tags { .. } => (encode_tags(entry, bytes), 0),
     };
     cqe::BYTE_CNT.set(bytes, entry.byte_len);
     cqe::SOP_DROP_QPN.set(bytes, u32::from(send_opcode) << 24 | entry.qpn.value());
@@ -64,6 +60,63 @@ pub(super) fn encode(entry: &CompletionEntry, bytes: &mut [u8; CQE_SIZE]) {
         bytes,
         u32::from(opcode.code() << 4 | u8::from(entry.solicited) << 1),
     );
+}
+
+#[inline]
+const fn received(kind: RecvKind) -> CqeOpcode {
+    match kind {
+        RecvKind::Send => CqeOpcode::ResponderSend,
+        RecvKind::SendImm => CqeOpcode::ResponderSendImm,
+        RecvKind::SendInvalidate => CqeOpcode::ResponderSendInvalidate,
+        RecvKind::WriteImm => CqeOpcode::ResponderWriteImm,
+    }
+}
+
+/// What an entry about tags has besides.
+#[inline(never)]
+fn encode_tags(entry: &CompletionEntry, bytes: &mut [u8; CQE_SIZE]) -> CqeOpcode {
+    let (srqn, tag_opcode, opcode) = match entry.side {
+        Side::Tagged {
+            kind,
+            immediate,
+            srqn,
+            event,
+            header,
+        } => {
+            cqe::IMM_INVAL_PKEY.set(bytes, immediate);
+            let tag_opcode = match event {
+                TagEvent::NoTag => TagOpcode::NoTag,
+                TagEvent::Unexpected => TagOpcode::Unexpected,
+                TagEvent::Whole => TagOpcode::ConsumedMessage,
+                TagEvent::Matched => TagOpcode::Consumed,
+                TagEvent::Received => TagOpcode::Expected,
+                TagEvent::Canceled => TagOpcode::Canceled,
+            };
+            bytes[..header.len()].copy_from_slice(&header);
+            (srqn, tag_opcode, received(kind))
+        }
+        Side::Tags {
+            srqn,
+            operation,
+            done,
+            unexpected,
+        } => {
+            let tag_opcode = match operation {
+                TagOperation::Nop => TagOpcode::Nop,
+                TagOperation::Append { .. } => TagOpcode::Append,
+                TagOperation::Remove { .. } => TagOpcode::Remove,
+            };
+            tag_cqe::SUCCESS.set(bytes, if done { TAG_SUCCESS } else { 0 });
+            tag_cqe::HW_PHASE_CNT.set(bytes, unexpected.into());
+            (srqn, tag_opcode, CqeOpcode::NoPacket)
+        }
+        Side::Send { .. } | Side::Recv { .. } => return CqeOpcode::Invalid,
+    };
+    cqe::SRQN_UIDX.set(bytes, srqn);
+    cqe::APP.set(bytes, APP_TAG_MATCHING);
+    cqe::APP_OP.set(bytes, tag_opcode.code().into());
+    cqe::APP_INFO.set(bytes, entry.index.into());
+    opcode
 }
 
 /// The syndrome takes the place of the time stamp.
@@ -88,7 +141,7 @@ fn encode_error(entry: &CompletionEntry, bytes: &mut [u8; CQE_SIZE]) -> CqeOpcod
     bytes[VENDOR_SYNDROME] = vendor_syndrome(entry);
     match entry.side {
         Side::Send { .. } => CqeOpcode::RequesterError,
-        Side::Recv { .. } => CqeOpcode::ResponderError,
+        Side::Recv { .. } | Side::Tagged { .. } | Side::Tags { .. } => CqeOpcode::ResponderError,
     }
 }
 
