@@ -1,20 +1,22 @@
 //! Work requests as the guest encodes them: copied once, then taken apart here
 //! without another look at guest memory.
 
+mod tags;
+
 use hca::Reason;
 use hca::work::{
     AddressVector, AtomicOperands, GlobalRoute, KeyUpdate, MAX_SGE, Offload, Operation, RecvWr,
-    Segmentation, SendWr, Sge, TagChange, TagOperation, WqeError,
+    Segmentation, SendWr, Sge, WqeError,
 };
 use wire::{Gid, Lid, QKey, Qpn, Sl};
 
 use crate::bits::memory_key::{self, mkc, mlx5_wqe_umr_ctrl_seg as update_segment};
 use crate::bits::work::{
     AV_EXTENDED, AV_GRH, INLINE, INLINE_LENGTH, NETWORK_CHECKSUM, PATH_BITS, SEGMENT, SendOpcode,
-    TAG_COMPLETES, TAG_COUNT, TRANSPORT_CHECKSUM, TagChangeOpcode, mlx5_wqe_atomic_seg as atomic_segment, mlx5_wqe_av as address_vector,
+    TRANSPORT_CHECKSUM, mlx5_wqe_atomic_seg as atomic_segment, mlx5_wqe_av as address_vector,
     mlx5_wqe_ctrl_seg as control, mlx5_wqe_data_seg as data_segment,
     mlx5_wqe_eth_seg as packet_segment, mlx5_wqe_masked_atomic_seg as masked_segment,
-    mlx5_wqe_raddr_seg as remote_segment, mlx5_wqe_tm_seg as tag_segment, mlx5_wqe_xrc_seg as xrc_segment,
+    mlx5_wqe_raddr_seg as remote_segment, mlx5_wqe_xrc_seg as xrc_segment,
 };
 
 /// Which segments the requests of a send queue have, by its transport.
@@ -119,7 +121,7 @@ fn decode_segments(bytes: &[u8], format: Format, code: u8, wr: &mut SendWr) -> O
             return Some(());
         }
         SendOpcode::KeyUpdate => return decode_key_update(&mut segments, wr),
-        SendOpcode::TagMatching => return decode_tag_change(&mut segments, format, wr),
+        SendOpcode::TagMatching => return tags::decode(&mut segments, format, wr),
         SendOpcode::Send => Operation::Send,
         SendOpcode::SendStretch if format == Format::Packet => Operation::Send,
         SendOpcode::SendStretch => return None,
@@ -337,41 +339,6 @@ fn decode_key_update(segments: &mut Segments<'_>, wr: &mut SendWr) -> Option<()>
     }
     wr.operation = Operation::UpdateKey;
     wr.key_update = Some(Box::new(update));
-    Some(())
-}
-
-/// A change of a list of tags, and the memory of an entry that is added. It may be none.
-#[inline(never)]
-fn decode_tag_change(segments: &mut Segments<'_>, format: Format, wr: &mut SendWr) -> Option<()> {
-    let change = segments.take::<32>()?;
-    let index = tag_segment::INDEX.get(change) as u16;
-    let operation = match TagChangeOpcode::from_code(tag_segment::OPCODE.get(change) >> 4)? {
-        TagChangeOpcode::Nop => TagOperation::Nop,
-        TagChangeOpcode::Remove => TagOperation::Remove { index },
-        TagChangeOpcode::Append => {
-            let list = segments.take::<SEGMENT>()?;
-            if data_segment::LKEY.get(list) != memory_key::TERMINATOR_LKEY
-                || data_segment::BYTE_COUNT.get(list) != 0
-            {
-                decode_data(&mut Segments(list), wr)?;
-            }
-            TagOperation::Append {
-                next: index,
-                tag: tag_segment::APPEND_TAG.get(change),
-                mask: tag_segment::APPEND_MASK.get(change),
-            }
-        }
-    };
-    if format != Format::Connected || !wr.inline.is_empty() {
-        return None;
-    }
-    let flags = tag_segment::FLAGS.get(change);
-    wr.operation = Operation::ChangeTags;
-    wr.tags = TagChange {
-        operation,
-        signaled: flags & TAG_COMPLETES != 0,
-        seen: (flags & TAG_COUNT != 0).then(|| tag_segment::SW_CNT.get(change) as u16),
-    };
     Some(())
 }
 

@@ -43,11 +43,11 @@ use crate::queue::event::Entry;
 use crate::queue::shared::SharedQueue;
 use crate::queue::{Buffer, BufferError};
 use crate::state::Stage;
-use receive_pool::Form;
-use shared_receive_queue::Tags;
 #[cfg(test)]
 pub(crate) use backend::registers;
 pub use backend::{Host, Parts, Software};
+use receive_pool::Form;
+use shared_receive_queue::Tags;
 
 /// Why a command is refused: the status that its reply gets, and the reason
 /// for the log.

@@ -8,6 +8,7 @@ mod likeness;
 mod moderation;
 mod resource_dump;
 mod shared;
+mod tags;
 mod user_contexts;
 
 use std::sync::atomic::Ordering;

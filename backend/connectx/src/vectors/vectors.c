@@ -366,11 +366,73 @@ static void completions(void)
 	print("cqe_responder_flushed", &cqe, sizeof(cqe));
 }
 
+/* A change of a list of tags, as libmlx5 and UCX make it. */
+static void tag_change(const char *name, uint8_t opcode, uint8_t flags, uint16_t index, int memory)
+{
+	struct mlx5_wqe_tm_seg *seg;
+
+	begin();
+	seg = segment(sizeof(*seg));
+	seg->opcode = opcode << 4;
+	seg->flags = flags;
+	seg->index = htobe16(index);
+	seg->sw_cnt = htobe16(0x1234);
+	if (memory >= 0) {
+		seg->append_tag = htobe64(0x0102030405060708);
+		seg->append_mask = htobe64(0xffffffff00000000);
+	}
+	if (memory > 0)
+		data(0x1000, 0x1234, 0x7f0000001000);
+	else if (memory == 0)
+		data(0, MLX5_INVALID_LKEY, 0);
+	finish(name, 12, MLX5_OPCODE_TAG_MATCHING, 0, 0);
+}
+
+static void tags(void)
+{
+	struct mlx5_cqe64 cqe;
+
+	tag_change("tag_append", 1, 1 << 7 | 1 << 6, 5, 1);
+	tag_change("tag_append_empty", 1, 1 << 7, 5, 0);
+	tag_change("tag_remove", 2, 1 << 7, 5, -1);
+	tag_change("tag_sync", 0, 1 << 6, 0, -1);
+
+	memset(&cqe, 0, sizeof(cqe));
+	cqe.tmh.opcode = IBV_TMH_EAGER;
+	cqe.tmh.app_ctx = htobe32(0xc0de);
+	cqe.tmh.tag = htobe64(0x0102030405060708);
+	cqe.srqn_uidx = htobe32(0x77);
+	cqe.imm_inval_pkey = htobe32(0xcafe0001);
+	cqe.app = 1;
+	cqe.app_op = 0xa;
+	cqe.app_info = htobe16(5);
+	cqe.byte_cnt = htobe32(13);
+	cqe.sop_drop_qpn = htobe32(0xabcdef);
+	cqe.wqe_counter = htobe16(5);
+	cqe.timestamp = htobe64(0x0123456789abcdef);
+	cqe.op_own = MLX5_CQE_RESP_SEND_IMM << 4;
+	print("cqe_tag_whole", &cqe, sizeof(cqe));
+
+	memset(&cqe, 0, sizeof(cqe));
+	cqe.tm_cqe.success = htobe32(MLX5_TMC_SUCCESS);
+	cqe.tm_cqe.hw_phase_cnt = htobe16(0x4321);
+	cqe.srqn_uidx = htobe32(0x77);
+	cqe.app = 1;
+	cqe.app_op = 0x6;
+	cqe.app_info = htobe16(12);
+	cqe.sop_drop_qpn = htobe32(0xabcdef);
+	cqe.wqe_counter = htobe16(12);
+	cqe.timestamp = htobe64(0x0123456789abcdef);
+	cqe.op_own = MLX5_CQE_NO_PACKET << 4;
+	print("cqe_tag_removed", &cqe, sizeof(cqe));
+}
+
 int main(void)
 {
 	requests();
 	windows();
 	ucx();
 	completions();
+	tags();
 	return 0;
 }

@@ -198,7 +198,9 @@ impl<F: Face> Engine<F> {
         match (&mut role, resp.tagged) {
             (Role::Tagged(tagged), Some(image)) => tagged.restore(image),
             (Role::Tagged(_), None) | (_, Some(_)) => {
-                return Err(invalid(&"it has tags, and its queue has none, or the other way"));
+                return Err(invalid(
+                    &"it has tags, and its queue has none, or the other way",
+                ));
             }
             (_, None) => {}
         }

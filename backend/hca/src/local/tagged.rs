@@ -1,11 +1,14 @@
 //! Messages that are matched with tags, by one copy.
 
+use vm_memory::VolatileSlice;
+
 use super::message::{Message, Progress, check_local};
 use crate::face::Face;
-use crate::memory::access::{Cursor, Domain, read_payload};
+use crate::memory::access::{Cursor, Domain, Source, copy, read_payload};
 use crate::memory::mr::{Access, KeyError};
 use crate::transport::refusal::Refusal;
 use crate::transport::tagged::take_tagged;
+use crate::verbs::qp::Inbound;
 use crate::verbs::tags::{Head, RENDEZVOUS};
 use crate::verbs::work::SendWr;
 
@@ -28,12 +31,16 @@ impl<F: Face> Message<'_, F> {
                 self.spare_recvs,
                 &head,
             )?;
-            let skip = self.resp.arrival().skip().min(self.len);
-            (self.req.offset, self.resp.received) = (skip, skip);
+            let begun = self.begin_tagged()?;
+            (self.req.offset, self.resp.received) = (begun, begun);
         }
         let mut done = 0;
         if self.req.offset < self.len {
-            done = self.scatter_tagged(wr, budget)?;
+            let skip = self.resp.arrival().skip();
+            let at = self.req.offset.saturating_sub(skip);
+            let inbound = self.tagged_inbound()?;
+            let mut to = self.tagged_memory(inbound, at);
+            done = self.gather(wr, &mut to, budget, Refusal::Operation)?;
         }
         if self.advance(done, *budget)? == Progress::Partly {
             return Ok(Progress::Partly);
@@ -50,27 +57,44 @@ impl<F: Face> Message<'_, F> {
         let domain = self.requester_domain();
         let to = &mut bytes[..len];
         match read_payload(domain, wr, 0, Access::LOCAL_READ, to, &mut budget) {
-            Ok(read) if read == len => Ok(Head { bytes, len }),
+            Ok(read) if read == len => Ok(Head::of(&bytes[..len])),
             Err(KeyError::Absent(_)) => Err(Refusal::LocalAbsent),
             Ok(_) | Err(_) => Err(Refusal::Local),
         }
     }
 
-    fn scatter_tagged(&mut self, wr: &mut SendWr, budget: &mut i64) -> Result<u64, Refusal> {
+    /// Brings the beginning of the message to where it goes, or leaves it out; how much of it that is. What was
+    /// looked at is what is brought, whatever the sender has in its memory by now.
+    fn begin_tagged(&self) -> Result<u64, Refusal> {
         let skip = self.resp.arrival().skip();
-        let Some(inbound) = &self.resp.inbound else {
-            return Err(Refusal::Operation);
-        };
-        let domain = Domain {
-            pd: inbound.pd,
-            ..self.responder_domain()
-        };
+        let inbound = self.tagged_inbound()?;
         let capacity: u64 = inbound.wr.sges.iter().map(|sge| u64::from(sge.len)).sum();
         if capacity < self.len.saturating_sub(skip) {
             return Err(Refusal::Invalid);
         }
-        let at = self.req.offset.saturating_sub(skip);
-        let mut to = Cursor::new(domain, &inbound.wr.sges, at, Access::LOCAL_WRITE);
-        self.gather(wr, &mut to, budget, Refusal::Operation)
+        if skip > 0 {
+            return Ok(skip.min(self.len));
+        }
+        let head = self.resp.head();
+        let mut bytes = [0; RENDEZVOUS];
+        let len = head.bytes().len().min(self.len as usize);
+        bytes[..len].copy_from_slice(&head.bytes()[..len]);
+        let mut from = Source::Bytes(VolatileSlice::from(&mut bytes[..len]));
+        let mut to = self.tagged_memory(inbound, 0);
+        let copied = copy::<F::Dma, F::Dma>(&mut from, &mut to, len as u64, &mut { i64::MAX });
+        copied.map_err(|_| Refusal::Operation)
+    }
+
+    fn tagged_inbound(&self) -> Result<&Inbound, Refusal> {
+        self.resp.inbound.as_ref().ok_or(Refusal::Operation)
+    }
+
+    /// What the message goes to, from this byte on.
+    fn tagged_memory<'a>(&'a self, inbound: &'a Inbound, at: u64) -> Cursor<'a, F::Dma> {
+        let domain = Domain {
+            pd: inbound.pd,
+            ..self.responder_domain()
+        };
+        Cursor::new(domain, &inbound.wr.sges, at, Access::LOCAL_WRITE)
     }
 }

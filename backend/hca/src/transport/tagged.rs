@@ -17,7 +17,7 @@ use crate::verbs::dynamic::Role;
 use crate::verbs::qp::{Core, Inbound, Qp, RecvQueue, Responder};
 use crate::verbs::reason::Reason;
 use crate::verbs::srq::Srq;
-use crate::verbs::tags::{Arrival, Head, RENDEZVOUS, Step, TagList, Tagged};
+use crate::verbs::tags::{Arrival, Head, Step, TagList, Tagged};
 use crate::verbs::work::{
     CompletionEntry, Operation, RecvKind, RecvWr, SendWr, Side, Status, TagEvent,
 };
@@ -28,6 +28,14 @@ impl<F: Face> Responder<F> {
         match &self.role {
             Role::Tagged(tagged) => tagged.arrival,
             _ => Arrival::NoTag,
+        }
+    }
+
+    /// How that message begins, as it was when it was looked at.
+    pub(crate) fn head(&self) -> Head {
+        match &self.role {
+            Role::Tagged(tagged) => tagged.head,
+            _ => Head::default(),
         }
     }
 
@@ -66,7 +74,7 @@ pub(crate) fn take_tagged<F: Face>(
     };
     let list = srq.tags.as_mut().ok_or(Refusal::Invalid)?;
     let (arrival, memory) = list.classify(head, tagged.fetches);
-    tagged.arrival = arrival;
+    (tagged.arrival, tagged.head) = (arrival, *head);
     if let (Some(index), Some(memory)) = (arrival.matched(), memory) {
         let mut wr = spare_recvs.take(RecvWr::with_capacity);
         wr.clear();
@@ -93,16 +101,14 @@ impl<F: Face> Reception<'_, F> {
         if frame.loan.is_some() {
             return Err(Refusal::Void);
         }
-        let mut bytes = [0; RENDEZVOUS];
-        let len = frame.payload.len().min(RENDEZVOUS);
-        bytes[..len].copy_from_slice(&frame.payload[..len]);
+        let head = Head::of(&frame.payload);
         take_tagged(
             self.core,
             self.resp,
             self.vf,
             self.srqs,
             self.spare_recvs,
-            &Head { bytes, len },
+            &head,
         )
     }
 
@@ -128,7 +134,18 @@ impl<F: Face> Reception<'_, F> {
             let mut to = Cursor::new(domain, &inbound.wr.sges, to, Access::LOCAL_WRITE);
             let left_out = skip.saturating_sub(at) as usize;
             let payload = match frame.bytes() {
-                Bytes::Here(bytes) => Bytes::Here(bytes.get_mut(left_out..).unwrap_or_default()),
+                Bytes::Here(bytes) => {
+                    let head = self.resp.head();
+                    if at == 0 {
+                        // It may have come before, with another one.
+                        let begin = head.bytes().iter();
+                        bytes
+                            .iter_mut()
+                            .zip(begin)
+                            .for_each(|(to, from)| *to = *from);
+                    }
+                    Bytes::Here(bytes.get_mut(left_out..).unwrap_or_default())
+                }
                 lent => lent,
             };
             fill(&mut to, payload, budget).map_err(|why| unread(why, Refusal::Operation))?;
@@ -260,7 +277,9 @@ impl<F: Face> Engine<F> {
     /// What a queue pair without a send queue sends next: it reads the message of a rendezvous, and tells the sender.
     #[cold]
     pub(crate) fn take_step(&mut self, index: QpIndex, mut wr: Box<SendWr>) -> Option<Box<SendWr>> {
-        let step = self.objects.with_tags(index, |tagged, list| tagged.step(list));
+        let step = self
+            .objects
+            .with_tags(index, |tagged, list| tagged.step(list));
         let Some(step) = step.flatten() else {
             self.spare_sends.keep(wr);
             return None;
@@ -291,7 +310,9 @@ impl<F: Face> Engine<F> {
     /// The sender of a rendezvous knows that its message has been read.
     #[cold]
     pub(crate) fn step_ends(&mut self, index: QpIndex) {
-        let popped = self.objects.with_tags(index, |tagged, list| tagged.pop(list));
+        let popped = self
+            .objects
+            .with_tags(index, |tagged, list| tagged.pop(list));
         if let Some((slot, len)) = popped.flatten() {
             self.tell_of_tag(index, slot, len, TagEvent::Received);
         }
@@ -307,7 +328,8 @@ impl<F: Face> Engine<F> {
         {
             self.tell_of_tag(index, slot, 0, TagEvent::Canceled);
         }
-        self.objects.with_tags(index, |tagged, _| tagged.forget_steps());
+        self.objects
+            .with_tags(index, |tagged, _| tagged.forget_steps());
     }
 
     /// Completes an entry of a list whose message has been read, or is not.
@@ -360,9 +382,7 @@ impl<F: Face> Objects<F> {
     #[cold]
     pub(crate) fn has_steps(&self, index: QpIndex) -> bool {
         let qp = self.qps.get(index.0);
-        qp.is_some_and(
-            |qp| matches!(&qp.resp.role, Role::Tagged(tagged) if tagged.has_steps()),
-        )
+        qp.is_some_and(|qp| matches!(&qp.resp.role, Role::Tagged(tagged) if tagged.has_steps()))
     }
 
     /// A queue pair is reset or goes: the entries that its messages have matched are free, and nobody is told.

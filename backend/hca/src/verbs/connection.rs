@@ -386,9 +386,8 @@ impl<F: Face> Objects<F> {
             return Role::None;
         };
         let srq = self.srqs.get(index.0);
-        let offers = |srq: &Srq<F>| {
-            srq.pd == pd && srq.tags.as_ref().is_some_and(|tags| tags.rendezvous)
-        };
+        let offers =
+            |srq: &Srq<F>| srq.pd == pd && srq.tags.as_ref().is_some_and(|tags| tags.rendezvous);
         Role::Tagged(Box::new(Tagged::new(
             sends_nothing && srq.is_some_and(offers),
         )))

@@ -82,12 +82,13 @@ impl Fetch {
     }
 }
 
-/// The beginning of a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The beginning of a message, copied once: what the message was found to be by it is what software finds, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Head {
-    pub bytes: [u8; RENDEZVOUS],
+    bytes: [u8; RENDEZVOUS],
     /// How much of it there is.
-    pub len: usize,
+    len: usize,
 }
 
 /// What a message is, by its beginning. One that is too short for what it claims to be has no tag.
@@ -99,6 +100,22 @@ enum Kind {
 }
 
 impl Head {
+    /// The beginning of a message, of which `bytes` may have more.
+    pub fn of(bytes: &[u8]) -> Self {
+        let len = bytes.len().min(RENDEZVOUS);
+        let mut head = Self {
+            len,
+            ..Self::default()
+        };
+        head.bytes[..len].copy_from_slice(&bytes[..len]);
+        head
+    }
+
+    /// As much as there is.
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or(&self.bytes)
+    }
+
     fn header(&self) -> [u8; HEADER] {
         let mut header = [0; HEADER];
         header.copy_from_slice(&self.bytes[..HEADER]);
@@ -363,14 +380,19 @@ impl TagList {
 
     /// A message that has matched this entry is complete.
     pub fn free(&mut self, index: u16) {
-        if let Some(slot) = self.slot_mut(index).filter(|slot| slot.state == SlotState::Taken) {
+        if let Some(slot) = self
+            .slot_mut(index)
+            .filter(|slot| slot.state == SlotState::Taken)
+        {
             *slot = Slot::default();
         }
     }
 
     /// Where a message lies that has matched this entry, and where it goes.
     pub fn fetch(&self, index: u16) -> Option<(Fetch, Sge)> {
-        let slot = self.slot(index).filter(|slot| slot.state == SlotState::Taken)?;
+        let slot = self
+            .slot(index)
+            .filter(|slot| slot.state == SlotState::Taken)?;
         let len = slot.fetch.len.min(slot.memory.len);
         Some((slot.fetch, Sge { len, ..slot.memory }))
     }
@@ -420,8 +442,9 @@ impl TagList {
 pub(crate) struct Tagged {
     /// It has no send queue, and reads the messages of rendezvous.
     pub fetches: bool,
-    /// What the message is that arrives.
+    /// What the message is that arrives, and how it begins.
     pub arrival: Arrival,
+    pub head: Head,
     /// Entries whose messages it reads, from the first to the last, and the one that it reads next. Each leads to
     /// the one behind it.
     first: u16,
@@ -445,6 +468,10 @@ impl Tagged {
         Self {
             fetches,
             arrival: Arrival::NoTag,
+            head: Head {
+                bytes: [0; RENDEZVOUS],
+                len: 0,
+            },
             first: NONE,
             last: NONE,
             next: NONE,
@@ -510,6 +537,7 @@ impl Tagged {
     pub fn forget_steps(&mut self) {
         *self = Self {
             arrival: self.arrival,
+            head: self.head,
             ..Self::new(self.fetches)
         };
     }

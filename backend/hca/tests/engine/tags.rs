@@ -49,9 +49,7 @@ impl Lab {
         let (vf, pd) = (self.nodes[node].vf, self.nodes[node].pd);
         let home = self.home(vf);
         let list = (on.0, 7, true);
-        let srqn = home
-            .create_tagged_srq(vf, pd, list, recv.clone())
-            .unwrap();
+        let srqn = home.create_tagged_srq(vf, pd, list, recv.clone()).unwrap();
         let command = self.qp_on(node, Transport::Rc, on.clone(), |desc| {
             desc.recv = RecvSide::Shared(srqn);
         });
@@ -78,7 +76,13 @@ impl Lab {
         (from, to)
     }
 
-    fn change(&mut self, tags: &Tags, operation: TagOperation, list: (u64, u32), seen: Option<u16>) {
+    fn change(
+        &mut self,
+        tags: &Tags,
+        operation: TagOperation,
+        list: (u64, u32),
+        seen: Option<u16>,
+    ) {
         let sges = [self.sge(tags.node, list.0, list.1)];
         let wr = SendWr {
             tags: TagChange {
@@ -226,10 +230,17 @@ fn messages_without_a_tag_take_receive_requests_and_are_not_counted() {
         assert_eq!(told(&entries), [(6, TagEvent::NoTag, 0, 0)], "{way:?}");
         assert!(matches!(
             entries[0].side,
-            Side::Tagged { kind: RecvKind::WriteImm, immediate: 0x1234, .. }
+            Side::Tagged {
+                kind: RecvKind::WriteImm,
+                immediate: 0x1234,
+                ..
+            }
         ));
         let view = lab.look_home(tags.command.vf);
-        let view = view.query_tags(tags.command.vf, tags.srqn).unwrap().unwrap();
+        let view = view
+            .query_tags(tags.command.vf, tags.srqn)
+            .unwrap()
+            .unwrap();
         assert_eq!((view.unexpected, view.listed), (0, 1));
     }
 }

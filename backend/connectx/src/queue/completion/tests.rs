@@ -1,5 +1,5 @@
 use hca::Reason;
-use hca::work::{RecvKind, Side, Source, Status};
+use hca::work::{RecvKind, Side, Source, Status, TagEvent, TagOperation};
 use wire::ipoib::Checked;
 use wire::{Lid, PKey, Qpn, Sl};
 
@@ -118,6 +118,33 @@ fn entries_are_those_that_the_library_expects() {
             0,
             true,
             recv(RecvKind::Send, 0, None, None),
+        ),
+        (
+            "cqe_tag_whole",
+            5,
+            Status::Success,
+            13,
+            false,
+            Side::Tagged {
+                kind: RecvKind::SendImm,
+                immediate: 0xcafe_0001,
+                srqn: 0x77,
+                event: TagEvent::Whole,
+                header: [3, 0, 0, 0, 0, 0, 0xc0, 0xde, 1, 2, 3, 4, 5, 6, 7, 8],
+            },
+        ),
+        (
+            "cqe_tag_removed",
+            12,
+            Status::Success,
+            0,
+            false,
+            Side::Tags {
+                srqn: 0x77,
+                operation: TagOperation::Remove { index: 5 },
+                done: true,
+                unexpected: 0x4321,
+            },
         ),
     ];
     for (name, index, status, byte_len, solicited, side) in cases {

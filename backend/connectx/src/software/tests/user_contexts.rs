@@ -413,6 +413,49 @@ fn pools_say_what_they_are() {
     assert_ne!(programs.status(&long), OK);
 }
 
+/// Offsets are those of `create_xrq_in`, `xrqc` and `wq` in Linux' `mlx5_ifc.h`.
+#[test]
+fn queues_with_tags_lie_in_memory_objects_of_their_contexts() {
+    let mut programs = Programs::new();
+    let [one, other] = [Program::new(&mut programs), Program::new(&mut programs)];
+    let queue = |program: &Program, cqn: u32, memory: u32| {
+        let mut create = request(SharedQueueOpcode::CreateXrq.code(), program.uid, 0);
+        create.resize(0x150, 0);
+        let wq = 0x90;
+        for (at, value) in [
+            (0x10, 1 << 8 | 1),
+            (0x18, cqn),
+            (0x30, 6 << 28),
+            (wq + 0x08, program.pd),
+            (wq + 0x20, 5 << 16 | 4),
+            (wq + 0x24, 3 << 30),
+            (wq + 0x28, memory),
+            (wq + 0x2c, memory),
+        ] {
+            Field::new(at, 31, 0).set(&mut create, value);
+        }
+        Wide::new(wq + 0x10).set(&mut create, 4096);
+        create
+    };
+    let xrqn = programs.make(&queue(&one, one.cqn, one.memory));
+    for refused in [
+        queue(&one, other.cqn, one.memory),
+        queue(&one, one.cqn, other.memory),
+    ] {
+        assert_eq!(programs.status(&refused), Some(Status::BadResource));
+    }
+    // Another context's is none.
+    let query = request(SharedQueueOpcode::QueryXrq.code(), other.uid, xrqn);
+    assert_eq!(programs.status(&query), Some(Status::BadResource));
+    let query = request(SharedQueueOpcode::QueryXrq.code(), one.uid, xrqn);
+    let reply = programs.guest.command(&query, 0x200).reply;
+    assert_eq!(crate::bits::dword(&reply, 0x30), 6 << 28);
+    // It goes with its context.
+    assert_eq!(programs.close(one.uid), OK);
+    let destroy = request(SharedQueueOpcode::DestroyXrq.code(), 0, xrqn);
+    assert_eq!(programs.status(&destroy), Some(Status::BadResource));
+}
+
 /// What programs ask a device for before they use more of it (`mlx5dv_dr_domain_create`).
 #[test]
 fn programs_hear_that_there_are_no_flow_tables() {
