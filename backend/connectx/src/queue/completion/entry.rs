@@ -93,7 +93,12 @@ fn encode_tags(entry: &CompletionEntry, bytes: &mut [u8; CQE_SIZE]) -> CqeOpcode
                 TagEvent::Canceled => TagOpcode::Canceled,
             };
             bytes[..header.len()].copy_from_slice(&header);
-            (srqn, tag_opcode, received(kind))
+            let opcode = match event {
+                // Libraries expect no message where its data is to come.
+                TagEvent::Matched => CqeOpcode::NoPacket,
+                _ => received(kind),
+            };
+            (srqn, tag_opcode, opcode)
         }
         Side::Tags {
             srqn,
