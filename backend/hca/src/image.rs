@@ -144,6 +144,8 @@ pub struct SrqImageV1<F: Face> {
     /// The limit event is due when fewer requests remain; 0: not armed.
     pub(crate) limit: u32,
     pub(crate) failed: bool,
+    #[serde(default)]
+    pub(crate) user_index: Option<u32>,
     pub(crate) ring: F::SharedImage,
 }
 

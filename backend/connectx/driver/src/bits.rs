@@ -322,6 +322,8 @@ pub mod qpc {
     pub const RQ_TYPE: Field = field(0xac, 26, 24);
     /// Shared receive queue.
     pub const SRQN: Field = field(0xac, 23, 0);
+    /// What completions name the queue pair by; all ones: by its number.
+    pub const USER_INDEX: Field = field(0x10, 23, 0);
 }
 
 /// `mlx5_ifc_ads`, an address path.
@@ -390,10 +392,15 @@ pub mod mkc {
     pub const LOG_PAGE_SIZE: Field = field(0x38, 5, 0);
 }
 
+/// What contexts have in place of a user index where completions name their object by its number.
+pub const NO_USER_INDEX: u32 = 0x00ff_ffff;
+
 /// `mlx5_ifc_dctc`.
 pub mod dctc {
     use super::{Field, field};
 
+    /// What completions name the target by; all ones: by its number.
+    pub const USER_INDEX: Field = field(0x04, 23, 0);
     /// Bytes of a request to create a target, and of the reply to a query of one.
     pub const LEN: usize = 0x80;
     /// State: 2 is drained.
@@ -448,6 +455,8 @@ pub mod srqc {
     pub const CQN: Field = field(0x08, 23, 0);
     /// Page size as a power of two times 4096.
     pub const LOG_PAGE_SIZE: Field = field(0x10, 29, 24);
+    /// What completions name a queue of XRC by; all ones: by its number.
+    pub const USER_INDEX: Field = field(0x10, 23, 0);
     /// Protection domain.
     pub const PD: Field = field(0x18, 23, 0);
     /// Limit.

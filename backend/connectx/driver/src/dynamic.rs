@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::bits::{dctc, put_qword, reply, request};
+use crate::bits::{NO_USER_INDEX, dctc, put_qword, reply, request};
 use crate::command::request;
 use crate::completion::CompletionQueue;
 use crate::device::Object;
@@ -46,6 +46,7 @@ impl DynamicTarget {
         let device = config.pd.device();
         let mut input = request(Opcode::CreateDct, 0, dctc::LEN);
         let context = &mut input[request::CONTEXT..];
+        dctc::USER_INDEX.set(context, NO_USER_INDEX);
         dctc::CQN.set(context, config.cq.number());
         dctc::RRE.set(context, config.access.remote_read.into());
         dctc::RWE.set(context, config.access.remote_write.into());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::bar::doorbell;
-use crate::bits::{ads, put_qword, qpc, reply, request};
+use crate::bits::{NO_USER_INDEX, ads, put_qword, qpc, reply, request};
 use crate::command::request;
 use crate::completion::{CompletionQueue, Cqe};
 use crate::device::{Object, append_pages};
@@ -101,6 +101,8 @@ pub struct Config<'a> {
     pub deth_sqpn: u32,
     /// Its datagrams are IP packets, and each request says what is done to them.
     pub offloads: bool,
+    /// What its completions name it by, of 24 bits, if not its number or its shared receive queue's.
+    pub user_index: Option<u32>,
 }
 
 impl<'a> Config<'a> {
@@ -133,6 +135,7 @@ impl<'a> Config<'a> {
             xrcd: None,
             deth_sqpn: 0,
             offloads: false,
+            user_index: None,
         }
     }
 }
@@ -270,6 +273,7 @@ impl QueuePair {
         }
         qpc::CQN_SND.set(context, config.send_cq);
         qpc::CQN_RCV.set(context, config.recv_cq);
+        qpc::USER_INDEX.set(context, config.user_index.unwrap_or(NO_USER_INDEX));
         qpc::DETH_SQPN.set(context, config.deth_sqpn);
         qpc::OFFLOAD_MODE.set(context, config.offloads.into());
         qpc::RQ_TYPE.set(context, rq_type);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::bits::{put_qword, reply, request, srqc};
+use crate::bits::{NO_USER_INDEX, put_qword, reply, request, srqc};
 use crate::command::request;
 use crate::completion::{CompletionQueue, Cqe};
 use crate::device::{Object, append_pages};
@@ -50,6 +50,7 @@ impl SharedReceiveQueue {
         let context = &mut input[request::CONTEXT..];
         srqc::LOG_SRQ_SIZE.set(context, log_size);
         srqc::LOG_RQ_STRIDE.set(context, log_stride);
+        srqc::USER_INDEX.set(context, NO_USER_INDEX);
         srqc::PD.set(context, pd.number());
         if let Some((domain, cq)) = xrc {
             srqc::XRCD.set(context, domain.number());

@@ -21,7 +21,7 @@ query_issi_out set_issi_in query_pages_out query_adapter_out query_adapter_param
 odp_cap odp_per_transport_service_cap page_fault_resume_in page_fault_resume_out wqe_associated_page_fault_event
 rdma_page_fault_event
 alloc_uar_out create_eq_out destroy_eq_in create_cq_out create_qp_out create_mkey_out create_srq_out alloc_pd_out
-alloc_xrcd_out dctc create_dct_in query_dct_out alloc_q_counter_out dealloc_q_counter_in query_q_counter_in query_q_counter_out
+alloc_xrcd_out xrc_srqc dctc create_dct_in query_dct_out alloc_q_counter_out dealloc_q_counter_in query_q_counter_in query_q_counter_out
 xrqc tag_matching_topology_context create_xrq_in query_xrq_out'
 # device.h and qp.h of the kernel, mlx5dv.h and wqe.h of rdma-core: plain C.
 kernel='mlx5_init_seg mlx5_cmd_layout mlx5_cmd_prot_block mlx5_wqe_umr_ctrl_seg'

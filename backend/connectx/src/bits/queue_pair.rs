@@ -156,6 +156,10 @@ codes! {
     }
 }
 
+/// What the context of a queue pair, target or shared receive queue has in place of a user index where completions
+/// name it by its number alone.
+pub const NO_USER_INDEX: u32 = 0x00ff_ffff;
+
 /// Optional parameters of a change.
 pub mod optional {
     /// Alternate path.

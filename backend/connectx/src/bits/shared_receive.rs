@@ -19,6 +19,12 @@ structures! {
         DBR_ADDR: 0x28 wide;
     }
 
+    /// What the context of a queue of XRC has besides.
+    xrc_srqc(64) {
+        USER_INDEX_EQUAL_XRC_SRQN: 0x10 [31:31];
+        USER_INDEX: 0x10 [23:0];
+    }
+
     /// Request of CREATE_SRQ; the page list follows it.
     create_srq_in(272) {
         SRQ_CONTEXT_ENTRY: 0x10 (64);

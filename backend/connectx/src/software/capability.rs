@@ -27,6 +27,9 @@ pub const LOG_MAX_EQ: u32 = 6;
 /// The device counts nanoseconds.
 const FREQUENCY_KHZ: u32 = 1_000_000;
 
+/// Completions carry user indices.
+const CQE_VERSION: u32 = 1;
+
 /// Compare and swap, fetch and add.
 const ATOMIC_OPERATIONS: u32 = 0b11;
 /// Operands of eight bytes (the bit whose number is their size).
@@ -88,7 +91,7 @@ pub(crate) fn general(configuration: &Configuration, quota: &Quota) -> Box<[u8; 
         (cap::PORT_TYPE, 0),
         (cap::NUM_PORTS, 1),
         (cap::LOG_MAX_MSG, 30),
-        (cap::CQE_VERSION, 0),
+        (cap::CQE_VERSION, CQE_VERSION),
         (cap::COMPACT_ADDRESS_VECTOR, 1),
         // Queue pairs of IP over InfiniBand leave checksums and segments of TCP to the HCA.
         (cap::IPOIB_BASIC_OFFLOADS, 1),
@@ -202,6 +205,9 @@ pub(crate) struct ChosenImageV1 {
     log_max_qp: u32,
     log_uar_page_size: u32,
     atomic_mode: u32,
+    /// A driver that has been told of version 0 goes on with it.
+    #[serde(default)]
+    cqe_version: u32,
 }
 
 impl ChosenImageV1 {
@@ -210,13 +216,17 @@ impl ChosenImageV1 {
             log_max_qp: cap::LOG_MAX_QP.get(general),
             log_uar_page_size: cap::LOG_UAR_PAGE_SZ.get(general),
             atomic_mode: atomic_cap::ATOMIC_REQ_8B_ENDIANNESS_MODE.get(atomic),
+            cqe_version: cap::CQE_VERSION.get(general),
         }
     }
 
     /// Chooses the same, of capabilities as they are after a reset.
     pub fn restore(&self, general: &mut [u8], atomic: &mut [u8]) -> Result<(), String> {
         let most = cap::LOG_MAX_QP.get(general);
-        if self.log_max_qp > most || self.log_uar_page_size > 0xffff || self.atomic_mode > 1 {
+        let unknown = self.log_uar_page_size > 0xffff
+            || self.atomic_mode > 1
+            || self.cqe_version > CQE_VERSION;
+        if self.log_max_qp > most || unknown {
             let asked = self.log_max_qp;
             return Err(format!(
                 "the driver counts on 2^{asked} queue pairs, and this function has 2^{most}, \
@@ -225,6 +235,7 @@ impl ChosenImageV1 {
         }
         cap::LOG_MAX_QP.set(general, self.log_max_qp);
         cap::LOG_UAR_PAGE_SZ.set(general, self.log_uar_page_size);
+        cap::CQE_VERSION.set(general, self.cqe_version);
         atomic_cap::ATOMIC_REQ_8B_ENDIANNESS_MODE.set(atomic, self.atomic_mode);
         Ok(())
     }
@@ -270,14 +281,9 @@ impl<D: Dma + 'static> Commands<'_, D> {
                         return Err(exceeds());
                     }
                 }
-                cap::LOG_MAX_QP.set(
-                    state.capabilities.as_mut_slice(),
-                    cap::LOG_MAX_QP.get(wanted),
-                );
-                cap::LOG_UAR_PAGE_SZ.set(
-                    state.capabilities.as_mut_slice(),
-                    cap::LOG_UAR_PAGE_SZ.get(wanted),
-                );
+                for field in [cap::LOG_MAX_QP, cap::LOG_UAR_PAGE_SZ, cap::CQE_VERSION] {
+                    field.set(state.capabilities.as_mut_slice(), field.get(wanted));
+                }
                 Ok(())
             }
             TYPE_ODP => {

@@ -35,6 +35,7 @@ impl<D: Dma + 'static> Commands<'_, D> {
                 hop_limit: dctc::HOP_LIMIT.get(&context) as u8,
             },
             counter_set: dctc::COUNTER_SET_ID.get(&context) as u8,
+            user_index: self.user_index(dctc::USER_INDEX.get(&context)),
         };
         let dctn = self.engine.create_dct(self.vf, &desc)?.value();
         self.state_mut()

@@ -10,10 +10,11 @@ use wire::{Gid, Lid, Mtu, Psn, QKey, Qpn, Sl};
 
 use super::capability::LOG_MAX_QP_SIZE;
 use super::{Commands, NUMBER, Outcome, Refusal, list, refuse};
+use crate::bits::capability::cmd_hca_cap as cap;
 use crate::bits::command::{Opcode, Status};
 use crate::bits::queue_pair::{
-    MigrationState, OffloadMode, ReceiveType, ServiceType, State, TimestampFormat, ads,
-    create_qp_in, optional, qpc, query_qp_out,
+    MigrationState, NO_USER_INDEX, OffloadMode, ReceiveType, ServiceType, State, TimestampFormat,
+    ads, create_qp_in, optional, qpc, query_qp_out,
 };
 use crate::bits::work::BLOCK;
 use crate::configuration::Configuration;
@@ -208,17 +209,26 @@ pub(super) fn requested<D: Dma + 'static>(
         offloads: format == Format::Packet,
         polled: !trapped,
         counter_set: qpc::COUNTER_SET_ID.get(context) as u8,
+        user_index: None,
     })
 }
 
 impl<D: Dma + 'static> Commands<'_, D> {
+    /// The user index that a context gives, by which completions name what it is of. The driver gives one where it has
+    /// found or chosen version 1 of completions; in version 0 the field has no meaning.
+    pub(super) fn user_index(&self, given: u32) -> Option<u32> {
+        let versioned = cap::CQE_VERSION.is_set(self.state().capabilities.as_slice());
+        (versioned && given != NO_USER_INDEX).then_some(given)
+    }
+
     pub(super) fn create_qp(
         &mut self,
         request: &[u8],
-        queues: QpDesc<Mlx5<D>>,
+        mut queues: QpDesc<Mlx5<D>>,
         reply: &mut [u8],
     ) -> Outcome {
         let context: [u8; qpc::SIZE] = create_qp_in::QPC.array(request);
+        queues.user_index = self.user_index(qpc::USER_INDEX.get(&context));
         let qpn = self.engine.create_qp(self.vf, queues)?;
         self.state_mut()
             .contexts

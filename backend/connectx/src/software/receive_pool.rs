@@ -83,6 +83,8 @@ pub(super) mod tags {
     pub const SEEN: Field = Field::new(0x68, 31, 16);
     /// Unexpected messages.
     pub const UNEXPECTED: Field = Field::new(0x68, 15, 0);
+    /// Index of its completions.
+    pub const USER_INDEX: Field = Field::new(0x6c, 23, 0);
 }
 
 /// Smallest stride of version 0: 16 bytes.
@@ -133,6 +135,7 @@ fn create_tagged(request: &mut Vec<u8>) {
     tags::TOPOLOGY.set(&mut made, xrqc::TOPOLOGY.get(&context));
     tags::OFFLOAD.set(&mut made, xrqc::OFFLOAD.get(&context));
     tags::LOG_SIZE.set(&mut made, topology::LOG_MATCHING_LIST_SZ.get(list));
+    tags::USER_INDEX.set(&mut made, xrqc::USER_INDEX.get(&context));
     let srq = create_srq_in::SRQ_CONTEXT_ENTRY.get_mut(&mut made);
     srqc::CQN.set(srq, xrqc::CQN.get(&context));
     request.drain(LIST..create_xrq_in::SIZE);

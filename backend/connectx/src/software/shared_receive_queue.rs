@@ -9,6 +9,7 @@ use super::{Commands, NUMBER, Outcome, Refusal, list, refuse};
 use crate::bits::command::{Status, create_eq_in as head_in};
 use crate::bits::shared_receive::{
     OFFLOAD_RENDEZVOUS, TOPOLOGY_TAG_MATCHING, arm_rq_in, create_srq_in, query_srq_out, srqc,
+    xrc_srqc,
 };
 use crate::queue::shared::SharedQueue;
 use crate::queue::{Buffer, Record};
@@ -109,6 +110,17 @@ impl<D: Dma + 'static> Commands<'_, D> {
                 self.engine.create_tagged_srq(self.vf, pd, list, queue)?
             }
         };
+        let given = match (tags, xrc) {
+            (Some(_), _) => Some(tags::USER_INDEX.get(request)),
+            (None, Some(_)) if !xrc_srqc::USER_INDEX_EQUAL_XRC_SRQN.is_set(context) => {
+                Some(xrc_srqc::USER_INDEX.get(context))
+            }
+            _ => None,
+        };
+        if let Some(given) = given {
+            let user_index = self.user_index(given);
+            self.engine.index_srq(self.vf, srqn, user_index)?;
+        }
         let context = create_srq_in::SRQ_CONTEXT_ENTRY.array(request);
         self.state_mut()
             .contexts

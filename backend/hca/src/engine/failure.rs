@@ -289,6 +289,7 @@ impl<F: Face> Engine<F> {
         };
         let entry = CompletionEntry {
             qpn: qp.core.qpn,
+            user_index: qp.core.user_index,
             index: wr.index,
             status: Status::Flushed,
             reason: Reason::Status,
@@ -357,8 +358,18 @@ impl<F: Face> Engine<F> {
             return;
         };
         let srqn = inbound.srqn;
+        let vf = qp.core.vf;
+        let (cq, user_index) = match (&qp.resp.queue, srqn) {
+            // The queue may be gone since; then nobody waits for this.
+            (RecvQueue::Xrc(_), Some(srqn)) => match self.objects.srq(vf, srqn) {
+                Some(srq) => (srq.xrc.map(|(_, cq)| cq), srq.user_index),
+                None => (None, None),
+            },
+            _ => (qp.resp.cq, qp.core.user_index),
+        };
         let entry = CompletionEntry {
             qpn: qp.core.qpn,
+            user_index,
             index: inbound.wr.index,
             status,
             reason: Reason::Status,
@@ -372,15 +383,11 @@ impl<F: Face> Engine<F> {
                 source: self.objects.initiator(qp),
             },
         };
-        let vf = qp.core.vf;
-        let cq = match (&qp.resp.queue, srqn) {
-            // The queue may be gone since; then nobody waits for this.
-            (RecvQueue::Xrc(_), Some(srqn)) => self.objects.srq(vf, srqn).and_then(|srq| srq.xrc),
-            (RecvQueue::Tagged(_), _) => return self.complete_tagged(index, inbound, entry),
-            _ => qp.resp.cq.map(|cq| (0, cq)),
-        };
+        if let RecvQueue::Tagged(_) = qp.resp.queue {
+            return self.complete_tagged(index, inbound, entry);
+        }
         self.spare_recvs.keep(inbound.wr);
-        if let Some((_, cq)) = cq {
+        if let Some(cq) = cq {
             self.complete(cq, &entry);
         }
         if let Some(srqn) = srqn {

@@ -59,6 +59,7 @@ pub(crate) fn failed(wr: &mut SendWr, status: Status, reason: Reason) -> Outcome
 struct Ending {
     index: QpIndex,
     qpn: Qpn,
+    user_index: Option<u32>,
     cq: Option<CqIndex>,
     /// It was the last one before a drain.
     drained: bool,
@@ -70,6 +71,7 @@ impl Ending {
         Self {
             index,
             qpn: qp.core.qpn,
+            user_index: qp.core.user_index,
             cq: qp.req.cq,
             drained: last && qp.core.state == QpState::SendQueueDrain,
         }
@@ -392,12 +394,14 @@ impl<F: Face> Engine<F> {
         let Ending {
             index,
             qpn,
+            user_index,
             cq,
             drained,
         } = ending;
         if wr.signaled || status != Status::Success {
             let entry = CompletionEntry {
                 qpn,
+                user_index,
                 index: wr.index,
                 status,
                 reason: wr.reason,

@@ -16,6 +16,8 @@ use crate::verbs::work::{RecvWr, SendWr, Status};
 #[serde(bound = "", deny_unknown_fields)]
 pub struct QpImageV1<F: Face> {
     pub(crate) qpn: Qpn,
+    #[serde(default)]
+    pub(crate) user_index: Option<u32>,
     pub(crate) transport: Transport,
     pub(crate) pd: u32,
     pub(crate) state: QpState,

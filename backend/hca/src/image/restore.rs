@@ -234,6 +234,7 @@ impl<F: Face> Engine<F> {
             core: Core {
                 vf,
                 qpn: image.qpn,
+                user_index: image.user_index,
                 transport,
                 pd: image.pd,
                 state: image.state,
@@ -503,6 +504,7 @@ impl<F: Face> Objects<F> {
         let index = SrqIndex(srqs.insert(Srq {
             limit: image.limit,
             failed: image.failed,
+            user_index: image.user_index,
             ..Srq::new(image.srqn, image.pd, xrc, ring)
         }));
         if !numbers.insert_at(of.number, index) {

@@ -271,6 +271,7 @@ impl<F: Face> Objects<F> {
             tags: tags.and_then(|tags| Some(tags.save(self.cqn(tags.cq)?))),
             limit: srq.limit,
             failed: srq.failed,
+            user_index: srq.user_index,
             ring: F::save_shared(&srq.ring),
         }
     }
@@ -317,6 +318,7 @@ impl<F: Face> Objects<F> {
         };
         QpImageV1 {
             qpn: core.qpn,
+            user_index: core.user_index,
             transport: core.transport,
             pd: core.pd,
             state: core.state,

@@ -530,6 +530,7 @@ impl<F: Face> Engine<F> {
         };
         let entry = CompletionEntry {
             qpn: qp.core.qpn,
+            user_index: qp.core.user_index,
             index: recv.index,
             status,
             reason: Reason::Status,

@@ -384,6 +384,7 @@ impl<F: Face> Objects<F> {
             core: Core {
                 vf: core.vf,
                 qpn: core.qpn,
+                user_index: core.user_index,
                 transport: Transport::Dct,
                 pd: core.pd,
                 state: core.state,

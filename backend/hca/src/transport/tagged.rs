@@ -168,8 +168,8 @@ impl<F: Face> Engine<F> {
             return refused(wr);
         };
         let srq = self.objects.srqs.get_mut(srq.0);
-        let list = srq.and_then(|srq| Some((srq.srqn, srq.tags.as_mut()?)));
-        let Some((srqn, list)) = list.filter(|_| qp.core.attr.dest_qp == qpn) else {
+        let list = srq.and_then(|srq| Some((srq.srqn, srq.user_index, srq.tags.as_mut()?)));
+        let Some((srqn, user_index, list)) = list.filter(|_| qp.core.attr.dest_qp == qpn) else {
             return refused(wr);
         };
         let memory = wr.sges.first().copied().unwrap_or_default();
@@ -180,6 +180,7 @@ impl<F: Face> Engine<F> {
         if wr.tags.signaled {
             let entry = CompletionEntry {
                 qpn,
+                user_index,
                 index: wr.index,
                 status: Status::Success,
                 reason: Reason::Status,
@@ -214,12 +215,14 @@ impl<F: Face> Engine<F> {
         };
         let vf = core.vf;
         let list = match resp.queue {
-            RecvQueue::Tagged(srq) => srqs.get_mut(srq.0).and_then(|srq| srq.tags.as_mut()),
+            RecvQueue::Tagged(srq) => srqs.get_mut(srq.0),
             _ => None,
         };
-        let (Some(list), Role::Tagged(tagged)) = (list, &mut resp.role) else {
+        let list = list.and_then(|srq| Some((srq.user_index, srq.tags.as_mut()?)));
+        let (Some((user_index, list)), Role::Tagged(tagged)) = (list, &mut resp.role) else {
             return;
         };
+        entry.user_index = user_index;
         let cq = list.cq;
         let arrival = std::mem::take(&mut tagged.arrival);
         let (kind, immediate) = match entry.side {
@@ -340,12 +343,13 @@ impl<F: Face> Engine<F> {
         };
         let srq = qp.resp.queue.shared();
         let srq = srq.and_then(|srq| self.objects.srqs.get(srq.0));
-        let list = srq.and_then(|srq| Some((srq.srqn, srq.tags.as_ref()?.cq)));
-        let Some((srqn, cq)): Option<(u32, CqIndex)> = list else {
+        let list = srq.and_then(|srq| Some((srq.srqn, srq.user_index, srq.tags.as_ref()?.cq)));
+        let Some((srqn, user_index, cq)) = list else {
             return;
         };
         let entry = CompletionEntry {
             qpn: qp.core.qpn,
+            user_index,
             index: slot,
             status: Status::Success,
             reason: Reason::Status,

@@ -87,6 +87,7 @@ impl<F: Face> Engine<F> {
                 let core = Core {
                     vf,
                     qpn,
+                    user_index: desc.user_index,
                     transport: desc.transport,
                     pd: desc.pd,
                     state: QpState::Reset,

@@ -49,6 +49,9 @@ pub struct DctDesc {
     pub route: RouteMarks,
     /// The set of counters that it counts in; 0 is none.
     pub counter_set: u8,
+    /// Index that its completions carry; see
+    /// [`CompletionEntry::user_index`](crate::work::CompletionEntry::user_index).
+    pub user_index: Option<u32>,
 }
 
 /// What a global route says besides addresses.
@@ -242,6 +245,7 @@ impl<F: Face> Engine<F> {
                 offloads: false,
                 polled: false,
                 counter_set: desc.counter_set,
+                user_index: desc.user_index,
             },
         );
         let Ok(qpn) = created else {

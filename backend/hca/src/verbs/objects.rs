@@ -284,6 +284,23 @@ impl<F: Face> Engine<F> {
         Ok(srq.tags.as_ref().map(|tags| tags.view()))
     }
 
+    /// Has completions of an XRC shared receive queue carry this index from now on, or the queue's number again; see
+    /// [`CompletionEntry::user_index`](crate::work::CompletionEntry::user_index).
+    ///
+    /// # Errors
+    /// [`VerbError::NotFound`].
+    pub fn index_srq(
+        &mut self,
+        vf: VfId,
+        srqn: u32,
+        user_index: Option<u32>,
+    ) -> Result<(), VerbError> {
+        let srq = self.objects.srq_index(vf, srqn)?;
+        let srq = self.objects.srqs.get_mut(srq.0);
+        srq.ok_or(VerbError::NotFound)?.user_index = user_index;
+        Ok(())
+    }
+
     /// The ring of a shared receive queue and its armed limit (0: not armed).
     ///
     /// # Errors

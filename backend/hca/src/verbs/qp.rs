@@ -297,6 +297,9 @@ pub struct QpDesc<F: Face> {
     pub polled: bool,
     /// The set of counters that it counts in; 0 is none.
     pub counter_set: u8,
+    /// Index that its completions carry; see
+    /// [`CompletionEntry::user_index`](crate::work::CompletionEntry::user_index).
+    pub user_index: Option<u32>,
 }
 
 /// What a query tells.
@@ -315,6 +318,7 @@ pub struct QpView {
 pub(crate) struct Core {
     pub vf: VfId,
     pub qpn: Qpn,
+    pub user_index: Option<u32>,
     pub transport: Transport,
     pub pd: u32,
     pub state: QpState,

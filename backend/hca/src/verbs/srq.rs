@@ -20,6 +20,9 @@ pub(crate) struct Srq<F: Face> {
     pub users: u32,
     /// The owner knows that its completion queue failed.
     pub failed: bool,
+    /// Index that completions of an XRC one carry; see
+    /// [`CompletionEntry::user_index`](crate::work::CompletionEntry::user_index).
+    pub user_index: Option<u32>,
 }
 
 impl<F: Face> Srq<F> {
@@ -33,6 +36,7 @@ impl<F: Face> Srq<F> {
             limit: 0,
             users: 0,
             failed: false,
+            user_index: None,
         }
     }
 

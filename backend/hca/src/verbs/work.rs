@@ -609,6 +609,9 @@ pub struct Source {
 pub struct CompletionEntry {
     /// Queue pair, as its owner numbers it.
     pub qpn: Qpn,
+    /// Index that the owner has given to the queue pair or, where the request came from an XRC shared receive queue,
+    /// to that; `None`: it knows them by number.
+    pub user_index: Option<u32>,
     /// [`SendWr::index`] or [`RecvWr::index`].
     pub index: u16,
     /// Outcome.

@@ -52,6 +52,7 @@ impl Lab {
             },
             route: RouteMarks::default(),
             counter_set: 0,
+            user_index: None,
         };
         let dctn = home.create_dct(vf, &desc).unwrap();
         Dct {

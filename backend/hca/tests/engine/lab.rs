@@ -257,6 +257,7 @@ impl Lab {
         let (send, recv) = (Ring::new(), Ring::new());
         let mut desc = QpDesc {
             counter_set: 0,
+            user_index: None,
             transport,
             pd: self.nodes[node].pd,
             send: Some((send.clone(), cqn)),

@@ -70,6 +70,7 @@ fn what_does_not_exist_is_not_used() {
     let rings = lab.qp(0, Transport::Rc);
     let desc = || QpDesc::<Plain> {
         counter_set: 0,
+        user_index: None,
         transport: Transport::Rc,
         pd,
         send: Some((rings.send.clone(), cqn)),
@@ -174,6 +175,7 @@ fn quotas_hold_per_function() {
         Box::new(move |lab| {
             let desc = QpDesc::<Plain> {
                 counter_set: 0,
+                user_index: None,
                 transport: Transport::Rc,
                 pd,
                 send: Some((send.clone(), cqn)),

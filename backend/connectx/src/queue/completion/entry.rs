@@ -11,17 +11,23 @@ use crate::bits::completion::{
 };
 
 /// Encodes everything of an entry but the bit that says whose it is.
+///
+/// A user index, which versions 1 of completions have, is what drivers look the queue pair up by, of a shared receive
+/// queue's completion, too; of one of XRC it is the queue's own.
 #[inline]
 pub(super) fn encode(entry: &CompletionEntry, bytes: &mut [u8; CQE_SIZE]) {
     let (opcode, send_opcode) = match entry.side {
-        Side::Send { opcode } => (CqeOpcode::Requester, opcode),
+        Side::Send { opcode } => {
+            cqe::SRQN_UIDX.set(bytes, entry.user_index.unwrap_or(0));
+            (CqeOpcode::Requester, opcode)
+        }
         Side::Recv {
             kind,
             immediate,
             srqn,
             source,
         } => {
-            cqe::SRQN_UIDX.set(bytes, srqn.unwrap_or(0));
+            cqe::SRQN_UIDX.set(bytes, entry.user_index.or(srqn).unwrap_or(0));
             cqe::IMM_INVAL_PKEY.set(bytes, immediate);
             if let Some(source) = source {
                 cqe::ML_PATH.set(bytes, u32::from(source.path_bits));
@@ -117,7 +123,7 @@ fn encode_tags(entry: &CompletionEntry, bytes: &mut [u8; CQE_SIZE]) -> CqeOpcode
         }
         Side::Send { .. } | Side::Recv { .. } => return CqeOpcode::Invalid,
     };
-    cqe::SRQN_UIDX.set(bytes, srqn);
+    cqe::SRQN_UIDX.set(bytes, entry.user_index.unwrap_or(srqn));
     cqe::APP.set(bytes, APP_TAG_MATCHING);
     cqe::APP_OP.set(bytes, tag_opcode.code().into());
     cqe::APP_INFO.set(bytes, entry.index.into());

@@ -33,6 +33,7 @@ fn queue(announced: bool) -> CompletionQueue {
 fn entry(solicited: bool) -> CompletionEntry {
     CompletionEntry {
         qpn: Qpn::new(0xab_cdef),
+        user_index: None,
         index: 0,
         status: Status::Success,
         reason: Reason::Status,
@@ -149,6 +150,7 @@ fn entries_are_those_that_the_library_expects() {
     ];
     for (name, index, status, byte_len, solicited, side) in cases {
         let entry = CompletionEntry {
+            user_index: None,
             qpn: Qpn::new(0xab_cdef),
             index,
             status,

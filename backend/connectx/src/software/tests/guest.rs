@@ -10,7 +10,7 @@ use crate::bits::command::{BLOCK_DATA, Opcode, Status, create_eq_in};
 use crate::bits::completion::{cqc, create_cq_in};
 use crate::bits::event::eqc;
 use crate::bits::memory_key::{create_mkey_in, mkc};
-use crate::bits::queue_pair::{ads, create_qp_in, qpc};
+use crate::bits::queue_pair::{NO_USER_INDEX, ads, create_qp_in, qpc};
 use crate::software::NUMBER;
 use crate::testing::{Memory, Raised};
 use crate::{
@@ -316,12 +316,17 @@ impl Guest {
     /// The function is saved as text, and restored as another one of another engine.
     pub fn move_on(&mut self) {
         let image = serde_json::to_string(&self.function.save()).unwrap();
+        self.move_to(&image);
+    }
+
+    /// The function becomes another one of another engine, restored from this text.
+    pub fn move_to(&mut self, image: &str) {
         let configuration = *self.function.configuration();
         let seed = self.now();
         let device = Device::new(configuration, &self.memory, &self.raised, &self.clock, seed);
         (self.function, self.engine) = (device.function, device.engine);
         (self.vf, self.capability_bits) = (device.vf, device.capability_bits);
-        let restored = self.function.restore(serde_json::from_str(&image).unwrap());
+        let restored = self.function.restore(serde_json::from_str(image).unwrap());
         restored.unwrap_or_else(|error| panic!("{error}: {image}"));
     }
 
@@ -458,6 +463,19 @@ impl Guest {
     }
 
     pub fn create_rc(&mut self, pd: u32, cqn: u32, uar: u32) -> Qp {
+        self.create_rc_with(pd, cqn, uar, |context| {
+            qpc::USER_INDEX.set(context, NO_USER_INDEX);
+        })
+    }
+
+    /// A queue pair whose context has something of its own.
+    pub fn create_rc_with(
+        &mut self,
+        pd: u32,
+        cqn: u32,
+        uar: u32,
+        more: impl FnOnce(&mut [u8]),
+    ) -> Qp {
         let (ring, record) = (self.allocate(4096), self.allocate(64));
         let mut request = Self::request(Opcode::CreateQp, &[ring]);
         let context = create_qp_in::QPC.get_mut(&mut request);
@@ -469,6 +487,7 @@ impl Guest {
         qpc::CQN_SND.set(context, cqn);
         qpc::CQN_RCV.set(context, cqn);
         qpc::DBR_ADDR.set(context, record);
+        more(context);
         Qp {
             qpn: self.command(&request, 16).number(),
             ring,

@@ -1,11 +1,13 @@
 //! Functions that are saved and restored under their driver.
 
 use super::guest::{Guest, INTERRUPTS, Pair, data, remote};
-use crate::bits::command::{Opcode, Status};
+use crate::bits::capability::cmd_hca_cap as cap;
+use crate::bits::command::{Opcode, Status, create_eq_in};
+use crate::bits::queue_pair::qpc;
 use crate::{Configuration, Doorbells, Region, TRAPPED_PAGES};
 
 /// A guest whose function is another one, in another engine, after each access.
-fn moving() -> Guest {
+pub(super) fn moving() -> Guest {
     let mut guest = Guest::new();
     guest.moves = true;
     guest.initialize();
@@ -100,6 +102,42 @@ fn a_stored_image_of_version_1_goes_on() {
     }
     assert_eq!(&pair.guest.memory.read::<21>(target), MESSAGE);
     assert_ne!(pair.cqe(0)[63], 0xf1);
+}
+
+/// A driver that has been told of version 0 of completions has given no indices, and gives none in new contexts: the
+/// field means nothing there.
+#[test]
+fn a_driver_from_before_user_indices_has_numbers() {
+    let mut pair = Pair::new();
+    assert_eq!(version(&mut pair), 1);
+    let mut image = serde_json::to_value(pair.guest.function.save()).unwrap();
+    let chosen = image["v1"].pointer_mut("/software/state/chosen").unwrap();
+    chosen.as_object_mut().unwrap().remove("cqe_version");
+    pair.guest.move_to(&image.to_string());
+    assert_eq!(version(&mut pair), 0);
+    let unread = |context: &mut [u8]| qpc::USER_INDEX.set(context, 5);
+    let mut qps = [(); 2].map(|()| {
+        pair.guest
+            .create_rc_with(pair.pd, pair.cq.0, pair.uar, unread)
+    });
+    let [sender, receiver] = &mut qps;
+    pair.guest.connect(sender, receiver);
+    pair.guest.connect(receiver, sender);
+    let memory = pair.guest.allocate(4096);
+    let segment = data(8, pair.key, memory);
+    pair.guest.post_receive(receiver, &segment);
+    pair.guest.post_send(sender, 0x0a, 0, &segment);
+    for at in 0..2 {
+        assert_eq!(crate::bits::dword(&pair.cqe(at), 0x20), 0);
+    }
+}
+
+fn version(pair: &mut Pair) -> u32 {
+    let request = Guest::request(Opcode::QueryHcaCap, &[]);
+    let mut request = request[..16].to_vec();
+    create_eq_in::OP_MOD.set(&mut request, 1);
+    let reply = pair.guest.command(&request, 272).reply;
+    cap::CQE_VERSION.get(&reply[0x10..])
 }
 
 /// Where doorbells are memory, a request that was posted right before the move is known by its record

@@ -6,8 +6,8 @@ use super::guest::{Guest, Pair, data};
 use crate::bits::command::{Opcode, Status, create_eq_in};
 use crate::bits::completion::{cqc, modify_cq_in};
 use crate::bits::event::EventType;
-use crate::bits::queue_pair::{create_qp_in, qpc};
-use crate::bits::shared_receive::{create_srq_in, srqc};
+use crate::bits::queue_pair::{NO_USER_INDEX, create_qp_in, qpc};
+use crate::bits::shared_receive::{create_srq_in, srqc, xrc_srqc};
 use crate::software::NUMBER;
 
 /// Bytes of a request in the shared receive queues here.
@@ -23,6 +23,10 @@ struct Shared {
 
 impl Pair {
     fn create_srq(&mut self, xrcd: u32) -> Shared {
+        self.create_indexed_srq(xrcd, NO_USER_INDEX)
+    }
+
+    fn create_indexed_srq(&mut self, xrcd: u32, user_index: u32) -> Shared {
         let (ring, record) = (self.guest.allocate(4096), self.guest.allocate(64));
         for at in 0..16_u64 {
             self.guest
@@ -34,6 +38,8 @@ impl Pair {
         srqc::LOG_SRQ_SIZE.set(context, 4);
         srqc::LOG_RQ_STRIDE.set(context, 1);
         srqc::XRCD.set(context, xrcd);
+        xrc_srqc::USER_INDEX.set(context, user_index);
+        xrc_srqc::USER_INDEX_EQUAL_XRC_SRQN.set(context, user_index >> 31);
         srqc::CQN.set(context, self.cq.0);
         srqc::PD.set(context, self.pd);
         srqc::DBR_ADDR.set(context, record);
@@ -58,12 +64,23 @@ impl Pair {
     /// A queue pair that receives from a shared queue (type 1) and sends, or is
     /// an XRC target (and does not).
     fn create_receiver(&mut self, service: u32, srqn: u32, xrcd: u32) -> super::guest::Qp {
+        self.create_indexed_receiver(service, srqn, xrcd, NO_USER_INDEX)
+    }
+
+    fn create_indexed_receiver(
+        &mut self,
+        service: u32,
+        srqn: u32,
+        xrcd: u32,
+        user_index: u32,
+    ) -> super::guest::Qp {
         let (ring, record) = (self.guest.allocate(4096), self.guest.allocate(64));
         let mut request = Guest::request(Opcode::CreateQp, &[ring]);
         let context = create_qp_in::QPC.get_mut(&mut request);
         qpc::ST.set(context, service);
         qpc::PD.set(context, self.pd);
         qpc::RQ_TYPE.set(context, 1);
+        qpc::USER_INDEX.set(context, user_index);
         qpc::SRQN_RMPN_XRQN.set(context, srqn);
         qpc::XRCD.set(context, xrcd);
         qpc::NO_SQ.set(context, u32::from(xrcd != 0));
@@ -174,6 +191,85 @@ fn xrc_reaches_the_queue_that_the_request_names() {
         .find(|cqe| cqe[63] >> 4 == 2)
         .unwrap();
     assert_eq!(crate::bits::dword(&received, 0x20), shared.srqn);
+}
+
+/// Kinds of the completions from `from` on, and what they say instead of a number.
+fn named(pair: &Pair, from: u64) -> Vec<(u8, u32)> {
+    let entries = (from..).map(|at| pair.cqe(at));
+    let entries = entries.take_while(|cqe| cqe[63] != 0xf1);
+    entries
+        .map(|cqe| (cqe[63] >> 4, crate::bits::dword(&cqe, 0x20)))
+        .collect()
+}
+
+/// Messages and failures of a queue pair with an index that receives from a shared queue, of XRC in the end.
+fn indexed(mut pair: Pair) {
+    let shared = pair.create_srq(0);
+    let mut receiver = pair.create_indexed_receiver(0, shared.srqn, 0, 0x12_3456);
+    // A number may be an index, too, and zero.
+    let mut sender = pair
+        .guest
+        .create_rc_with(pair.pd, pair.cq.0, pair.uar, |context| {
+            qpc::USER_INDEX.set(context, 0);
+        });
+    pair.guest.connect(&receiver, &sender);
+    pair.guest.connect(&sender, &receiver);
+    let (source, target) = (pair.guest.allocate(4096), pair.guest.allocate(4096));
+    pair.post_shared(&shared, 0, 4, target);
+    let key = pair.key;
+    let segment = data(8, key, source);
+    pair.guest.post_send(&mut sender, 0x0a, 0, &segment);
+    let mut seen = named(&pair, 0);
+    seen.sort_unstable();
+    assert_eq!(seen, [(0, 0), (2, 0x12_3456)]);
+    // What fails and is flushed at either end.
+    pair.guest.post_receive(&mut sender, &segment);
+    let nowhere = data(8, key ^ 1, source);
+    pair.guest.post_send(&mut receiver, 0x0a, 0, &nowhere);
+    pair.guest.post_send(&mut receiver, 0x0a, 0, &segment);
+    assert_eq!(named(&pair, 2), [(13, 0x12_3456), (13, 0x12_3456)]);
+    pair.guest.plain(Opcode::ToErr, &[0, sender.qpn]);
+    assert_eq!(named(&pair, 4), [(14, 0)]);
+
+    let xrcd = pair.guest.plain(Opcode::AllocXrcd, &[]).number();
+    let shared = pair.create_indexed_srq(xrcd, 0xab_cdef);
+    let target_qp = pair.create_receiver(3, 0, xrcd);
+    let mut initiator = pair.create_indexed_receiver(3, 0, 0, 7);
+    pair.guest.connect(&target_qp, &initiator);
+    pair.guest.connect(&initiator, &target_qp);
+    pair.post_shared(&shared, 0, 2, target);
+    let mut segments = vec![0; 16];
+    segments[..4].copy_from_slice(&shared.srqn.to_be_bytes());
+    segments.extend(data(8, pair.key, source));
+    pair.guest.post_send(&mut initiator, 0x0a, 0, &segments);
+    let mut seen = named(&pair, 5);
+    seen.sort_unstable();
+    assert_eq!(seen, [(0, 7), (2, 0xab_cdef)]);
+}
+
+#[test]
+fn completions_name_what_they_are_of_by_its_index() {
+    indexed(Pair::new());
+    // The same where the function moves after each access.
+    indexed(Pair::of(super::images::moving()));
+}
+
+#[test]
+fn a_queue_of_xrc_may_have_its_number_for_an_index() {
+    let mut pair = Pair::new();
+    let xrcd = pair.guest.plain(Opcode::AllocXrcd, &[]).number();
+    let shared = pair.create_indexed_srq(xrcd, 1 << 31 | 5);
+    let target_qp = pair.create_receiver(3, 0, xrcd);
+    let mut initiator = pair.create_receiver(3, 0, 0);
+    pair.guest.connect(&target_qp, &initiator);
+    pair.guest.connect(&initiator, &target_qp);
+    let target = pair.guest.allocate(4096);
+    pair.post_shared(&shared, 0, 1, target);
+    let mut segments = vec![0; 16];
+    segments[..4].copy_from_slice(&shared.srqn.to_be_bytes());
+    segments.extend(data(8, pair.key, target + 64));
+    pair.guest.post_send(&mut initiator, 0x0a, 0, &segments);
+    assert!(named(&pair, 0).contains(&(2, shared.srqn)));
 }
 
 #[test]
