@@ -167,8 +167,9 @@ impl<D: Dma + 'static> Face for Mlx5<D> {
         vf: &mut FunctionState,
         queue: &mut CompletionQueue,
         entry: &CompletionEntry,
+        held: &[u8],
     ) -> Result<Attention, CqError> {
-        let notice = queue.complete(dma, entry)?;
+        let notice = queue.complete(dma, entry, held)?;
         Ok(Attention {
             watch: !queue.is_announced(),
             hold: notice.act(dma, vf, queue),

@@ -254,7 +254,8 @@ pub trait Face: Debug + Sized + Send + 'static {
     fn reset_queues(send: Option<&mut Self::Send>, recv: Option<&mut Self::Recv>);
 
     /// Writes a completion entry and, where the queue is armed, raises its event
-    /// or lets it wait for more entries.
+    /// or lets it wait for more entries. The entry holds the message `held`, of
+    /// [`MAX_IN_COMPLETION`](crate::MAX_IN_COMPLETION) bytes at most, if there are any.
     ///
     /// # Errors
     /// [`CqError`]; the queue is unusable from then on.
@@ -263,6 +264,7 @@ pub trait Face: Debug + Sized + Send + 'static {
         vf: &mut Self::Vf,
         queue: &mut Self::Completion,
         entry: &CompletionEntry,
+        held: &[u8],
     ) -> Result<Attention, CqError>;
 
     /// Looks again at a queue whose arming is not announced (doorbell pages

@@ -59,7 +59,8 @@ pub use verbs::migration::{AlternatePath, MigrationState};
 pub use verbs::multicast::MAX_GROUP_MEMBERS;
 pub use verbs::objects::CqParts;
 pub use verbs::qp::{
-    AddressPath, QpAttr, QpChange, QpDesc, QpState, QpView, RecvSide, RemoteRights, Transport,
+    AddressPath, InCompletion, MAX_IN_COMPLETION, QpAttr, QpChange, QpDesc, QpState, QpView,
+    RecvSide, RemoteRights, Transport,
 };
 pub use verbs::reason::{Failure, KeyFault, Reason, Report};
 pub use verbs::tags::{LOG_MAX_TAGS, TagView};

@@ -113,13 +113,13 @@ fn flipped(one: &[u8], other: &[u8]) -> Vec<(usize, u32)> {
 
 /// General capabilities that guests of such VFs are not told of: dynamic connections, memory of the device, dumps of
 /// resources, alternate paths, the null key, user contexts and memory objects, paging on demand, offloads of IP over
-/// InfiniBand.
+/// InfiniBand, messages in completions.
 const NOT_PASSED: [(usize, u32); 9] = [
     (HEADER + 0x20, 0x0080_00c0),
     (HEADER + 0x24, 0x0004_0004),
     (HEADER + 0x30, 0x1000_0000),
     (HEADER + 0x34, 0x0080_0000),
-    (HEADER + 0x40, 0x0800_0020),
+    (HEADER + 0x40, 0x0800_0420),
     (HEADER + 0x44, 0x0102_0000),
     (HEADER + 0x48, 0x0000_2000),
     (HEADER + 0x8c, 0x0c0c_0000),

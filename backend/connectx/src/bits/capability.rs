@@ -63,6 +63,7 @@ structures! {
         COMPACT_ADDRESS_VECTOR: 0x040 [31:31];
         IPOIB_BASIC_OFFLOADS: 0x040 [27:27];
         UMR_MODIFY_ENTITY_SIZE_DISABLED: 0x040 [24:24];
+        SCTR_DATA_CQE: 0x040 [10:10];
         DCT: 0x040 [5:5];
         ATOMIC: 0x040 [1:1];
         CQ_OI: 0x044 [31:31];

@@ -74,6 +74,11 @@ pub const NETWORK_CHECKED: u32 = 1 << 1;
 /// Of `HDS_IP_EXT`: the checksum of TCP or UDP is right.
 pub const TRANSPORT_CHECKED: u32 = 1 << 2;
 
+/// Of `OP_OWN`: the first 32 bytes of the entry are the message.
+pub const HOLDS_32: u8 = 1 << 2;
+/// Of `OP_OWN`: the 64 bytes before the entry, which it has with a stride of 128 bytes, are the message.
+pub const HOLDS_64: u8 = 2 << 2;
+
 /// Offset of the vendor's error syndrome in an error entry.
 pub const VENDOR_SYNDROME: usize = 0x36;
 /// Offset of the error syndrome in an error entry.

@@ -13,7 +13,7 @@ structures! {
         RWE: 0x0c [18:18];
         RAE: 0x0c [17:17];
         RLKY: 0x0c [14:14];
-        /// How much of a message completions may hold. Each says whether it does, and here none does.
+        /// How much of a message completions may hold.
         CS_RES: 0x10 [23:16];
         MIN_RNR_NAK: 0x10 [12:8];
         SRQN_XRQN: 0x14 [23:0];

@@ -56,6 +56,10 @@ structures! {
         SW_SQ_WQEBB_COUNTER: 0xb4 [15:0];
         HW_RQ_COUNTER: 0xb8 [31:0];
         SW_RQ_COUNTER: 0xbc [31:0];
+        /// How much of an answer completions may hold.
+        CS_REQ: 0xc4 [15:8];
+        /// How much of a message that is received completions may hold.
+        CS_RES: 0xc4 [7:0];
         DBR_UMEM_VALID: 0x0d0 [28:28];
     }
 
@@ -144,6 +148,24 @@ codes! {
         None = 0,
         /// Checksums, and segments of TCP.
         Basic = 1,
+    }
+}
+
+codes! {
+    /// How much of an answer completions may hold, in a queue pair's context.
+    AnswersHeld: u32 {
+        None = 0,
+        UpTo32 = 0x11,
+        UpTo64 = 0x22,
+    }
+}
+
+codes! {
+    /// How much of a message that is received completions may hold, in a queue pair's context and a target's.
+    MessagesHeld: u32 {
+        None = 0,
+        UpTo32 = 1,
+        UpTo64 = 2,
     }
 }
 

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use vm_memory::Bytes;
 
 use super::{Buffer, Record, write_words};
-use crate::bits::completion::{ARM_SOLICITED, COUNTER_MASK, CqeOpcode};
+use crate::bits::completion::{ARM_SOLICITED, COUNTER_MASK, CqeOpcode, HOLDS_32, HOLDS_64};
 
 use entry::encode;
 pub use image::CompletionQueueImageV1;
@@ -56,6 +56,8 @@ pub enum Notice {
 const MAX_LOG_SIZE: u32 = 23;
 /// Bytes of an entry.
 const CQE_SIZE: usize = 64;
+/// Most bytes of a message in an entry of a stride of 64 bytes, beside what is the entry's own.
+const HELD_BESIDE: usize = 32;
 /// Offset of the eight bytes that make an entry the driver's.
 const OWNER_WORD: usize = CQE_SIZE - 8;
 
@@ -82,15 +84,21 @@ impl Ring {
         dma: &D,
         producer: u32,
         bytes: &mut [u8; CQE_SIZE],
+        held: &[u8],
     ) -> Result<(), CqError> {
         let owner = (producer >> self.log_size) as u8 & 1;
         bytes[CQE_SIZE - 1] |= owner;
         let slot = u64::from(producer & ((1 << self.log_size) - 1)) << self.log_stride;
         let at = slot + (1 << self.log_stride) - CQE_SIZE as u64;
-        if self.padded && at > slot {
-            let padding = self.buffer.write_window(dma, slot, CQE_SIZE);
-            let padding = padding.ok_or(CqError::Unmapped)?;
-            write_words(&padding, &[[0; 8]; CQE_SIZE / 8]);
+        if (self.padded || !held.is_empty()) && at > slot {
+            self.write_first_half(dma, slot, held)?;
+            if !held.is_empty() {
+                bytes[CQE_SIZE - 1] |= HOLDS_64;
+            }
+        } else if !held.is_empty() {
+            let place = bytes[..HELD_BESIDE].get_mut(..held.len());
+            place.ok_or(CqError::Unmapped)?.copy_from_slice(held);
+            bytes[CQE_SIZE - 1] |= HOLDS_32;
         }
         let window = self
             .buffer
@@ -103,6 +111,28 @@ impl Ring {
         window
             .store(u64::from_ne_bytes(*tail), OWNER_WORD, Ordering::Release)
             .map_err(|_| CqError::Unmapped)
+    }
+}
+
+impl Ring {
+    /// Longest message that an entry holds, in bytes.
+    #[must_use]
+    pub const fn holds(&self) -> u8 {
+        if self.log_stride > 6 {
+            hca::MAX_IN_COMPLETION as u8
+        } else {
+            HELD_BESIDE as u8
+        }
+    }
+
+    /// Writes the half of an entry that has nothing, or a message.
+    fn write_first_half<D: Dma>(&self, dma: &D, slot: u64, held: &[u8]) -> Result<(), CqError> {
+        let mut half = [0; CQE_SIZE];
+        let place = half.get_mut(..held.len());
+        place.ok_or(CqError::Unmapped)?.copy_from_slice(held);
+        let window = self.buffer.write_window(dma, slot, CQE_SIZE);
+        write_words(&window.ok_or(CqError::Unmapped)?, half.as_chunks::<8>().0);
+        Ok(())
     }
 }
 
@@ -261,8 +291,8 @@ impl CompletionQueue {
         Err(CqError::Overrun)
     }
 
-    /// Writes an entry. Returns what becomes of the queue's event; where it is
-    /// due, the queue is not armed any more.
+    /// Writes an entry, and the message `held` into it, if there are any bytes. Returns what becomes of the
+    /// queue's event; where it is due, the queue is not armed any more.
     ///
     /// # Errors
     /// [`CqError`].
@@ -271,11 +301,12 @@ impl CompletionQueue {
         &mut self,
         dma: &D,
         entry: &CompletionEntry,
+        held: &[u8],
     ) -> Result<Notice, CqError> {
         self.make_room(dma)?;
         let mut bytes = [0; CQE_SIZE];
         encode(entry, &mut bytes);
-        self.ring.write(dma, self.producer, &mut bytes)?;
+        self.ring.write(dma, self.producer, &mut bytes, held)?;
         self.producer = (self.producer + 1) & COUNTER_MASK;
         self.fresh = true;
         if entry.solicited {
@@ -400,7 +431,7 @@ impl CompletionQueue {
         }
         let mut bytes = [0; CQE_SIZE];
         bytes[CQE_SIZE - 1] = CqeOpcode::Resize.code() << 4;
-        self.ring.write(dma, self.producer, &mut bytes)?;
+        self.ring.write(dma, self.producer, &mut bytes, &[])?;
         self.producer = (self.producer + 1) & COUNTER_MASK;
         self.ring = ring;
         Ok(())

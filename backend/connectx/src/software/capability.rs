@@ -97,6 +97,8 @@ pub(crate) fn general(configuration: &Configuration, quota: &Quota) -> Box<[u8; 
         (cap::IPOIB_BASIC_OFFLOADS, 1),
         // Memory keys are changed by work requests: fast registration.
         (cap::UMR_MODIFY_ENTITY_SIZE_DISABLED, 0),
+        // Completions hold short messages, where the driver asks for that.
+        (cap::SCTR_DATA_CQE, 1),
         (cap::DCT, 1),
         // Shared receive queues match messages with tags; rendezvous by the device, of reliable connections.
         (cap::TAG_MATCHING, 1),

@@ -142,6 +142,13 @@ impl<D: Dma + 'static> Commands<'_, D> {
     pub(super) fn resize_cq(&mut self, request: &[u8], ring: Ring) -> Outcome {
         let cqn = modify_cq_in::CQN.get(request);
         let after = ring.buffer.held();
+        let (queue, _, _) = self.engine.cq_mut(self.vf, cqn)?;
+        if ring.log_stride < queue.ring().log_stride {
+            return Err(refuse(
+                Status::BadParameter,
+                "entries cannot get shorter than the messages that they hold",
+            ));
+        }
         self.engine.take_memory(self.vf, after)?;
         let resized = self.engine.cq_mut(self.vf, cqn).map(|(queue, _, dma)| {
             let before = queue.ring().buffer.held();

@@ -1,22 +1,30 @@
 //! Targets of dynamic connections: CREATE_DCT, DRAIN_DCT, DESTROY_DCT, QUERY_DCT,
 //! ARM_DCT_FOR_KEY_VIOLATION. Initiators are queue pairs.
 
-use hca::{DctDesc, Dma, QpAttr, QpState, RemoteRights, RouteMarks};
+use hca::{DctDesc, Dma, InCompletion, QpAttr, QpState, RemoteRights, RouteMarks};
 use wire::{Mtu, Qpn};
 
+use super::queue_pair::messages_held;
 use super::{Commands, NUMBER, Outcome, refuse};
 use crate::bits::command::Status;
 use crate::bits::dynamic::{STATE_ACTIVE, STATE_DRAINED, create_dct_in, dctc, query_dct_out};
+use crate::bits::queue_pair::MessagesHeld;
 
 impl<D: Dma + 'static> Commands<'_, D> {
     pub(super) fn create_dct(&mut self, request: &[u8], reply: &mut [u8]) -> Outcome {
         let context: [u8; dctc::SIZE] = create_dct_in::DCT_CONTEXT_ENTRY.array(request);
         let mtu = Mtu::from_code(dctc::MTU.get(&context) as u8);
         let mtu = mtu.ok_or(refuse(Status::BadParameter, "no such path MTU"))?;
+        let cqn = dctc::CQN.get(&context);
+        let held = MessagesHeld::from_code(dctc::CS_RES.get(&context));
+        let in_completion = InCompletion {
+            received: messages_held(held).min(self.held_by(cqn)),
+            answered: 0,
+        };
         let desc = DctDesc {
             pd: dctc::PD.get(&context),
             srqn: dctc::SRQN_XRQN.get(&context),
-            cqn: dctc::CQN.get(&context),
+            cqn,
             key: dctc::DC_ACCESS_KEY.get(&context),
             attr: QpAttr {
                 pkey_index: dctc::PKEY_INDEX.get(&context) as u16,
@@ -36,6 +44,7 @@ impl<D: Dma + 'static> Commands<'_, D> {
             },
             counter_set: dctc::COUNTER_SET_ID.get(&context) as u8,
             user_index: self.user_index(dctc::USER_INDEX.get(&context)),
+            in_completion,
         };
         let dctn = self.engine.create_dct(self.vf, &desc)?.value();
         self.state_mut()

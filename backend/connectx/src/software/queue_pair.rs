@@ -3,8 +3,8 @@
 
 use hca::work::GlobalRoute;
 use hca::{
-    AddressPath, AlternatePath, Dma, MigrationState as Migration, QpChange, QpDesc, QpState,
-    QpView, RecvSide, Transport,
+    AddressPath, AlternatePath, Dma, InCompletion, MigrationState as Migration, QpChange, QpDesc,
+    QpState, QpView, RecvSide, Transport,
 };
 use wire::{Gid, Lid, Mtu, Psn, QKey, Qpn, Sl};
 
@@ -13,8 +13,8 @@ use super::{Commands, NUMBER, Outcome, Refusal, list, refuse};
 use crate::bits::capability::cmd_hca_cap as cap;
 use crate::bits::command::{Opcode, Status};
 use crate::bits::queue_pair::{
-    MigrationState, NO_USER_INDEX, OffloadMode, ReceiveType, ServiceType, State, TimestampFormat,
-    ads, create_qp_in, optional, qpc, query_qp_out,
+    AnswersHeld, MessagesHeld, MigrationState, NO_USER_INDEX, OffloadMode, ReceiveType,
+    ServiceType, State, TimestampFormat, ads, create_qp_in, optional, qpc, query_qp_out,
 };
 use crate::bits::work::BLOCK;
 use crate::configuration::Configuration;
@@ -209,8 +209,34 @@ pub(super) fn requested<D: Dma + 'static>(
         offloads: format == Format::Packet,
         polled: !trapped,
         counter_set: qpc::COUNTER_SET_ID.get(context) as u8,
+        // What the completion queues say of these two comes with the command.
         user_index: None,
+        in_completion: InCompletion {
+            received: match MessagesHeld::from_code(qpc::CS_RES.get(context)) {
+                _ if !matches!(transport, Transport::Rc | Transport::Uc) => 0,
+                held => messages_held(held),
+            },
+            answered: match AnswersHeld::from_code(qpc::CS_REQ.get(context)) {
+                Some(AnswersHeld::UpTo32) if answers(transport) => 32,
+                Some(AnswersHeld::UpTo64) if answers(transport) => 64,
+                _ => 0,
+            },
+        },
     })
+}
+
+/// Longest message in a completion.
+pub(super) const fn messages_held(held: Option<MessagesHeld>) -> u8 {
+    match held {
+        Some(MessagesHeld::UpTo32) => 32,
+        Some(MessagesHeld::UpTo64) => 64,
+        Some(MessagesHeld::None) | None => 0,
+    }
+}
+
+/// Whether completions of a transport's requests may hold answers.
+const fn answers(transport: Transport) -> bool {
+    matches!(transport, Transport::Rc | Transport::Dci)
 }
 
 impl<D: Dma + 'static> Commands<'_, D> {
@@ -221,6 +247,12 @@ impl<D: Dma + 'static> Commands<'_, D> {
         (versioned && given != NO_USER_INDEX).then_some(given)
     }
 
+    /// Longest message that an entry of a completion queue holds, in bytes.
+    pub(super) fn held_by(&mut self, cqn: u32) -> u8 {
+        let queue = self.engine.cq_mut(self.vf, cqn);
+        queue.map_or(0, |(queue, ..)| queue.ring().holds())
+    }
+
     pub(super) fn create_qp(
         &mut self,
         request: &[u8],
@@ -229,6 +261,13 @@ impl<D: Dma + 'static> Commands<'_, D> {
     ) -> Outcome {
         let context: [u8; qpc::SIZE] = create_qp_in::QPC.array(request);
         queues.user_index = self.user_index(qpc::USER_INDEX.get(&context));
+        let InCompletion { received, answered } = &mut queues.in_completion;
+        if let Some(cqn) = queues.recv_cqn {
+            *received = (*received).min(self.held_by(cqn));
+        }
+        if let Some((_, cqn)) = queues.send {
+            *answered = (*answered).min(self.held_by(cqn));
+        }
         let qpn = self.engine.create_qp(self.vf, queues)?;
         self.state_mut()
             .contexts

@@ -2,6 +2,7 @@
 
 mod device_memory;
 mod guest;
+mod held;
 mod hostile;
 mod images;
 mod likeness;

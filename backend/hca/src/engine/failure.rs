@@ -47,9 +47,9 @@ impl<F: Face> Engine<F> {
         }
     }
 
-    /// Writes a completion entry.
+    /// Writes a completion entry, which holds the message `held`, if there are any bytes.
     #[inline]
-    pub(crate) fn complete(&mut self, cq: CqIndex, entry: &CompletionEntry) {
+    pub(crate) fn complete(&mut self, cq: CqIndex, entry: &CompletionEntry, held: &[u8]) {
         if entry.status != Status::Success {
             self.objects.ended_badly(cq, entry);
         }
@@ -60,7 +60,7 @@ impl<F: Face> Engine<F> {
             return;
         }
         let vf = &mut self.objects.vfs[usize::from(state.vf.0)];
-        match F::complete(&vf.dma, &mut vf.face, &mut state.ring, entry) {
+        match F::complete(&vf.dma, &mut vf.face, &mut state.ring, entry, held) {
             Ok(attention) => {
                 if attention.watch && !state.watched {
                     state.watched = true;
@@ -301,7 +301,7 @@ impl<F: Face> Engine<F> {
         let cq = qp.req.cq;
         self.spare_sends.keep(wr);
         if let Some(cq) = cq {
-            self.complete(cq, &entry);
+            self.complete(cq, &entry, &[]);
         }
         true
     }
@@ -386,10 +386,14 @@ impl<F: Face> Engine<F> {
         if let RecvQueue::Tagged(_) = qp.resp.queue {
             return self.complete_tagged(index, inbound, entry);
         }
-        self.spare_recvs.keep(inbound.wr);
         if let Some(cq) = cq {
-            self.complete(cq, &entry);
+            let held = match status {
+                Status::Success => &inbound.wr.held[..],
+                _ => &[],
+            };
+            self.complete(cq, &entry, held);
         }
+        self.spare_recvs.keep(inbound.wr);
         if let Some(srqn) = srqn {
             self.objects.check_srq_limit(vf, srqn);
         }

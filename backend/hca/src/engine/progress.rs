@@ -410,8 +410,12 @@ impl<F: Face> Engine<F> {
                 time: self.completion_time(byte_len),
                 side: Side::Send { opcode: wr.opcode },
             };
+            let held = match status {
+                Status::Success => wr.held(),
+                _ => &[],
+            };
             match cq {
-                Some(cq) => self.complete(cq, &entry),
+                Some(cq) => self.complete(cq, &entry, held),
                 // The queue pair has sent this by itself.
                 None if status == Status::Success => self.step_ends(index),
                 None => {}

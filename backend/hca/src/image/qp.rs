@@ -7,7 +7,7 @@ use crate::engine::paging::Paging;
 use crate::face::Face;
 use crate::transport::responder::Receiving;
 use crate::verbs::dynamic::{FarEnd, Initiator, RouteMarks};
-use crate::verbs::qp::{AddressPath, QpAttr, QpState, Transport, Wait};
+use crate::verbs::qp::{AddressPath, InCompletion, QpAttr, QpState, Transport, Wait};
 use crate::verbs::tags::Tagged;
 use crate::verbs::work::{RecvWr, SendWr, Status};
 
@@ -18,6 +18,8 @@ pub struct QpImageV1<F: Face> {
     pub(crate) qpn: Qpn,
     #[serde(default)]
     pub(crate) user_index: Option<u32>,
+    #[serde(default)]
+    pub(crate) in_completion: InCompletion,
     pub(crate) transport: Transport,
     pub(crate) pd: u32,
     pub(crate) state: QpState,

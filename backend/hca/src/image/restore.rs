@@ -180,6 +180,9 @@ impl<F: Face> Engine<F> {
         if waits && current.is_none() {
             return Err(invalid(&"it waits with nothing to send"));
         }
+        if !image.in_completion.is_sound() {
+            return Err(invalid(&"its completions hold more than any can"));
+        }
         if !resp.receiving.is_sound() || resp.msn > 0xff_ffff {
             return Err(invalid(&"its responder keeps what none can"));
         }
@@ -235,6 +238,7 @@ impl<F: Face> Engine<F> {
                 vf,
                 qpn: image.qpn,
                 user_index: image.user_index,
+                in_completion: image.in_completion,
                 transport,
                 pd: image.pd,
                 state: image.state,

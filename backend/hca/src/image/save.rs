@@ -319,6 +319,7 @@ impl<F: Face> Objects<F> {
         QpImageV1 {
             qpn: core.qpn,
             user_index: core.user_index,
+            in_completion: core.in_completion,
             transport: core.transport,
             pd: core.pd,
             state: core.state,

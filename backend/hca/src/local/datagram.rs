@@ -560,7 +560,7 @@ impl<F: Face> Engine<F> {
         recv.clear();
         self.spare_recvs.keep(recv);
         if let Some(cq) = cq {
-            self.complete(cq, &entry);
+            self.complete(cq, &entry, &[]);
         }
         if let Some(srqn) = srqn {
             self.objects.check_srq_limit(id, srqn);

@@ -11,7 +11,7 @@ use crate::engine::vf::Vf;
 use crate::face::Face;
 use crate::memory::access::{
     CopyError, Cursor, Domain, Source, WINDOW_COST, check_list, checked_window, copy, fits,
-    is_absent_at, is_absent_in, window,
+    is_absent_at, is_absent_in, read_list, read_payload, window,
 };
 use crate::memory::dma::copy_in_order;
 use crate::memory::mr::{Access, KeyError, MemoryKey};
@@ -367,10 +367,14 @@ impl<F: Face> Message<'_, F> {
             check_local(self.requester_domain(), wr).map_err(|_| Refusal::Local)?;
             self.take_receive(wr)?;
         }
-        let Some(inbound) = self.resp.inbound.take() else {
+        let Some(mut inbound) = self.resp.inbound.take() else {
             return Err(Refusal::Operation);
         };
-        let result = self.scatter(wr, &inbound, budget);
+        let result = if self.to_core.in_completion.receives(self.len) && self.req.offset == 0 {
+            self.hold(wr, &mut inbound, budget)
+        } else {
+            self.scatter(wr, &inbound, budget)
+        };
         self.resp.inbound = Some(inbound);
         if self.advance(result?, *budget)? == Progress::Partly {
             return Ok(Progress::Partly);
@@ -387,6 +391,29 @@ impl<F: Face> Message<'_, F> {
             invalidate(vf, self.to_core, self.pd, wr.immediate)?;
         }
         Ok(())
+    }
+
+    /// Keeps the message for its completion. The memory that it would have gone to is looked at no less.
+    #[inline(never)]
+    fn hold(&self, wr: &SendWr, inbound: &mut Inbound, budget: &mut i64) -> Result<u64, Refusal> {
+        let domain = Domain {
+            pd: inbound.pd,
+            ..self.responder_domain()
+        };
+        check_room(domain, &inbound.wr.sges, self.len)?;
+        let from = self.requester_domain();
+        let held = &mut inbound.wr.held;
+        held.resize(self.len as usize, 0);
+        let needed = Access::LOCAL_READ;
+        match read_payload(from, wr, 0, needed, held, &mut { i64::MAX }) {
+            Ok(read) if read == held.len() => {}
+            _ => {
+                held.clear();
+                return Err(Refusal::Local);
+            }
+        }
+        *budget -= WINDOW_COST;
+        Ok(self.len)
     }
 
     fn scatter(
@@ -490,7 +517,7 @@ impl<F: Face> Message<'_, F> {
     #[inline(never)]
     fn read(
         &mut self,
-        wr: &SendWr,
+        wr: &mut SendWr,
         rights: RemoteRights,
         budget: &mut i64,
     ) -> Result<Progress, Refusal> {
@@ -507,6 +534,20 @@ impl<F: Face> Message<'_, F> {
             lkey: wr.rkey,
             len: self.len as u32,
         }];
+        if self.from_core.in_completion.answers(wr, self.len) && self.req.offset == 0 {
+            check_local(self.requester_domain(), wr).map_err(|_| Refusal::Local)?;
+            wr.inline.clear();
+            wr.inline.resize(self.len as usize, 0);
+            let from = self.responder_domain();
+            let (needed, to) = (Access::REMOTE_READ, &mut wr.inline);
+            let read = read_list(from, &source, 0, needed, to, &mut { i64::MAX });
+            if read.ok() != Some(wr.inline.len()) {
+                wr.inline.clear();
+                return Err(Refusal::Access);
+            }
+            *budget -= WINDOW_COST;
+            return self.advance(self.len, *budget);
+        }
         let from = Cursor::new(
             self.responder_domain(),
             &source,
@@ -533,7 +574,7 @@ impl<F: Face> Message<'_, F> {
     #[inline(never)]
     fn atomic(
         &mut self,
-        wr: &SendWr,
+        wr: &mut SendWr,
         rights: RemoteRights,
         budget: &mut i64,
     ) -> Result<Progress, Refusal> {
@@ -542,10 +583,11 @@ impl<F: Face> Message<'_, F> {
         }
         self.check_remote(wr, 8, Access::ATOMIC)?;
         check_local(self.requester_domain(), wr).map_err(|_| Refusal::Local)?;
+        let held = self.from_core.in_completion.answers(wr, 8);
         // The answer has a place before there is one: an atomic is not done twice.
         let mut to = Cursor::new(self.requester_domain(), &wr.sges, 0, Access::LOCAL_WRITE);
         let mut place = None;
-        let mut room = 0;
+        let mut room = if held { 8 } else { 0 };
         while room < 8 {
             let window = to.window(8 - room, budget).map_err(|error| match error {
                 KeyError::Absent(_) => Refusal::LocalAbsent,
@@ -568,6 +610,12 @@ impl<F: Face> Message<'_, F> {
         // Values lie in memory in the host's order (atomic 8-byte endianness
         // mode 1 of the interface), little endian for every host we run on.
         let mut bytes = original.to_le_bytes();
+        if held {
+            wr.inline.clear();
+            wr.inline.extend_from_slice(&bytes);
+            *budget -= WINDOW_COST;
+            return Ok(Progress::Done);
+        }
         let source = VolatileSlice::from(&mut bytes[..]);
         if let Some(place) = place.filter(|place| place.len() == 8) {
             copy_in_order(&source, &place);
@@ -594,6 +642,25 @@ impl<F: Face> Message<'_, F> {
             wr.xrc_srqn,
         )
     }
+}
+
+/// Checks that a scatter list has room for a message, and what of it that would take.
+///
+/// # Errors
+/// [`Refusal`].
+pub(crate) fn check_room<D>(domain: Domain<'_, D>, sges: &[Sge], len: u64) -> Result<(), Refusal> {
+    let capacity: u64 = sges.iter().map(|sge| u64::from(sge.len)).sum();
+    if capacity < len {
+        return Err(Refusal::Invalid);
+    }
+    let mut left = len;
+    for sge in sges {
+        let part = left.min(sge.len.into()) as u32;
+        let list = [Sge { len: part, ..*sge }];
+        check_list(domain, &list, Access::LOCAL_WRITE).map_err(|_| Refusal::Operation)?;
+        left -= u64::from(part);
+    }
+    Ok(())
 }
 
 /// Checks the requester's own list against its own keys.

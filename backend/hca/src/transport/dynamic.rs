@@ -385,6 +385,7 @@ impl<F: Face> Objects<F> {
                 vf: core.vf,
                 qpn: core.qpn,
                 user_index: core.user_index,
+                in_completion: core.in_completion,
                 transport: Transport::Dct,
                 pd: core.pd,
                 state: core.state,

@@ -229,6 +229,7 @@ impl<F: Face> Engine<F> {
                 pd: core.pd,
             },
             lends,
+            in_completion: core.in_completion,
             retries: vf.retries(core),
             now,
         };

@@ -14,7 +14,7 @@ use super::frame::{
 use crate::engine::counters::Retries;
 use crate::engine::progress::{local_ack_timeout, rnr_time};
 use crate::memory::lending::{Lending, Loan, Unread};
-use crate::verbs::qp::{QpAttr, Transport};
+use crate::verbs::qp::{InCompletion, QpAttr, Transport};
 use crate::verbs::reason::{KeyFault, Reason};
 use crate::verbs::work::{Operation, SendWr, Status};
 
@@ -44,6 +44,8 @@ pub(crate) struct Surroundings<'a, M> {
     pub memory: M,
     /// Frames may lend their payload.
     pub lends: bool,
+    /// Answers that completions hold.
+    pub in_completion: InCompletion,
     pub retries: Retries<'a>,
     /// In the clock's nanoseconds.
     pub now: u64,
@@ -575,7 +577,15 @@ impl Requester {
         if !fits {
             return self.fail(Status::BadResponse);
         }
-        match around.memory.scatter(&request.wr, offset, bytes) {
+        let taken = match bytes {
+            Bytes::Here(bytes) if around.in_completion.answers(&request.wr, request.len) => {
+                request.wr.inline.clear();
+                request.wr.inline.extend_from_slice(bytes);
+                Ok(())
+            }
+            bytes => around.memory.scatter(&request.wr, offset, bytes),
+        };
+        match taken {
             Ok(()) => {}
             Err(Unread::Fault(Reason::LocalKey(KeyFault::Absent))) => {
                 // It is asked for once more when the page is there.

@@ -16,6 +16,7 @@ use crate::engine::paging::{PageFault, Paging};
 use crate::engine::vf::Vf;
 use crate::face::Face;
 use crate::local::atomic::atomic_result;
+use crate::local::message::check_room;
 use crate::local::requester::MAX_MESSAGE;
 use crate::memory::access::{Cursor, Domain, copy_whole, read_list, window};
 use crate::memory::dma::Dma;
@@ -528,6 +529,24 @@ impl<F: Face> Reception<'_, F> {
         if let RecvQueue::Tagged(_) = self.resp.queue {
             return self.scatter_tagged(frame, budget);
         }
+        let Some(inbound) = &mut self.resp.inbound else {
+            return Err(Refusal::Operation);
+        };
+        if self.core.in_completion.receives(frame.len().into())
+            && frame.first
+            && frame.last
+            && let Bytes::Here(bytes) = frame.bytes()
+        {
+            let domain = Domain {
+                dma: &self.vf.dma,
+                keys: &self.vf.keys,
+                pd: inbound.pd,
+            };
+            check_room(domain, &inbound.wr.sges, bytes.len() as u64)?;
+            inbound.wr.held.extend_from_slice(bytes);
+            self.resp.received = bytes.len() as u64;
+            return Ok(());
+        }
         let Some(inbound) = &self.resp.inbound else {
             return Err(Refusal::Operation);
         };
@@ -689,7 +708,8 @@ pub(crate) fn take_receive<F: Face>(
     spare_recvs: &mut Spares<RecvWr>,
     xrc_srqn: u32,
 ) -> Result<(), Refusal> {
-    if let Some(inbound) = &resp.inbound {
+    if let Some(inbound) = &mut resp.inbound {
+        inbound.wr.held.clear();
         return match resp.queue {
             RecvQueue::Xrc(_) if inbound.srqn != Some(xrc_srqn) => Err(Refusal::Invalid),
             _ => Ok(()),

@@ -194,7 +194,7 @@ impl<F: Face> Engine<F> {
                     unexpected,
                 },
             };
-            self.complete(cq, &entry);
+            self.complete(cq, &entry, &[]);
         }
         Outcome::Done(0)
     }
@@ -268,7 +268,7 @@ impl<F: Face> Engine<F> {
                 header,
             };
         }
-        self.complete(cq, &entry);
+        self.complete(cq, &entry, &[]);
         if !matched {
             self.objects.check_srq_limit(vf, srqn);
         }
@@ -364,7 +364,7 @@ impl<F: Face> Engine<F> {
                 header: [0; 16],
             },
         };
-        self.complete(cq, &entry);
+        self.complete(cq, &entry, &[]);
     }
 }
 

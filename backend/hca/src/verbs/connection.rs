@@ -88,6 +88,7 @@ impl<F: Face> Engine<F> {
                     vf,
                     qpn,
                     user_index: desc.user_index,
+                    in_completion: desc.in_completion,
                     transport: desc.transport,
                     pd: desc.pd,
                     state: QpState::Reset,

@@ -16,7 +16,9 @@ use crate::engine::{Engine, QpIndex, VerbError, VfId};
 use crate::face::{Event, Face};
 use crate::transport::Session;
 use crate::verbs::objects::LISTED;
-use crate::verbs::qp::{Inbound, Qp, QpAttr, QpDesc, QpState, QpView, RecvSide, Transport};
+use crate::verbs::qp::{
+    InCompletion, Inbound, Qp, QpAttr, QpDesc, QpState, QpView, RecvSide, Transport,
+};
 use crate::verbs::tags::Tagged;
 use crate::verbs::work::{AddressVector, MAX_SGE, RecvKind, RecvWr, Sge, Status};
 
@@ -52,6 +54,8 @@ pub struct DctDesc {
     /// Index that its completions carry; see
     /// [`CompletionEntry::user_index`](crate::work::CompletionEntry::user_index).
     pub user_index: Option<u32>,
+    /// Messages that its completions hold.
+    pub in_completion: InCompletion,
 }
 
 /// What a global route says besides addresses.
@@ -246,6 +250,7 @@ impl<F: Face> Engine<F> {
                 polled: false,
                 counter_set: desc.counter_set,
                 user_index: desc.user_index,
+                in_completion: desc.in_completion,
             },
         );
         let Ok(qpn) = created else {

@@ -273,6 +273,39 @@ pub enum RecvSide<R> {
     Xrc(u32),
 }
 
+/// Longest messages that completions of a queue pair hold in place of memory, in bytes, of [`MAX_IN_COMPLETION`] at
+/// most; 0: none. A queue pair that has none is not slower for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InCompletion {
+    /// Of SENDs that it receives.
+    pub received: u8,
+    /// Of answers to its READs and atomics that are signaled.
+    pub answered: u8,
+}
+
+/// Most bytes of a message that a completion holds.
+pub const MAX_IN_COMPLETION: usize = 64;
+
+impl InCompletion {
+    /// Whether a received message is one that its completion holds. One of no bytes is held by nobody.
+    #[inline]
+    pub(crate) const fn receives(self, len: u64) -> bool {
+        self.received != 0 && len != 0 && len <= self.received as u64
+    }
+
+    /// Whether the answer to a request is one that its completion holds.
+    #[inline]
+    pub(crate) const fn answers(self, wr: &SendWr, len: u64) -> bool {
+        self.answered != 0 && wr.signaled && len != 0 && len <= self.answered as u64
+    }
+
+    /// Whether a queue pair may have it. An image says so.
+    pub(crate) const fn is_sound(self) -> bool {
+        self.received as usize <= MAX_IN_COMPLETION && self.answered as usize <= MAX_IN_COMPLETION
+    }
+}
+
 /// A queue pair to be created.
 #[derive(Debug)]
 pub struct QpDesc<F: Face> {
@@ -300,6 +333,8 @@ pub struct QpDesc<F: Face> {
     /// Index that its completions carry; see
     /// [`CompletionEntry::user_index`](crate::work::CompletionEntry::user_index).
     pub user_index: Option<u32>,
+    /// Messages that its completions hold.
+    pub in_completion: InCompletion,
 }
 
 /// What a query tells.
@@ -319,6 +354,7 @@ pub(crate) struct Core {
     pub vf: VfId,
     pub qpn: Qpn,
     pub user_index: Option<u32>,
+    pub in_completion: InCompletion,
     pub transport: Transport,
     pub pd: u32,
     pub state: QpState,

@@ -1,6 +1,7 @@
 //! Work requests and completions, as the transport sees them: free of any
 //! device's encoding.
 
+use crate::verbs::qp::MAX_IN_COMPLETION;
 use crate::verbs::reason::Reason;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -329,7 +330,8 @@ pub struct SendWr {
     pub tags: TagChange,
     /// Gather (or, for reads and atomics, scatter) list.
     pub sges: Vec<Sge>,
-    /// Inline data; used instead of `sges` when `is_inline`.
+    /// Inline data; used instead of `sges` when `is_inline`. Of a request that fills its list it is the answer, where
+    /// the completion holds that and memory does not.
     pub inline: Vec<u8>,
     /// The whole payload is in `inline`.
     pub is_inline: bool,
@@ -481,6 +483,17 @@ impl SendWr {
         whole.into_iter().chain(listed)
     }
 
+    /// The answer that its completion holds, if it does.
+    #[inline]
+    #[must_use]
+    pub fn held(&self) -> &[u8] {
+        if self.operation.fills_list() {
+            &self.inline
+        } else {
+            &[]
+        }
+    }
+
     /// Length of the payload in bytes, of inline data and memory alike.
     #[inline]
     #[must_use]
@@ -501,6 +514,9 @@ pub struct RecvWr {
     pub index: u16,
     /// Scatter list.
     pub sges: Vec<Sge>,
+    /// The message, where its completion holds it and memory does not. It is complete then: no image has it.
+    #[serde(skip)]
+    pub held: Vec<u8>,
 }
 
 impl RecvWr {
@@ -510,6 +526,7 @@ impl RecvWr {
         Self {
             index: 0,
             sges: Vec::with_capacity(MAX_SGE),
+            held: Vec::with_capacity(MAX_IN_COMPLETION),
         }
     }
 
@@ -517,6 +534,7 @@ impl RecvWr {
     #[inline]
     pub fn clear(&mut self) {
         self.sges.clear();
+        self.held.clear();
     }
 }
 

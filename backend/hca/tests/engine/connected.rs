@@ -387,6 +387,7 @@ fn extended_connections_name_the_shared_queue() {
         ring.push(Ok(hca::work::RecvWr {
             index: 40 + at as u16,
             sges: vec![scatter],
+            ..hca::work::RecvWr::default()
         }));
         let sge = lab.sge(0, 0, 50);
         let mut wr = request(Operation::Send, at as u16, &[sge]);
@@ -458,6 +459,7 @@ fn shared_receive_queues_serve_all_and_tell_when_low() {
         shared.push(Ok(hca::work::RecvWr {
             index,
             sges: vec![sge],
+            ..hca::work::RecvWr::default()
         }));
     }
     lab.engine.arm_srq(vf, srqn, 4).unwrap();

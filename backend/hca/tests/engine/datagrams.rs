@@ -266,6 +266,7 @@ fn datagrams_from_a_shared_receive_queue() {
     shared.push(Ok(hca::work::RecvWr {
         index: 4,
         sges: vec![lab.sge(1, 0, 100)],
+        ..hca::work::RecvWr::default()
     }));
     lab.engine.arm_srq(vf, srqn, 1).unwrap();
     let wr = datagram(&lab, &b, 1, &[lab.sge(0, 0, 10)]);

@@ -2,8 +2,8 @@
 
 use hca::work::{AddressVector, AtomicOperands, Operation, RecvKind, RecvWr, SendWr, Side, Status};
 use hca::{
-    DctDesc, Event, MAX_CONTEXTS, QpAttr, QpChange, QpState, RecvSide, RemoteRights, RouteMarks,
-    Transport,
+    DctDesc, Event, InCompletion, MAX_CONTEXTS, QpAttr, QpChange, QpState, RecvSide, RemoteRights,
+    RouteMarks, Transport,
 };
 use wire::{Mtu, QKey, Qpn, Sl};
 
@@ -53,6 +53,7 @@ impl Lab {
             route: RouteMarks::default(),
             counter_set: 0,
             user_index: None,
+            in_completion: InCompletion::default(),
         };
         let dctn = home.create_dct(vf, &desc).unwrap();
         Dct {
@@ -163,6 +164,7 @@ fn every_operation_reaches_every_target() {
                 dct.recv.push(Ok(RecvWr {
                     index: 9,
                     sges: vec![lab.sge(dct.node, 0x10000, 30_000)],
+                    ..RecvWr::default()
                 }));
                 let add = SendWr {
                     atomic: AtomicOperands {
@@ -283,6 +285,7 @@ fn a_target_hears_many_initiators_at_once() {
             dct.recv.push(Ok(RecvWr {
                 index,
                 sges: vec![lab.sge(1, 0x100000 + u64::from(index) * 8192, 8192)],
+                ..RecvWr::default()
             }));
         }
         for round in 0..10_u64 {
@@ -388,10 +391,12 @@ fn an_access_that_is_not_allowed_hits_one_initiator() {
         dct.recv.push(Ok(RecvWr {
             index: 70,
             sges: vec![lab.sge(1, 0, 4)],
+            ..RecvWr::default()
         }));
         dct.recv.push(Ok(RecvWr {
             index: 71,
             sges: vec![lab.sge(1, 0, 64)],
+            ..RecvWr::default()
         }));
         let wr = lab.to(&dct, request(Operation::Send, 6, &list));
         lab.execute(&bad, wr.clone());

@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hca::transport::{Delayed, Homes, Loopback, Lossy, MyDoor, Shared, Single};
 use hca::work::{RecvWr, SendWr, Sge};
 use hca::{
-    AddressPath, Clock, Engine, Event, PortView, QpChange, QpDesc, QpState, Quota, RecvSide,
-    Subnet, Transport, VfId,
+    AddressPath, Clock, Engine, Event, InCompletion, PortView, QpChange, QpDesc, QpState, Quota,
+    RecvSide, Subnet, Transport, VfId,
 };
 use wire::{Gid, Lid, Mtu, PKey, Psn, Qpn, Sl};
 
@@ -258,6 +258,7 @@ impl Lab {
         let mut desc = QpDesc {
             counter_set: 0,
             user_index: None,
+            in_completion: InCompletion::default(),
             transport,
             pd: self.nodes[node].pd,
             send: Some((send.clone(), cqn)),
@@ -398,6 +399,7 @@ impl Lab {
         qp.recv.push(Ok(RecvWr {
             index,
             sges: sges.to_vec(),
+            ..RecvWr::default()
         }));
     }
 

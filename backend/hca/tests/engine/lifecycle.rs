@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 
 use hca::work::{Operation, Status};
-use hca::{Event, PortView, QpChange, QpDesc, QpState, Quota, RecvSide, Transport, VerbError};
+use hca::{
+    Event, InCompletion, PortView, QpChange, QpDesc, QpState, Quota, RecvSide, Transport, VerbError,
+};
 use wire::{Gid, Psn, Qpn};
 
 use crate::lab::{ALIAS, Lab, Plain, TIMEOUT_NS, base, physical, remote, request, sent};
@@ -71,6 +73,7 @@ fn what_does_not_exist_is_not_used() {
     let desc = || QpDesc::<Plain> {
         counter_set: 0,
         user_index: None,
+        in_completion: InCompletion::default(),
         transport: Transport::Rc,
         pd,
         send: Some((rings.send.clone(), cqn)),
@@ -176,6 +179,7 @@ fn quotas_hold_per_function() {
             let desc = QpDesc::<Plain> {
                 counter_set: 0,
                 user_index: None,
+                in_completion: InCompletion::default(),
                 transport: Transport::Rc,
                 pd,
                 send: Some((send.clone(), cqn)),
@@ -318,6 +322,7 @@ fn destroyed_under_way() {
     shared.push(Ok(hca::work::RecvWr {
         index: 1,
         sges: vec![target],
+        ..hca::work::RecvWr::default()
     }));
     let mut sge = lab.sge(0, 0, 1 << 29);
     sge.addr = ALIAS;

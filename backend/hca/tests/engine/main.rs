@@ -11,6 +11,7 @@ mod data_by_sl;
 mod datagrams;
 mod dynamic;
 mod errors;
+mod held;
 mod images;
 mod keys;
 mod lanes;

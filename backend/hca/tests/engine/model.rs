@@ -489,7 +489,11 @@ fn check_in(steps: Vec<Step>, longest: usize, way: Way, net: Net) {
                 rest(&mut bench, &mut model);
                 let list = bench.list(node(qp), &pieces);
                 match bench.targets.get(qp) {
-                    Some(target) => target.recv.push(Ok(RecvWr { index, sges: list })),
+                    Some(target) => target.recv.push(Ok(RecvWr {
+                        index,
+                        sges: list,
+                        ..RecvWr::default()
+                    })),
                     None => bench.lab.receive(&bench.qps[qp], index, &list),
                 }
                 model.qps[qp].receives.push_back((index, pieces));

@@ -146,6 +146,7 @@ impl Bench {
                 let wr = || RecvWr {
                     index: self.posted,
                     sges: list.clone(),
+                    ..RecvWr::default()
                 };
                 self.shared.push(Ok(wr()));
                 self.extended.push(Ok(wr()));

@@ -150,7 +150,11 @@ fn told(way: Way, case: &Case) -> Told {
     let receive = |lkey, len| {
         let addr = base(1);
         let sges = vec![Sge { addr, lkey, len }];
-        Ok(RecvWr { index: 1, sges })
+        Ok(RecvWr {
+            index: 1,
+            sges,
+            ..RecvWr::default()
+        })
     };
     match case.receive {
         Receive::None => {}

@@ -172,7 +172,10 @@ fn the_owner_bit_turns_with_every_pass() {
     let mut queue = queue(true);
     for pass in 0..3_u8 {
         for slot in 0..4 {
-            assert_eq!(queue.complete(&memory, &entry(false)), Ok(Notice::None));
+            assert_eq!(
+                queue.complete(&memory, &entry(false), &[]),
+                Ok(Notice::None)
+            );
             let bytes: [u8; 64] = memory.read(RING + slot * 64);
             assert_eq!(bytes[63] & 1, pass & 1);
         }
@@ -186,7 +189,7 @@ fn large_entries_use_their_second_half() {
     let mut queue = queue(true);
     queue.ring.log_stride = 7;
     memory.write(RING, &[0xf1; 256]);
-    let _ = queue.complete(&memory, &entry(false)).unwrap();
+    let _ = queue.complete(&memory, &entry(false), &[]).unwrap();
     assert_eq!(memory.read::<64>(RING), [0xf1; 64]);
     assert_eq!(memory.read::<1>(RING + 127), [0]);
     assert_eq!(memory.read::<1>(RING + 128 + 127), [0xf1]);
@@ -197,23 +200,29 @@ fn an_overrun_is_found_from_the_drivers_index() {
     let memory = Memory::new(0x5000);
     let mut queue = queue(true);
     for _ in 0..4 {
-        let _ = queue.complete(&memory, &entry(false)).unwrap();
+        let _ = queue.complete(&memory, &entry(false), &[]).unwrap();
     }
     assert_eq!(
-        queue.complete(&memory, &entry(false)),
+        queue.complete(&memory, &entry(false), &[]),
         Err(CqError::Overrun)
     );
     assert!(queue.overran());
     memory.write32(RECORD, 1);
-    assert_eq!(queue.complete(&memory, &entry(false)), Ok(Notice::None));
+    assert_eq!(
+        queue.complete(&memory, &entry(false), &[]),
+        Ok(Notice::None)
+    );
     // An index ahead of the device's is not believed either.
     memory.write32(RECORD, 100);
     assert_eq!(
-        queue.complete(&memory, &entry(false)),
+        queue.complete(&memory, &entry(false), &[]),
         Err(CqError::Overrun)
     );
     queue.ignore_overrun = true;
-    assert_eq!(queue.complete(&memory, &entry(false)), Ok(Notice::None));
+    assert_eq!(
+        queue.complete(&memory, &entry(false), &[]),
+        Ok(Notice::None)
+    );
 }
 
 #[test]
@@ -221,8 +230,11 @@ fn an_armed_queue_notifies_once() {
     let memory = Memory::new(0x5000);
     let mut queue = queue(true);
     assert_eq!(queue.request_notification(0), Notice::None);
-    assert_eq!(queue.complete(&memory, &entry(false)), Ok(Notice::Now));
-    assert_eq!(queue.complete(&memory, &entry(false)), Ok(Notice::None));
+    assert_eq!(queue.complete(&memory, &entry(false), &[]), Ok(Notice::Now));
+    assert_eq!(
+        queue.complete(&memory, &entry(false), &[]),
+        Ok(Notice::None)
+    );
     // Armed for what was not there at index 1: one is there, so at once.
     assert_eq!(queue.request_notification(1 << 28 | 1), Notice::Now);
     assert_eq!(queue.request_notification(2 << 28 | 2), Notice::None);
@@ -233,14 +245,17 @@ fn armed_for_solicited_entries_others_do_not_count() {
     let memory = Memory::new(0x5000);
     let mut queue = queue(true);
     assert_eq!(queue.request_notification(ARM_SOLICITED), Notice::None);
-    assert_eq!(queue.complete(&memory, &entry(false)), Ok(Notice::None));
-    assert_eq!(queue.complete(&memory, &entry(true)), Ok(Notice::Now));
+    assert_eq!(
+        queue.complete(&memory, &entry(false), &[]),
+        Ok(Notice::None)
+    );
+    assert_eq!(queue.complete(&memory, &entry(true), &[]), Ok(Notice::Now));
     assert_eq!(
         queue.request_notification(1 << 28 | ARM_SOLICITED | 2),
         Notice::None
     );
-    assert_eq!(queue.complete(&memory, &entry(true)), Ok(Notice::Now));
-    assert_eq!(queue.complete(&memory, &entry(true)), Ok(Notice::None));
+    assert_eq!(queue.complete(&memory, &entry(true), &[]), Ok(Notice::Now));
+    assert_eq!(queue.complete(&memory, &entry(true), &[]), Ok(Notice::None));
     assert_eq!(
         queue.request_notification(2 << 28 | ARM_SOLICITED | 3),
         Notice::Now
@@ -255,7 +270,7 @@ fn an_entry_that_an_event_told_of_is_not_told_again() {
     let mut queue = queue(true);
     assert_eq!(queue.request_notification(0), Notice::None);
     for taken in 0..5 {
-        assert_eq!(queue.complete(&memory, &entry(false)), Ok(Notice::Now));
+        assert_eq!(queue.complete(&memory, &entry(false), &[]), Ok(Notice::Now));
         assert_eq!(
             queue.request_notification((taken + 1) << 28 | taken),
             Notice::None
@@ -270,17 +285,20 @@ fn arming_that_nobody_announces_is_seen_in_the_record() {
     let mut queue = queue(false);
     assert_eq!(queue.recheck(&memory), (Notice::None, false));
     // The first arming cannot be told from none.
-    assert_eq!(queue.complete(&memory, &entry(false)), Ok(Notice::Now));
+    assert_eq!(queue.complete(&memory, &entry(false), &[]), Ok(Notice::Now));
     // Nothing is due, but the driver may arm for this entry yet.
     assert_eq!(queue.recheck(&memory), (Notice::None, true));
-    assert_eq!(queue.complete(&memory, &entry(false)), Ok(Notice::None));
+    assert_eq!(
+        queue.complete(&memory, &entry(false), &[]),
+        Ok(Notice::None)
+    );
     memory.write32(RECORD + 4, 1 << 28);
     assert_eq!(queue.recheck(&memory), (Notice::Now, true));
     assert_eq!(queue.recheck(&memory), (Notice::None, true));
     memory.write32(RECORD, 2);
     memory.write32(RECORD + 4, 2 << 28 | 2);
     assert_eq!(queue.recheck(&memory), (Notice::None, false));
-    assert_eq!(queue.complete(&memory, &entry(false)), Ok(Notice::Now));
+    assert_eq!(queue.complete(&memory, &entry(false), &[]), Ok(Notice::Now));
 }
 
 #[test]
@@ -289,8 +307,11 @@ fn a_queue_whose_first_arming_cannot_be_seen_is_born_armed() {
     let mut queue = queue(false);
     // What libmlx5 writes when it arms for the first time: all zero.
     memory.write32(RECORD + 4, 0);
-    assert_eq!(queue.complete(&memory, &entry(false)), Ok(Notice::Now));
-    assert_eq!(queue.complete(&memory, &entry(false)), Ok(Notice::None));
+    assert_eq!(queue.complete(&memory, &entry(false), &[]), Ok(Notice::Now));
+    assert_eq!(
+        queue.complete(&memory, &entry(false), &[]),
+        Ok(Notice::None)
+    );
 }
 
 #[test]
@@ -298,8 +319,11 @@ fn what_was_armed_last_counts_although_nobody_announced_it() {
     let memory = Memory::new(0x5000);
     let mut queue = queue(false);
     memory.write32(RECORD + 4, ARM_SOLICITED);
-    assert_eq!(queue.complete(&memory, &entry(false)), Ok(Notice::None));
-    assert_eq!(queue.complete(&memory, &entry(true)), Ok(Notice::Now));
+    assert_eq!(
+        queue.complete(&memory, &entry(false), &[]),
+        Ok(Notice::None)
+    );
+    assert_eq!(queue.complete(&memory, &entry(true), &[]), Ok(Notice::Now));
 }
 
 #[test]
@@ -307,12 +331,12 @@ fn a_resize_continues_where_the_driver_copies_to() {
     let memory = Memory::new(0x5000);
     let mut queue = queue(true);
     memory.write32(RECORD, 0);
-    let _ = queue.complete(&memory, &entry(false)).unwrap();
-    let _ = queue.complete(&memory, &entry(false)).unwrap();
+    let _ = queue.complete(&memory, &entry(false), &[]).unwrap();
+    let _ = queue.complete(&memory, &entry(false), &[]).unwrap();
     queue.resize(&memory, ring(0x2000, 3)).unwrap();
     // The old ring ends with the entry that says so.
     assert_eq!(memory.read::<1>(RING + 2 * 64 + 63), [5 << 4]);
-    let _ = queue.complete(&memory, &entry(false)).unwrap();
+    let _ = queue.complete(&memory, &entry(false), &[]).unwrap();
     assert_eq!(queue.counters()[0], 4);
     assert_eq!(
         memory.read::<4>(0x2000 + 3 * 64 + 56),
@@ -331,9 +355,52 @@ fn memory_that_went_away_is_an_error() {
     let mut queue = queue(true);
     queue.ring = ring(0x9000, 2);
     assert_eq!(
-        queue.complete(&memory, &entry(false)),
+        queue.complete(&memory, &entry(false), &[]),
         Err(CqError::Unmapped)
     );
+}
+
+/// A message is in the first 32 bytes of an entry of 64, and in the half before one of 128, as libmlx5 looks for it;
+/// the rest of the entry is as without it.
+#[test]
+fn entries_hold_messages_where_the_library_looks() {
+    for (log_stride, padded) in [(6, false), (7, false), (7, true)] {
+        let memory = Memory::new(0x5000);
+        let mut queue = queue(true);
+        queue.ring = Ring {
+            buffer: Buffer::new(&RING.to_be_bytes(), 0, 0, 4 << log_stride).unwrap(),
+            log_size: 2,
+            log_stride,
+            padded,
+        };
+        memory.write(RING, &[0xa5; 512]);
+        let sent = entry(false);
+        let most = if log_stride == 6 { 32 } else { 64 };
+        assert_eq!(usize::from(queue.ring().holds()), most);
+        let stride = 1_u64 << log_stride;
+        let mut plain = [0; 64];
+        encode(&sent, &mut plain);
+        for (at, len) in [(0, 1), (1, most), (2, 17)] {
+            let held: Vec<u8> = (0..len as u8).map(|byte| byte ^ 0x5a).collect();
+            let _ = queue.complete(&memory, &sent, &held).unwrap();
+            let slot = RING + at * stride;
+            assert_eq!(memory.read::<64>(slot)[..len], held);
+            let entry: [u8; 64] = memory.read(slot + stride - 64);
+            let format = if log_stride == 6 { 1 } else { 2 };
+            assert_eq!(entry[63], plain[63] | format << 2);
+            let own = if log_stride == 6 { 32 } else { 0 };
+            assert_eq!(entry[own..63], plain[own..63]);
+        }
+        // Longer than any: whoever asked for it cannot have.
+        let unfit = vec![0; most + 1];
+        assert_eq!(
+            queue.complete(&memory, &sent, &unfit),
+            Err(CqError::Unmapped)
+        );
+        // The next entry does without.
+        let _ = queue.complete(&memory, &sent, &[]).unwrap();
+        assert_eq!(memory.read::<1>(RING + 4 * stride - 1), [plain[63]]);
+    }
 }
 
 /// A padded entry of 128 bytes is written as a whole; of one without padding the first half stays as it is.
@@ -350,7 +417,7 @@ fn entries_are_padded_where_it_is_asked_for() {
         };
         memory.write(RING, &[0xa5; 128 << 2]);
         for _ in 0..2 {
-            let _ = queue.complete(&memory, &entry(false)).unwrap();
+            let _ = queue.complete(&memory, &entry(false), &[]).unwrap();
         }
         let restored = CompletionQueue::restore(5, queue.save()).unwrap();
         assert_eq!(restored.ring.padded, padded);

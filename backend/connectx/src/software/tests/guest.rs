@@ -439,11 +439,21 @@ impl Guest {
 
     /// A completion queue of 64 entries: its number, ring and record.
     pub fn create_cq(&mut self, eqn: u32, uar: u32) -> (u32, u64, u64) {
+        self.create_cq_with(eqn, uar, |context| cqc::LOG_CQ_SIZE.set(context, 6))
+    }
+
+    /// One whose context has something of its own, of a page.
+    pub fn create_cq_with(
+        &mut self,
+        eqn: u32,
+        uar: u32,
+        more: impl FnOnce(&mut [u8]),
+    ) -> (u32, u64, u64) {
         let (ring, record) = (self.allocate(4096), self.allocate(64));
         self.memory.write(ring, &[0xf1; 4096]);
         let mut request = Self::request(Opcode::CreateCq, &[ring]);
         let context = create_cq_in::CQ_CONTEXT.get_mut(&mut request);
-        cqc::LOG_CQ_SIZE.set(context, 6);
+        more(context);
         cqc::UAR_PAGE.set(context, uar);
         cqc::C_EQN_OR_APU_ELEMENT.set(context, eqn);
         cqc::DBR_ADDR.set(context, record);

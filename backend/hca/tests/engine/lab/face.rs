@@ -78,6 +78,8 @@ impl<T: Send + 'static> Ring<T> {
 #[derive(Debug, Clone)]
 pub struct Cq {
     entries: Arc<Mutex<Vec<CompletionEntry>>>,
+    /// Messages that entries hold.
+    held: Arc<Mutex<Vec<Vec<u8>>>>,
     capacity: usize,
     unmapped: Arc<AtomicBool>,
     number: u64,
@@ -87,6 +89,7 @@ impl Cq {
     pub fn new(capacity: usize) -> Self {
         register(|number| Self {
             entries: Arc::new(Mutex::new(Vec::with_capacity(capacity))),
+            held: Arc::default(),
             capacity,
             unmapped: Arc::default(),
             number,
@@ -95,6 +98,11 @@ impl Cq {
 
     pub fn poll(&self) -> Vec<CompletionEntry> {
         locked(&self.entries).drain(..).collect()
+    }
+
+    /// The messages that entries since the last call hold.
+    pub fn held(&self) -> Vec<Vec<u8>> {
+        locked(&self.held).drain(..).collect()
     }
 
     pub fn unmap(&self) {
@@ -221,6 +229,7 @@ impl Face for Plain {
         _: &mut Events,
         queue: &mut Cq,
         entry: &CompletionEntry,
+        held: &[u8],
     ) -> Result<Attention, CqError> {
         if queue.unmapped.load(Ordering::Relaxed) {
             return Err(CqError::Unmapped);
@@ -230,6 +239,9 @@ impl Face for Plain {
             return Err(CqError::Overrun);
         }
         entries.push(*entry);
+        if !held.is_empty() {
+            locked(&queue.held).push(held.to_vec());
+        }
         Ok(Attention::default())
     }
 
