@@ -106,7 +106,7 @@ impl<D: Dma + 'static> Face for Mlx5<D> {
     }
 
     fn completion_held(queue: &CompletionQueue) -> usize {
-        queue.ring().buffer.held()
+        queue.kept()
     }
 
     #[inline]
@@ -168,11 +168,26 @@ impl<D: Dma + 'static> Face for Mlx5<D> {
         queue: &mut CompletionQueue,
         entry: &CompletionEntry,
         held: &[u8],
+        more: bool,
     ) -> Result<Attention, CqError> {
-        let notice = queue.complete(dma, entry, held)?;
+        let notice = queue.complete(dma, entry, held, more)?;
         Ok(Attention {
             watch: !queue.is_announced(),
             hold: notice.act(dma, vf, queue),
+            unwritten: queue.is_unwritten(),
+        })
+    }
+
+    fn write_out(
+        dma: &D,
+        vf: &mut FunctionState,
+        queue: &mut CompletionQueue,
+    ) -> Result<Attention, CqError> {
+        let notice = queue.write_out(dma)?;
+        Ok(Attention {
+            watch: !queue.is_announced(),
+            hold: notice.act(dma, vf, queue),
+            unwritten: false,
         })
     }
 
@@ -181,6 +196,7 @@ impl<D: Dma + 'static> Face for Mlx5<D> {
         Attention {
             watch,
             hold: notice.act(dma, vf, queue),
+            unwritten: false,
         }
     }
 

@@ -65,6 +65,9 @@ pub trait Clock: std::fmt::Debug + Send + Sync {
     fn now(&self) -> u64;
 }
 
+/// Completion queues in which entries wait at a time. Those of others are written at once.
+pub(crate) const MAX_UNWRITTEN: usize = 16;
+
 /// The time that completions have which belong together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Burst {
@@ -118,6 +121,8 @@ pub struct Engine<F: Face> {
     pub(crate) datagram: Option<Box<[u8; MAX_DATAGRAM]>>,
     /// Of the turn in hand.
     pub(crate) burst: Burst,
+    /// Completion queues in which entries of this turn wait to be written.
+    pub(crate) unwritten: Vec<CqIndex>,
     /// Is told of each request that fails, where there is somebody.
     pub(crate) report: Option<Box<dyn Report>>,
     pub(crate) seed: u64,
@@ -146,6 +151,7 @@ impl<F: Face> Engine<F> {
             spare_recvs: Spares::default(),
             datagram: None,
             burst: Burst::None,
+            unwritten: Vec::with_capacity(MAX_UNWRITTEN),
             report: None,
             seed,
         }

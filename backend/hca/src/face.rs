@@ -93,6 +93,8 @@ pub struct Attention {
     /// nanoseconds; then [`Face::expire`] is to be called. Zero where no event
     /// begins to wait.
     pub hold: u32,
+    /// Entries wait in the queue to be written together: [`Face::write_out`] is to be called at the turn's end.
+    pub unwritten: bool,
 }
 
 /// The formats of one kind of HCA: how its queues lie in guest memory.
@@ -255,7 +257,8 @@ pub trait Face: Debug + Sized + Send + 'static {
 
     /// Writes a completion entry and, where the queue is armed, raises its event
     /// or lets it wait for more entries. The entry holds the message `held`, of
-    /// [`MAX_IN_COMPLETION`](crate::MAX_IN_COMPLETION) bytes at most, if there are any.
+    /// [`MAX_IN_COMPLETION`](crate::MAX_IN_COMPLETION) bytes at most, if there are any. Where `more` may come in the same
+    /// turn, the entry may wait for those until [`Face::write_out`].
     ///
     /// # Errors
     /// [`CqError`]; the queue is unusable from then on.
@@ -265,7 +268,20 @@ pub trait Face: Debug + Sized + Send + 'static {
         queue: &mut Self::Completion,
         entry: &CompletionEntry,
         held: &[u8],
+        more: bool,
     ) -> Result<Attention, CqError>;
+
+    /// Writes the entries that wait in a queue.
+    ///
+    /// # Errors
+    /// [`CqError`]; the queue is unusable from then on.
+    fn write_out(
+        _dma: &Self::Dma,
+        _vf: &mut Self::Vf,
+        _queue: &mut Self::Completion,
+    ) -> Result<Attention, CqError> {
+        Ok(Attention::default())
+    }
 
     /// Looks again at a queue whose arming is not announced (doorbell pages
     /// that the guest writes without telling); raises its event if it is due.

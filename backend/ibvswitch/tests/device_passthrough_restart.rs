@@ -113,8 +113,8 @@ fn flipped(one: &[u8], other: &[u8]) -> Vec<(usize, u32)> {
 
 /// General capabilities that guests of such VFs are not told of: dynamic connections, memory of the device, dumps of
 /// resources, alternate paths, the null key, user contexts and memory objects, paging on demand, offloads of IP over
-/// InfiniBand, messages in completions.
-const NOT_PASSED: [(usize, u32); 9] = [
+/// InfiniBand, messages in completions, compressed completions.
+const NOT_PASSED: [(usize, u32); 11] = [
     (HEADER + 0x20, 0x0080_00c0),
     (HEADER + 0x24, 0x0004_0004),
     (HEADER + 0x30, 0x1000_0000),
@@ -123,6 +123,8 @@ const NOT_PASSED: [(usize, u32); 9] = [
     (HEADER + 0x44, 0x0102_0000),
     (HEADER + 0x48, 0x0000_2000),
     (HEADER + 0x8c, 0x0c0c_0000),
+    (HEADER + 0xb4, 0x0000_000b),
+    (HEADER + 0xb8, 0x0000_0040),
     (HEADER + 0xbc, 0x0000_c710),
 ];
 

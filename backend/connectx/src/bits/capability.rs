@@ -92,7 +92,11 @@ structures! {
         LOG_MAX_XRCD: 0x064 [4:0];
         MAX_NUM_EQS: 0x08c [15:0];
         LOG_UAR_PAGE_SZ: 0x090 [15:0];
+        MINI_CQE_RESP_STRIDE_INDEX: 0x0b4 [3:3];
         CQE_128_ALWAYS: 0x0b4 [2:2];
+        CQE_COMPRESSION_128: 0x0b4 [1:1];
+        CQE_COMPRESSION: 0x0b4 [0:0];
+        CQE_COMPRESSION_MAX_NUM: 0x0b8 [15:0];
         DEVICE_FREQUENCY_MHZ: 0x098 [31:0];
         DEVICE_FREQUENCY_KHZ: 0x09c [31:0];
         NUM_OF_UARS_PER_PAGE: 0x0a4 [31:0];

@@ -10,7 +10,10 @@ structures! {
         DBR_UMEM_VALID: 0x00 [25:25];
         CQE_SZ: 0x00 [23:21];
         OI: 0x00 [17:17];
+        CQE_COMP_EN: 0x00 [14:14];
+        MINI_CQE_RES_FORMAT: 0x00 [13:12];
         ST: 0x00 [11:8];
+        CQE_COMPRESSION_LAYOUT: 0x00 [1:0];
         PAGE_OFFSET: 0x08 [11:6];
         LOG_CQ_SIZE: 0x0c [28:24];
         UAR_PAGE: 0x0c [23:0];
@@ -78,6 +81,9 @@ pub const TRANSPORT_CHECKED: u32 = 1 << 2;
 pub const HOLDS_32: u8 = 1 << 2;
 /// Of `OP_OWN`: the 64 bytes before the entry, which it has with a stride of 128 bytes, are the message.
 pub const HOLDS_64: u8 = 2 << 2;
+
+/// Of `OP_OWN`: the entry is the title of several.
+pub const COMPRESSED: u8 = 3 << 2;
 
 /// Offset of the vendor's error syndrome in an error entry.
 pub const VENDOR_SYNDROME: usize = 0x36;

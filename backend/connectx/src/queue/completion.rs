@@ -1,5 +1,6 @@
 //! Completion queues: a ring of entries; where it is armed, the next one raises an event.
 
+mod compression;
 mod entry;
 mod image;
 #[cfg(test)]
@@ -15,6 +16,7 @@ use vm_memory::Bytes;
 use super::{Buffer, Record, write_words};
 use crate::bits::completion::{ARM_SOLICITED, COUNTER_MASK, CqeOpcode, HOLDS_32, HOLDS_64};
 
+pub use compression::{Compression, MAX_COMPRESSED};
 use entry::encode;
 pub use image::CompletionQueueImageV1;
 
@@ -125,6 +127,23 @@ impl Ring {
         }
     }
 
+    /// Writes an array of mini CQEs where an entry would be; the title behind which it is makes it the driver's.
+    fn write_array<D: Dma>(
+        &self,
+        dma: &D,
+        producer: u32,
+        minis: &[[u8; 8]; CQE_SIZE / 8],
+    ) -> Result<(), CqError> {
+        let slot = u64::from(producer & ((1 << self.log_size) - 1)) << self.log_stride;
+        let at = slot + (1 << self.log_stride) - CQE_SIZE as u64;
+        if self.padded && at > slot {
+            self.write_first_half(dma, slot, &[])?;
+        }
+        let window = self.buffer.write_window(dma, at, CQE_SIZE);
+        write_words(&window.ok_or(CqError::Unmapped)?, minis);
+        Ok(())
+    }
+
     /// Writes the half of an entry that has nothing, or a message.
     fn write_first_half<D: Dma>(&self, dma: &D, slot: u64, held: &[u8]) -> Result<(), CqError> {
         let mut half = [0; CQE_SIZE];
@@ -167,6 +186,8 @@ pub struct CompletionQueue {
     moderation: Moderation,
     /// Index of the first entry that the event tells of which waits, if one does.
     held_from: Option<u32>,
+    /// Of a queue of compressed completions.
+    compression: Option<Box<Compression>>,
 }
 
 /// How a queue behaves, besides where it is.
@@ -184,12 +205,14 @@ pub struct Traits {
     pub ignore_overrun: bool,
     /// How long its events wait for more entries.
     pub moderation: Moderation,
+    /// Of a queue of compressed completions, which format those of received messages have.
+    pub compression: Option<u8>,
 }
 
 impl CompletionQueue {
     /// An empty queue.
     #[must_use]
-    pub const fn new(ring: Ring, record: Record, traits: Traits) -> Self {
+    pub fn new(ring: Ring, record: Record, traits: Traits) -> Self {
         Self {
             ring,
             record,
@@ -212,7 +235,23 @@ impl CompletionQueue {
             overrun: false,
             moderation: traits.moderation,
             held_from: None,
+            compression: traits.compression.map(Compression::new),
         }
+    }
+
+    /// Of a queue of compressed completions, which format those of received messages have.
+    #[must_use]
+    pub fn compression(&self) -> Option<u8> {
+        self.compression
+            .as_ref()
+            .map(|compression| compression.format)
+    }
+
+    /// How many bytes of the host's memory it takes, besides itself.
+    #[must_use]
+    pub fn kept(&self) -> usize {
+        let compression = self.compression.as_deref().map_or(0, size_of_val);
+        self.ring.buffer.held() + compression
     }
 
     /// How long its events wait for more entries.
@@ -274,25 +313,26 @@ impl CompletionQueue {
         self.producer.wrapping_sub(self.consumer) & COUNTER_MASK
     }
 
-    /// Makes sure that there is room for an entry. The driver's index is only
+    /// Makes sure that there is room for an entry, behind so many that wait. The driver's index is only
     /// read when the last known one does not suffice: it lies in memory that
     /// the driver's processor writes all the time.
     #[inline]
-    fn make_room<D: Dma>(&mut self, dma: &D) -> Result<(), CqError> {
+    fn make_room<D: Dma>(&mut self, dma: &D, waiting: u32) -> Result<(), CqError> {
         let size = 1 << self.ring.log_size;
-        if self.held() < size || self.ignore_overrun {
+        if self.held() + waiting < size || self.ignore_overrun {
             return Ok(());
         }
         self.consumer = self.record.load(dma, 0).ok_or(CqError::Unmapped)? & COUNTER_MASK;
-        if self.held() < size {
+        if self.held() + waiting < size {
             return Ok(());
         }
         self.overrun = true;
         Err(CqError::Overrun)
     }
 
-    /// Writes an entry, and the message `held` into it, if there are any bytes. Returns what becomes of the
-    /// queue's event; where it is due, the queue is not armed any more.
+    /// Writes an entry, and the message `held` into it, if there are any bytes. One of a queue of compressed
+    /// completions may wait until [`CompletionQueue::write_out`], where `more` may come before that. Returns what becomes
+    /// of the queue's event; where it is due, the queue is not armed any more.
     ///
     /// # Errors
     /// [`CqError`].
@@ -302,33 +342,54 @@ impl CompletionQueue {
         dma: &D,
         entry: &CompletionEntry,
         held: &[u8],
+        more: bool,
     ) -> Result<Notice, CqError> {
-        self.make_room(dma)?;
+        if self.compression.is_some() {
+            return self.gather(dma, entry, held, more);
+        }
+        self.make_room(dma, 0)?;
+        self.write_entry(dma, entry, held)
+    }
+
+    #[inline]
+    fn write_entry<D: Dma>(
+        &mut self,
+        dma: &D,
+        entry: &CompletionEntry,
+        held: &[u8],
+    ) -> Result<Notice, CqError> {
         let mut bytes = [0; CQE_SIZE];
         encode(entry, &mut bytes);
         self.ring.write(dma, self.producer, &mut bytes, held)?;
-        self.producer = (self.producer + 1) & COUNTER_MASK;
+        Ok(self.written(dma, 1, entry.solicited))
+    }
+
+    /// So many completions have been written.
+    #[inline]
+    fn written<D: Dma>(&mut self, dma: &D, count: u32, solicited: bool) -> Notice {
+        let first = self.producer;
+        self.producer = (first + count) & COUNTER_MASK;
         self.fresh = true;
-        if entry.solicited {
+        if solicited {
             self.last_solicited = Some(self.producer);
             self.fresh_solicited = true;
         }
         let due = match self.arm {
             Arm::No => false,
             Arm::Any => true,
-            Arm::Solicited => entry.solicited,
+            Arm::Solicited => solicited,
         };
         if !due {
-            return Ok(Notice::None);
+            return Notice::None;
         }
         if !self.announced
             && let Some(word) = self.record.load(dma, 1)
             && word != self.arm_word
         {
             // Armed anew, perhaps for less than what is known of.
-            return Ok(self.request_notification(word));
+            return self.request_notification(word);
         }
-        Ok(self.notify(self.producer.wrapping_sub(1)))
+        self.notify(first)
     }
 
     /// An event is due for the entries from this index on. It is raised, or

@@ -13,6 +13,7 @@ use crate::bits::capability::{
 };
 use crate::bits::command::{Status, create_eq_in as head_in};
 use crate::configuration::{Configuration, Likeness, MAX_DEVICE_MEMORY};
+use crate::queue::completion::MAX_COMPRESSED;
 use crate::queue::event::LOG_MAX_EQ_SIZE;
 use crate::state::device_memory::UNIT;
 
@@ -38,8 +39,7 @@ const ATOMIC_SIZES: u32 = 1 << 3;
 /// General capabilities of a function.
 ///
 /// What is not set here is not there, and drivers do without: Ethernet and its
-/// offloads, write-combining
-/// doorbells, completion compression.
+/// offloads, write-combining doorbells.
 pub(crate) fn general(configuration: &Configuration, quota: &Quota) -> Box<[u8; cap::SIZE]> {
     let mut caps = Box::new([0; cap::SIZE]);
     let values = [
@@ -110,6 +110,12 @@ pub(crate) fn general(configuration: &Configuration, quota: &Quota) -> Box<[u8; 
         (cap::CQ_RESIZE, 1),
         // Completions may be padded to 128 bytes.
         (cap::CQE_128_ALWAYS, 1),
+        // Several completions in one, of either length, for programs that ask for it. Each format of those of received
+        // messages has something that they do not.
+        (cap::CQE_COMPRESSION, 1),
+        (cap::CQE_COMPRESSION_128, 1),
+        (cap::CQE_COMPRESSION_MAX_NUM, MAX_COMPRESSED as u32),
+        (cap::MINI_CQE_RESP_STRIDE_INDEX, 1),
         (cap::CQ_MODERATION, 1),
         (cap::BLOCK_LB_MC, 1),
         // Connections migrate to an alternate path.

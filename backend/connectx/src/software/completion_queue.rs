@@ -20,6 +20,12 @@ const PERIOD: u32 = 1 << 0;
 const COUNT: u32 = 1 << 1;
 /// As above: whether an overrun is ignored.
 const OVERRUN: u32 = 1 << 2;
+/// Formats of the compressed completions of received messages, by what they say besides their length: a hash.
+const HASH: u32 = 0;
+/// As above: a checksum.
+const CHECKSUM: u32 = 1;
+/// As above: a checksum, and the number of a stride.
+const CHECKSUM_STRIDE: u32 = 3;
 /// Code of an entry's size: 64 bytes.
 const ENTRY_64: u32 = 0;
 /// Code of an entry's size: 128 bytes.
@@ -72,6 +78,20 @@ fn moderation(context: &[u8]) -> Moderation {
     }
 }
 
+/// Which format completions have that are compressed, if they are.
+fn compression(context: &[u8]) -> Result<Option<u8>, Refusal> {
+    let enabled = cqc::CQE_COMP_EN.is_set(context);
+    let layout = cqc::CQE_COMPRESSION_LAYOUT.get(context);
+    match (enabled, layout, cqc::MINI_CQE_RES_FORMAT.get(context)) {
+        (false, ..) => Ok(None),
+        (true, 0, format @ (HASH | CHECKSUM | CHECKSUM_STRIDE)) => Ok(Some(format as u8)),
+        _ => Err(refuse(
+            Status::BadParameter,
+            "no such format of compressed completions",
+        )),
+    }
+}
+
 /// The ring that a CREATE_CQ asks for.
 pub(super) fn requested(request: &[u8]) -> Result<Ring, Refusal> {
     ring(create_cq_in::CQ_CONTEXT.get(request), list(request))
@@ -96,6 +116,7 @@ impl<D: Dma + 'static> Commands<'_, D> {
         let announced = state.configuration.traps(uar);
         let ignore_overrun = cqc::OI.is_set(context);
         let moderation = moderation(context);
+        let compression = compression(context)?;
         let cqn = self.engine.create_cq(self.vf, |cqn| {
             CompletionQueue::new(
                 ring,
@@ -107,6 +128,7 @@ impl<D: Dma + 'static> Commands<'_, D> {
                     announced,
                     ignore_overrun,
                     moderation,
+                    compression,
                 },
             )
         })?;
@@ -188,6 +210,11 @@ impl<D: Dma + 'static> Commands<'_, D> {
             ),
             (cqc::CQE_SZ, entry_size(queue.ring())),
             (cqc::ST, state),
+            (cqc::CQE_COMP_EN, queue.compression().is_some().into()),
+            (
+                cqc::MINI_CQE_RES_FORMAT,
+                queue.compression().unwrap_or(0).into(),
+            ),
             (cqc::LOG_CQ_SIZE, queue.ring().log_size),
             (cqc::UAR_PAGE, queue.uar),
             (cqc::CQ_PERIOD, u32::from(queue.moderation().period)),

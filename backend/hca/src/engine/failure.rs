@@ -9,8 +9,8 @@ use crate::engine::agenda::{Errands, Errored, FAILURE_COST, LOOK_COST, REQUEST_C
 use crate::engine::counters::{QpCounters, TrafficCounters};
 use crate::engine::objects::Objects;
 use crate::engine::turns::Turns;
-use crate::engine::{Burst, CqIndex, Engine, QpIndex, VfId};
-use crate::face::{CqError, Event, Face};
+use crate::engine::{Burst, CqIndex, Engine, MAX_UNWRITTEN, QpIndex, VfId};
+use crate::face::{Attention, CqError, Event, Face};
 use crate::memory::lending::Lending;
 use crate::transport::responder::Receiving;
 use crate::verbs::counters::CounterSet;
@@ -60,14 +60,16 @@ impl<F: Face> Engine<F> {
             return;
         }
         let vf = &mut self.objects.vfs[usize::from(state.vf.0)];
-        match F::complete(&vf.dma, &mut vf.face, &mut state.ring, entry, held) {
+        let more = self.burst != Burst::None && self.unwritten.len() < MAX_UNWRITTEN;
+        match F::complete(&vf.dma, &mut vf.face, &mut state.ring, entry, held, more) {
             Ok(attention) => {
-                if attention.watch && !state.watched {
-                    state.watched = true;
-                    self.polling.watch_arming(&mut self.objects, cq);
-                }
-                if attention.hold > 0 {
-                    self.hold_event(cq, attention.hold);
+                let Attention {
+                    watch,
+                    hold,
+                    unwritten,
+                } = attention;
+                if watch && !state.watched || hold > 0 || unwritten && !state.unwritten {
+                    self.attend(cq, attention);
                 }
             }
             Err(error) => {
@@ -78,6 +80,44 @@ impl<F: Face> Engine<F> {
                 }
                 self.turns.cq_failed(&mut self.objects, cq, error);
             }
+        }
+    }
+
+    /// Writes the completions of a turn that have waited for each other.
+    #[cold]
+    pub(crate) fn write_out(&mut self) {
+        while let Some(cq) = self.unwritten.pop() {
+            let Some(state) = self.objects.cqs.get_mut(cq.0) else {
+                continue;
+            };
+            state.unwritten = false;
+            if state.failed {
+                continue;
+            }
+            let vf = &mut self.objects.vfs[usize::from(state.vf.0)];
+            match F::write_out(&vf.dma, &mut vf.face, &mut state.ring) {
+                Ok(attention) => self.attend(cq, attention),
+                Err(error) => self.turns.cq_failed(&mut self.objects, cq, error),
+            }
+        }
+    }
+
+    /// Sees to what a completion queue needs after an entry.
+    #[cold]
+    fn attend(&mut self, cq: CqIndex, attention: Attention) {
+        let Some(state) = self.objects.cqs.get_mut(cq.0) else {
+            return;
+        };
+        if attention.unwritten && !state.unwritten {
+            state.unwritten = true;
+            self.unwritten.push(cq);
+        }
+        if attention.watch && !state.watched {
+            state.watched = true;
+            self.polling.watch_arming(&mut self.objects, cq);
+        }
+        if attention.hold > 0 {
+            self.hold_event(cq, attention.hold);
         }
     }
 

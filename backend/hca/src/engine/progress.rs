@@ -162,6 +162,9 @@ impl<F: Face> Engine<F> {
         self.burst = Burst::Begun;
         self.take_turn(index, budget);
         self.burst = Burst::None;
+        if !self.unwritten.is_empty() {
+            self.write_out();
+        }
     }
 
     fn take_turn(&mut self, index: QpIndex, budget: &mut i64) {

@@ -18,6 +18,8 @@ pub(crate) struct Cq<F: Face> {
     pub failed: bool,
     /// The engine looks at its arming.
     pub watched: bool,
+    /// Entries wait to be written at the end of this turn.
+    pub unwritten: bool,
     /// When its event, which waits for more entries, waits no longer, in the
     /// clock's nanoseconds.
     pub held_until: u64,
@@ -129,6 +131,7 @@ impl<F: Face> Cq<F> {
             users: 0,
             failed: false,
             watched: false,
+            unwritten: false,
             held_until: 0,
             timer: 0,
         }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::super::{Buffer, BufferImageV1, Record, checked};
-use super::{Arm, CompletionQueue, MAX_LOG_SIZE, Moderation, Ring};
+use super::{Arm, CompletionQueue, Compression, MAX_LOG_SIZE, Moderation, Ring};
 use crate::bits::completion::COUNTER_MASK;
 
 /// A completion queue in an image, but for its number.
@@ -31,6 +31,9 @@ pub struct CompletionQueueImageV1 {
     overrun: bool,
     moderation: Moderation,
     held_from: Option<u32>,
+    /// Of a queue of compressed completions, which format those of received messages have.
+    #[serde(default)]
+    compression: Option<u8>,
 }
 
 impl CompletionQueue {
@@ -58,6 +61,7 @@ impl CompletionQueue {
             overrun: self.overrun,
             moderation: self.moderation,
             held_from: self.held_from,
+            compression: self.compression(),
         }
     }
 
@@ -108,6 +112,7 @@ impl CompletionQueue {
             overrun: image.overrun,
             moderation: image.moderation,
             held_from: image.held_from,
+            compression: image.compression.map(Compression::new),
         })
     }
 }

@@ -26,6 +26,7 @@ fn queue(announced: bool) -> CompletionQueue {
         announced,
         ignore_overrun: false,
         moderation: Moderation::default(),
+        compression: None,
     };
     CompletionQueue::new(ring(RING, 2), Record::new(RECORD).unwrap(), traits)
 }
@@ -173,7 +174,7 @@ fn the_owner_bit_turns_with_every_pass() {
     for pass in 0..3_u8 {
         for slot in 0..4 {
             assert_eq!(
-                queue.complete(&memory, &entry(false), &[]),
+                queue.complete(&memory, &entry(false), &[], false),
                 Ok(Notice::None)
             );
             let bytes: [u8; 64] = memory.read(RING + slot * 64);
@@ -189,7 +190,7 @@ fn large_entries_use_their_second_half() {
     let mut queue = queue(true);
     queue.ring.log_stride = 7;
     memory.write(RING, &[0xf1; 256]);
-    let _ = queue.complete(&memory, &entry(false), &[]).unwrap();
+    let _ = queue.complete(&memory, &entry(false), &[], false).unwrap();
     assert_eq!(memory.read::<64>(RING), [0xf1; 64]);
     assert_eq!(memory.read::<1>(RING + 127), [0]);
     assert_eq!(memory.read::<1>(RING + 128 + 127), [0xf1]);
@@ -200,27 +201,27 @@ fn an_overrun_is_found_from_the_drivers_index() {
     let memory = Memory::new(0x5000);
     let mut queue = queue(true);
     for _ in 0..4 {
-        let _ = queue.complete(&memory, &entry(false), &[]).unwrap();
+        let _ = queue.complete(&memory, &entry(false), &[], false).unwrap();
     }
     assert_eq!(
-        queue.complete(&memory, &entry(false), &[]),
+        queue.complete(&memory, &entry(false), &[], false),
         Err(CqError::Overrun)
     );
     assert!(queue.overran());
     memory.write32(RECORD, 1);
     assert_eq!(
-        queue.complete(&memory, &entry(false), &[]),
+        queue.complete(&memory, &entry(false), &[], false),
         Ok(Notice::None)
     );
     // An index ahead of the device's is not believed either.
     memory.write32(RECORD, 100);
     assert_eq!(
-        queue.complete(&memory, &entry(false), &[]),
+        queue.complete(&memory, &entry(false), &[], false),
         Err(CqError::Overrun)
     );
     queue.ignore_overrun = true;
     assert_eq!(
-        queue.complete(&memory, &entry(false), &[]),
+        queue.complete(&memory, &entry(false), &[], false),
         Ok(Notice::None)
     );
 }
@@ -230,9 +231,12 @@ fn an_armed_queue_notifies_once() {
     let memory = Memory::new(0x5000);
     let mut queue = queue(true);
     assert_eq!(queue.request_notification(0), Notice::None);
-    assert_eq!(queue.complete(&memory, &entry(false), &[]), Ok(Notice::Now));
     assert_eq!(
-        queue.complete(&memory, &entry(false), &[]),
+        queue.complete(&memory, &entry(false), &[], false),
+        Ok(Notice::Now)
+    );
+    assert_eq!(
+        queue.complete(&memory, &entry(false), &[], false),
         Ok(Notice::None)
     );
     // Armed for what was not there at index 1: one is there, so at once.
@@ -246,16 +250,25 @@ fn armed_for_solicited_entries_others_do_not_count() {
     let mut queue = queue(true);
     assert_eq!(queue.request_notification(ARM_SOLICITED), Notice::None);
     assert_eq!(
-        queue.complete(&memory, &entry(false), &[]),
+        queue.complete(&memory, &entry(false), &[], false),
         Ok(Notice::None)
     );
-    assert_eq!(queue.complete(&memory, &entry(true), &[]), Ok(Notice::Now));
+    assert_eq!(
+        queue.complete(&memory, &entry(true), &[], false),
+        Ok(Notice::Now)
+    );
     assert_eq!(
         queue.request_notification(1 << 28 | ARM_SOLICITED | 2),
         Notice::None
     );
-    assert_eq!(queue.complete(&memory, &entry(true), &[]), Ok(Notice::Now));
-    assert_eq!(queue.complete(&memory, &entry(true), &[]), Ok(Notice::None));
+    assert_eq!(
+        queue.complete(&memory, &entry(true), &[], false),
+        Ok(Notice::Now)
+    );
+    assert_eq!(
+        queue.complete(&memory, &entry(true), &[], false),
+        Ok(Notice::None)
+    );
     assert_eq!(
         queue.request_notification(2 << 28 | ARM_SOLICITED | 3),
         Notice::Now
@@ -270,7 +283,10 @@ fn an_entry_that_an_event_told_of_is_not_told_again() {
     let mut queue = queue(true);
     assert_eq!(queue.request_notification(0), Notice::None);
     for taken in 0..5 {
-        assert_eq!(queue.complete(&memory, &entry(false), &[]), Ok(Notice::Now));
+        assert_eq!(
+            queue.complete(&memory, &entry(false), &[], false),
+            Ok(Notice::Now)
+        );
         assert_eq!(
             queue.request_notification((taken + 1) << 28 | taken),
             Notice::None
@@ -285,11 +301,14 @@ fn arming_that_nobody_announces_is_seen_in_the_record() {
     let mut queue = queue(false);
     assert_eq!(queue.recheck(&memory), (Notice::None, false));
     // The first arming cannot be told from none.
-    assert_eq!(queue.complete(&memory, &entry(false), &[]), Ok(Notice::Now));
+    assert_eq!(
+        queue.complete(&memory, &entry(false), &[], false),
+        Ok(Notice::Now)
+    );
     // Nothing is due, but the driver may arm for this entry yet.
     assert_eq!(queue.recheck(&memory), (Notice::None, true));
     assert_eq!(
-        queue.complete(&memory, &entry(false), &[]),
+        queue.complete(&memory, &entry(false), &[], false),
         Ok(Notice::None)
     );
     memory.write32(RECORD + 4, 1 << 28);
@@ -298,7 +317,10 @@ fn arming_that_nobody_announces_is_seen_in_the_record() {
     memory.write32(RECORD, 2);
     memory.write32(RECORD + 4, 2 << 28 | 2);
     assert_eq!(queue.recheck(&memory), (Notice::None, false));
-    assert_eq!(queue.complete(&memory, &entry(false), &[]), Ok(Notice::Now));
+    assert_eq!(
+        queue.complete(&memory, &entry(false), &[], false),
+        Ok(Notice::Now)
+    );
 }
 
 #[test]
@@ -307,9 +329,12 @@ fn a_queue_whose_first_arming_cannot_be_seen_is_born_armed() {
     let mut queue = queue(false);
     // What libmlx5 writes when it arms for the first time: all zero.
     memory.write32(RECORD + 4, 0);
-    assert_eq!(queue.complete(&memory, &entry(false), &[]), Ok(Notice::Now));
     assert_eq!(
-        queue.complete(&memory, &entry(false), &[]),
+        queue.complete(&memory, &entry(false), &[], false),
+        Ok(Notice::Now)
+    );
+    assert_eq!(
+        queue.complete(&memory, &entry(false), &[], false),
         Ok(Notice::None)
     );
 }
@@ -320,10 +345,13 @@ fn what_was_armed_last_counts_although_nobody_announced_it() {
     let mut queue = queue(false);
     memory.write32(RECORD + 4, ARM_SOLICITED);
     assert_eq!(
-        queue.complete(&memory, &entry(false), &[]),
+        queue.complete(&memory, &entry(false), &[], false),
         Ok(Notice::None)
     );
-    assert_eq!(queue.complete(&memory, &entry(true), &[]), Ok(Notice::Now));
+    assert_eq!(
+        queue.complete(&memory, &entry(true), &[], false),
+        Ok(Notice::Now)
+    );
 }
 
 #[test]
@@ -331,12 +359,12 @@ fn a_resize_continues_where_the_driver_copies_to() {
     let memory = Memory::new(0x5000);
     let mut queue = queue(true);
     memory.write32(RECORD, 0);
-    let _ = queue.complete(&memory, &entry(false), &[]).unwrap();
-    let _ = queue.complete(&memory, &entry(false), &[]).unwrap();
+    let _ = queue.complete(&memory, &entry(false), &[], false).unwrap();
+    let _ = queue.complete(&memory, &entry(false), &[], false).unwrap();
     queue.resize(&memory, ring(0x2000, 3)).unwrap();
     // The old ring ends with the entry that says so.
     assert_eq!(memory.read::<1>(RING + 2 * 64 + 63), [5 << 4]);
-    let _ = queue.complete(&memory, &entry(false), &[]).unwrap();
+    let _ = queue.complete(&memory, &entry(false), &[], false).unwrap();
     assert_eq!(queue.counters()[0], 4);
     assert_eq!(
         memory.read::<4>(0x2000 + 3 * 64 + 56),
@@ -355,7 +383,7 @@ fn memory_that_went_away_is_an_error() {
     let mut queue = queue(true);
     queue.ring = ring(0x9000, 2);
     assert_eq!(
-        queue.complete(&memory, &entry(false), &[]),
+        queue.complete(&memory, &entry(false), &[], false),
         Err(CqError::Unmapped)
     );
 }
@@ -382,7 +410,7 @@ fn entries_hold_messages_where_the_library_looks() {
         encode(&sent, &mut plain);
         for (at, len) in [(0, 1), (1, most), (2, 17)] {
             let held: Vec<u8> = (0..len as u8).map(|byte| byte ^ 0x5a).collect();
-            let _ = queue.complete(&memory, &sent, &held).unwrap();
+            let _ = queue.complete(&memory, &sent, &held, false).unwrap();
             let slot = RING + at * stride;
             assert_eq!(memory.read::<64>(slot)[..len], held);
             let entry: [u8; 64] = memory.read(slot + stride - 64);
@@ -394,11 +422,11 @@ fn entries_hold_messages_where_the_library_looks() {
         // Longer than any: whoever asked for it cannot have.
         let unfit = vec![0; most + 1];
         assert_eq!(
-            queue.complete(&memory, &sent, &unfit),
+            queue.complete(&memory, &sent, &unfit, false),
             Err(CqError::Unmapped)
         );
         // The next entry does without.
-        let _ = queue.complete(&memory, &sent, &[]).unwrap();
+        let _ = queue.complete(&memory, &sent, &[], false).unwrap();
         assert_eq!(memory.read::<1>(RING + 4 * stride - 1), [plain[63]]);
     }
 }
@@ -417,7 +445,7 @@ fn entries_are_padded_where_it_is_asked_for() {
         };
         memory.write(RING, &[0xa5; 128 << 2]);
         for _ in 0..2 {
-            let _ = queue.complete(&memory, &entry(false), &[]).unwrap();
+            let _ = queue.complete(&memory, &entry(false), &[], false).unwrap();
         }
         let restored = CompletionQueue::restore(5, queue.save()).unwrap();
         assert_eq!(restored.ring.padded, padded);

@@ -230,6 +230,7 @@ impl Face for Plain {
         queue: &mut Cq,
         entry: &CompletionEntry,
         held: &[u8],
+        _: bool,
     ) -> Result<Attention, CqError> {
         if queue.unmapped.load(Ordering::Relaxed) {
             return Err(CqError::Unmapped);
