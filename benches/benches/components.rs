@@ -85,11 +85,13 @@ fn queues(criterion: &mut Criterion) {
         announced: true,
         ignore_overrun: true,
         moderation: Moderation::default(),
+        compression: None,
     };
     let record = Record::new(BASE + SIZE as u64).expect("is aligned");
     let mut queue = CompletionQueue::new(ring, record, traits);
     let entry = CompletionEntry {
         qpn: Qpn::new(0x42),
+        user_index: None,
         index: 7,
         status: Status::Success,
         reason: Reason::Status,
@@ -101,7 +103,7 @@ fn queues(criterion: &mut Criterion) {
     criterion.bench_function("write a completion entry", |bencher| {
         bencher.iter(|| {
             queue
-                .complete(&memory, black_box(&entry))
+                .complete(&memory, black_box(&entry), &[], false)
                 .expect("is mapped")
         });
     });
