@@ -7,7 +7,7 @@ use super::responder::{Reception, fill, take_receive, unread};
 use crate::engine::objects::Objects;
 use crate::engine::progress::{Outcome, failed};
 use crate::engine::vf::Vf;
-use crate::engine::{CqIndex, Engine, QpIndex};
+use crate::engine::{Engine, QpIndex};
 use crate::face::Face;
 use crate::memory::access::Cursor;
 use crate::memory::mr::Access;

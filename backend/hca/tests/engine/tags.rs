@@ -195,6 +195,7 @@ impl Lab {
         tags.recv.push(Ok(RecvWr {
             index,
             sges: vec![self.sge(tags.node, at, len)],
+            held: Vec::new(),
         }));
     }
 }
@@ -382,6 +383,8 @@ fn only_a_queue_pair_that_is_connected_to_itself_changes_tags() {
             vf,
             hca::QpDesc {
                 counter_set: 0,
+                user_index: None,
+                in_completion: hca::InCompletion::default(),
                 transport,
                 pd,
                 send: None,

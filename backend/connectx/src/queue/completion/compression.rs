@@ -94,7 +94,9 @@ impl CompletionQueue {
         more: bool,
     ) -> Result<Notice, CqError> {
         let size = 1_usize << self.ring.log_size;
-        let alone = !more || entry.status != Status::Success || !held.is_empty();
+        // Mini CQEs say nothing of tags.
+        let of_tags = matches!(entry.side, Side::Tagged { .. } | Side::Tags { .. });
+        let alone = !more || of_tags || entry.status != Status::Success || !held.is_empty();
         let mut notice = Notice::None;
         if let Some(compression) = &self.compression
             && (alone

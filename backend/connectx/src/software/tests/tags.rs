@@ -10,6 +10,8 @@ const OK: Option<Status> = Some(Status::Ok);
 /// Where the context is in a request to create a queue, and where it has its work queue (`mlx5_ifc_xrqc_bits`).
 const CONTEXT: usize = 0x10;
 const WQ: usize = CONTEXT + 0x80;
+/// By which completions of the queue name it.
+const INDEX: u32 = 0x51;
 /// Where the list of pages begins.
 const PAGES: usize = 0x150;
 
@@ -34,6 +36,7 @@ fn create(pair: &mut Pair, change: impl Fn(&mut Vec<u8>)) -> (Option<Status>, u3
     for (at, value) in [
         // Tags, and rendezvous by the device.
         (CONTEXT, 1 << 8 | 1),
+        (CONTEXT + 0x04, INDEX),
         (CONTEXT + 0x08, pair.cq.0),
         (CONTEXT + 0x20, 7 << 28),
         (WQ + 0x08, pair.pd),
@@ -123,7 +126,7 @@ fn a_message_goes_by_its_tag() {
     pair.guest.post_send(&mut command, 0x28, 0, &append);
     let cqe = pair.cqe(0);
     assert_eq!(cqe[63] >> 4, 6);
-    assert_eq!(told(&cqe), (xrqn, command.qpn, [1, 5], 0, 0));
+    assert_eq!(told(&cqe), (INDEX, command.qpn, [1, 5], 0, 0));
     assert_eq!((dword(&cqe, 0), dword(&cqe, 4)), (1 << 31, 0));
 
     let mut message = vec![3, 0, 0, 0, 0, 0, 0xc0, 0xde, 1, 2, 3, 4, 5, 6, 7, 8];
@@ -134,7 +137,7 @@ fn a_message_goes_by_its_tag() {
     assert_eq!(&pair.guest.memory.read::<8>(target), b"the data");
     // Behind the requester's entry of the change.
     let cqe = pair.cqe(2);
-    assert_eq!(told(&cqe), (xrqn, receiver.qpn, [1, 0xa], 0, 8));
+    assert_eq!(told(&cqe), (INDEX, receiver.qpn, [1, 0xa], 0, 8));
     assert_eq!(cqe[..16], message[..16]);
 
     // There is no other entry: it is unexpected.
