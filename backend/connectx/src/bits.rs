@@ -18,6 +18,7 @@ pub mod port;
 pub mod queue_pair;
 pub mod resource_dump;
 pub mod shared_receive;
+pub mod signature;
 pub mod work;
 
 /// A field of at most 32 bits within one dword.
@@ -293,6 +294,7 @@ mod tests {
             queue_pair::STRUCTURES,
             resource_dump::STRUCTURES,
             shared_receive::STRUCTURES,
+            signature::STRUCTURES,
             work::STRUCTURES,
         ] {
             for (structure, _, fields) in module {

@@ -5,12 +5,13 @@ mod tags;
 
 use hca::Reason;
 use hca::work::{
-    AddressVector, AtomicOperands, GlobalRoute, KeyUpdate, MAX_SGE, Offload, Operation, RecvWr,
-    Segmentation, SendWr, Sge, WqeError,
+    AddressVector, AtomicOperands, GlobalRoute, MAX_SGE, Offload, Operation, RecvWr, Segmentation,
+    SendWr, Sge, WqeError,
 };
 use wire::{Gid, Lid, QKey, Qpn, Sl};
 
-use crate::bits::memory_key::{self, mkc, mlx5_wqe_umr_ctrl_seg as update_segment};
+use crate::bits::memory_key::{self, mkc};
+use crate::bits::signature::mlx5_wqe_set_psv_seg as value_segment;
 use crate::bits::work::{
     AV_EXTENDED, AV_GRH, INLINE, INLINE_LENGTH, NETWORK_CHECKSUM, PATH_BITS, SEGMENT, SendOpcode,
     TRANSPORT_CHECKSUM, mlx5_wqe_atomic_seg as atomic_segment, mlx5_wqe_av as address_vector,
@@ -18,6 +19,9 @@ use crate::bits::work::{
     mlx5_wqe_eth_seg as packet_segment, mlx5_wqe_masked_atomic_seg as masked_segment,
     mlx5_wqe_raddr_seg as remote_segment, mlx5_wqe_xrc_seg as xrc_segment,
 };
+
+mod key_update;
+mod signature;
 
 /// Which segments the requests of a send queue have, by its transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -120,8 +124,13 @@ fn decode_segments(bytes: &[u8], format: Format, code: u8, wr: &mut SendWr) -> O
             wr.operation = Operation::LocalInvalidate;
             return Some(());
         }
-        SendOpcode::KeyUpdate => return decode_key_update(&mut segments, wr),
+        SendOpcode::KeyUpdate => return key_update::decode(&mut segments, wr),
         SendOpcode::TagMatching => return tags::decode(&mut segments, format, wr),
+        SendOpcode::SetPsv => {
+            wr.immediate = value_segment::PSV_INDEX.get(segments.take::<16>()?);
+            wr.operation = Operation::SetSignature;
+            return Some(());
+        }
         SendOpcode::Send => Operation::Send,
         SendOpcode::SendStretch if format == Format::Packet => Operation::Send,
         SendOpcode::SendStretch => return None,
@@ -283,65 +292,6 @@ fn decode_data(segments: &mut Segments<'_>, wr: &mut SendWr) -> Option<()> {
     Some(())
 }
 
-/// A change to a memory key: what changes, to what, and the translation
-/// entries, as data or where to read them. An update that revokes a key has
-/// no entries.
-#[cold]
-fn decode_key_update(segments: &mut Segments<'_>, wr: &mut SendWr) -> Option<()> {
-    let head = segments.take::<48>()?;
-    let key = segments.take::<64>()?;
-    let flags = update_segment::FLAGS.get(head);
-    let mask = update_segment::MKEY_MASK.get(head);
-    let changes = |bit: u64| mask & bit != 0;
-    let right = |bit: u64, field: crate::bits::Field| changes(bit).then(|| field.is_set(key));
-    let offset = if flags & memory_key::UMR_TRANSLATION_OFFSET != 0 {
-        u64::from(update_segment::XLT_OFFSET_47_16.get(head)) << 16
-            | u64::from(update_segment::XLT_OFFSET.get(head))
-    } else {
-        0
-    };
-    let mut update = KeyUpdate {
-        mkey: wr.immediate,
-        variant: changes(memory_key::MASK_KEY).then(|| mkc::MKEY_7_0.get(key) as u8),
-        free: right(memory_key::MASK_FREE, mkc::FREE),
-        start: changes(memory_key::MASK_START_ADDR).then(|| mkc::START_ADDR.get(key)),
-        len: changes(memory_key::MASK_LEN).then(|| key_length(key)),
-        log_page_size: changes(memory_key::MASK_PAGE_SIZE)
-            .then(|| mkc::LOG_PAGE_SIZE.get(key) as u8),
-        pd: changes(memory_key::MASK_PD).then(|| mkc::PD.get(key)),
-        local_read: right(memory_key::MASK_LR, mkc::LR),
-        local_write: right(memory_key::MASK_LW, mkc::LW),
-        remote_read: right(memory_key::MASK_RR, mkc::RR),
-        remote_write: right(memory_key::MASK_RW, mkc::RW),
-        atomic: right(memory_key::MASK_A, mkc::A),
-        remote_invalidate: right(memory_key::MASK_EN_RINVAL, mkc::EN_RINVAL),
-        qpn: changes(memory_key::MASK_QPN).then(|| key_queue_pair(key)),
-        check_free: flags & memory_key::UMR_CHECK_FREE != 0,
-        check_qpn: flags & memory_key::UMR_CHECK_QPN != 0,
-        translation_offset: offset,
-        translation_octwords: update_segment::XLT_OCTOWORDS.get(head),
-        gathered: Vec::new(),
-        laid: 0,
-    };
-    if flags & memory_key::UMR_INLINE != 0 {
-        let given = segments
-            .0
-            .len()
-            .min(update.translation_octwords as usize * SEGMENT);
-        wr.is_inline = true;
-        wr.inline.extend_from_slice(&segments.0[..given]);
-        update.translation_octwords = (given / SEGMENT) as u32;
-    } else {
-        decode_data(segments, wr)?;
-        if wr.is_mixed() {
-            return None;
-        }
-    }
-    wr.operation = Operation::UpdateKey;
-    wr.key_update = Some(Box::new(update));
-    Some(())
-}
-
 /// Length of a region in bytes, [`u64::MAX`] for all memory, from the context
 /// of its key.
 #[must_use]
@@ -395,7 +345,7 @@ pub fn decode_scatter(bytes: &[u8], wr: &mut RecvWr) -> Result<(), WqeError> {
 mod tests {
     use proptest::prelude::*;
 
-    use hca::work::{MAX_INLINE, Piece};
+    use hca::work::{KeyUpdate, MAX_INLINE, Piece};
 
     use super::*;
     use crate::testing::vector;

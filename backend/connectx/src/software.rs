@@ -24,6 +24,7 @@ mod receive_pool;
 mod resource;
 mod resource_dump;
 mod shared_receive_queue;
+mod signature;
 #[cfg(test)]
 mod tests;
 pub(crate) mod user_context;
@@ -264,6 +265,8 @@ impl<D: Dma + 'static> Commands<'_, D> {
             Opcode::AllocQCounter => self.alloc_q_counter(reply),
             Opcode::DeallocQCounter => self.dealloc_q_counter(request),
             Opcode::QueryQCounter => self.query_q_counter(request, reply),
+            Opcode::CreatePsv => self.create_psv(request, reply),
+            Opcode::DestroyPsv => self.destroy_psv(request),
             Opcode::AllocXrcd => self.alloc_xrcd(reply),
             Opcode::DeallocXrcd => self.dealloc_xrcd(request),
             Opcode::AttachToMcg => self.attach_to_mcg(request),

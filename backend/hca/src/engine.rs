@@ -16,6 +16,7 @@ pub(crate) mod progress;
 pub(crate) mod rest;
 pub(crate) mod service_level;
 pub(crate) mod shared_port;
+mod signature;
 pub(crate) mod traffic;
 pub(crate) mod turns;
 pub(crate) mod vf;
@@ -282,6 +283,7 @@ impl<F: Face> Engine<F> {
         let gone = (
             state.pds.replace(),
             state.xrcds.replace(),
+            state.psvs.replace(),
             std::mem::take(&mut state.multicast),
             std::mem::take(&mut state.ways),
             state.keys.replace(),

@@ -77,6 +77,9 @@ pub struct VfImageV1<F: Face> {
     pub(crate) pds: Vec<u32>,
     /// Numbers of XRC domains.
     pub(crate) xrcds: Vec<u32>,
+    /// Signature values under way: number, protection domain.
+    #[serde(default)]
+    pub(crate) psvs: Vec<(u32, u32)>,
     pub(crate) keys: Vec<KeyImageV1>,
     pub(crate) cqs: Vec<CqImageV1<F>>,
     pub(crate) srqs: Vec<SrqImageV1<F>>,
@@ -102,6 +105,7 @@ impl<F: Face> Default for VfImageV1<F> {
         Self {
             pds: Vec::new(),
             xrcds: Vec::new(),
+            psvs: Vec::new(),
             keys: Vec::new(),
             cqs: Vec::new(),
             srqs: Vec::new(),

@@ -45,7 +45,7 @@ pub use face::{Attention, CqError, Event, Face, PortChange};
 pub use local::requester::MAX_MESSAGE;
 pub use memory::dma::{Dma, DmaFault, Readable};
 pub use memory::pages::{ABSENT, NO_READ, NO_WRITE, NoPageList, PageList};
-pub use memory::{dma, mr, uniform};
+pub use memory::{dma, mr, signature, uniform};
 pub use storage::discarded::Discarded;
 pub use storage::numbers;
 pub use storage::share::Memory;

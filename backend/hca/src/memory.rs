@@ -6,4 +6,5 @@ pub mod dma;
 pub(crate) mod lending;
 pub mod mr;
 pub(crate) mod pages;
+pub mod signature;
 pub mod uniform;

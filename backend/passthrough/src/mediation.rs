@@ -320,6 +320,10 @@ impl Judge<'_> {
                 Status::BadOperation,
                 "dynamic connections are not passed through",
             ),
+            // Nor of signatures: what keys with them lead to, nobody looks through.
+            Opcode::CreatePsv | Opcode::DestroyPsv => {
+                refuse(Status::BadOperation, "signatures are not passed through")
+            }
         }
     }
 

@@ -40,9 +40,11 @@ structures! {
         FIXED_BUFFER_SIZE: 0x020 [23:23];
         UMR_EXTENDED_TRANSLATION_OFFSET: 0x020 [7:7];
         NULL_MKEY: 0x020 [6:6];
+        LOG_MAX_BSF_LIST_SIZE: 0x020 [13:8];
         LOG_MAX_KLM_LIST_SIZE: 0x020 [5:0];
         LOG_MAX_RA_REQ_DC: 0x024 [21:16];
         LOG_MAX_RA_RES_DC: 0x024 [5:0];
+        SIG_CRC32C: 0x028 [23:23];
         LOG_MAX_RA_REQ_QP: 0x028 [21:16];
         LOG_MAX_RA_RES_QP: 0x028 [5:0];
         RTS2RTS_QP_COUNTERS_SET_ID: 0x02c [22:22];
@@ -59,11 +61,14 @@ structures! {
         PORT_TYPE: 0x034 [9:8];
         NUM_PORTS: 0x034 [7:0];
         LOG_MAX_MSG: 0x038 [28:24];
+        SIG_BLOCK_4048: 0x03c [15:15];
         CQE_VERSION: 0x03c [3:0];
         COMPACT_ADDRESS_VECTOR: 0x040 [31:31];
         IPOIB_BASIC_OFFLOADS: 0x040 [27:27];
         UMR_MODIFY_ENTITY_SIZE_DISABLED: 0x040 [24:24];
+        SIGERR_CQE: 0x040 [13:13];
         SCTR_DATA_CQE: 0x040 [10:10];
+        SHO: 0x040 [8:8];
         DCT: 0x040 [5:5];
         ATOMIC: 0x040 [1:1];
         CQ_OI: 0x044 [31:31];
@@ -91,6 +96,7 @@ structures! {
         LOG_MAX_PD: 0x064 [20:16];
         LOG_MAX_XRCD: 0x064 [4:0];
         MAX_NUM_EQS: 0x08c [15:0];
+        SIGERR_DOMAIN_AND_SIG_TYPE: 0x090 [31:31];
         LOG_UAR_PAGE_SZ: 0x090 [15:0];
         MINI_CQE_RESP_STRIDE_INDEX: 0x0b4 [3:3];
         CQE_128_ALWAYS: 0x0b4 [2:2];

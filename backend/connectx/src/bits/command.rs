@@ -184,6 +184,8 @@ codes! {
         Sqd2Rts = 0x50c,
         MadIfc = 0x50d,
         Init2Init = 0x50e,
+        CreatePsv = 0x600,
+        DestroyPsv = 0x601,
         CreateSrq = 0x700,
         DestroySrq = 0x701,
         QuerySrq = 0x702,

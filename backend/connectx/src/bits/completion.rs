@@ -100,6 +100,7 @@ codes! {
         ResponderSendInvalidate = 4,
         Resize = 5,
         NoPacket = 6,
+        SignatureError = 12,
         RequesterError = 13,
         ResponderError = 14,
         Invalid = 15,

@@ -22,11 +22,17 @@ odp_cap odp_per_transport_service_cap page_fault_resume_in page_fault_resume_out
 rdma_page_fault_event
 alloc_uar_out create_eq_out destroy_eq_in create_cq_out create_qp_out create_mkey_out create_srq_out alloc_pd_out
 alloc_xrcd_out xrc_srqc dctc create_dct_in query_dct_out alloc_q_counter_out dealloc_q_counter_in query_q_counter_in query_q_counter_out
-xrqc tag_matching_topology_context create_xrq_in query_xrq_out'
+xrqc tag_matching_topology_context create_xrq_in query_xrq_out create_psv_in create_psv_out destroy_psv_in'
 # device.h and qp.h of the kernel, mlx5dv.h and wqe.h of rdma-core: plain C.
 kernel='mlx5_init_seg mlx5_cmd_layout mlx5_cmd_prot_block mlx5_wqe_umr_ctrl_seg'
 user='mlx5_cqe64 mlx5_wqe_ctrl_seg mlx5_wqe_raddr_seg mlx5_wqe_atomic_seg mlx5_wqe_data_seg mlx5_wqe_srq_next_seg mlx5_wqe_av
-mlx5_wqe_xrc_seg mlx5_wqe_masked_atomic_seg mlx5_wqe_mkey_context_seg mlx5_wqe_eth_seg mlx5_wqe_tm_seg mlx5_tm_cqe'
+mlx5_wqe_xrc_seg mlx5_wqe_masked_atomic_seg mlx5_wqe_mkey_context_seg mlx5_wqe_eth_seg mlx5_wqe_tm_seg mlx5_tm_cqe mlx5_wqe_set_psv_seg mlx5_bsf_inl mlx5_sigerr_cqe'
+
+# Structures within others, in wqe.h, and their members.
+nested='mlx5_bsf_basic:bsf_size_sbs,check_byte_mask,wire,mem,w_bfs_psv,m_bfs_psv
+mlx5_bsf_ext:t_init_gen_pro_size,rsvd_epi_size,w_tfs_psv,m_tfs_psv'
+# Capabilities that rdma-core's mlx5_ifc.h has, and the kernel's has not.
+capabilities='sig_crc32c sig_block_4048 sigerr_domain_and_sig_type'
 
 # definition FILE STRUCTURE: its text.
 definition() {
@@ -66,8 +72,9 @@ C
     definition "$linux/include/linux/mlx5/device.h" health_buffer
     for name in $kernel; do definition "$linux/include/linux/mlx5/device.h" "$name"; definition "$linux/include/linux/mlx5/qp.h" "$name"; done
     for name in $user; do
-        for file in mlx5dv.h wqe.h; do definition "$rdma/providers/mlx5/$file" "$name" | grep -v -e ' tm_cqe;' -e ibv_tmh || :; done
+        for file in mlx5dv.h wqe.h cq.c; do definition "$rdma/providers/mlx5/$file" "$name" | grep -v -e ' tm_cqe;' -e ibv_tmh || :; done
     done
+    definition "$rdma/providers/mlx5/wqe.h" mlx5_bsf
     printf 'int main(void) {\n'
     for name in $ifc; do
         members "$linux/include/linux/mlx5/mlx5_ifc.h" "mlx5_ifc_${name}_bits" |
@@ -79,13 +86,26 @@ C
         done
     done
     for name in $user; do
-        for file in mlx5dv.h wqe.h; do
+        for file in mlx5dv.h wqe.h cq.c; do
             members "$rdma/providers/mlx5/$file" "$name" | while read -r field array; do print "$name" "$name" "$field" "$array" 8; done
         done
+    done
+    for entry in $nested; do
+        name=${entry%%:*}
+        for field in $(printf %s "${entry#*:}" | tr , ' '); do print "$name" "$name" "$field" '' 8; done
     done
     printf 'return 0; }\n'
 } > "$dir/layout.c"
 gcc -w -o "$dir/layout" "$dir/layout.c"
+{
+    printf '#include <stddef.h>\n#include <stdint.h>\n#include <stdio.h>\n#define u8 uint8_t\n'
+    printf '#define P(s, f, o, w) printf(#s " " #f " %%zu %%zu\\n", (size_t)(o), (size_t)(w))\n'
+    printf '#include "%s"\nint main(void) {\n' "$rdma/providers/mlx5/mlx5_ifc.h"
+    for field in $capabilities; do print cmd_hca_cap mlx5_ifc_cmd_hca_cap_bits "$field" '' 1; done
+    printf 'return 0; }\n'
+} > "$dir/capabilities.c"
+gcc -w -o "$dir/capabilities" "$dir/capabilities.c"
 
 printf '# Made by layout.sh from the headers of Linux 6.12 and rdma-core 56.1.\n'
 "$dir/layout"
+"$dir/capabilities"

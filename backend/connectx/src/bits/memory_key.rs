@@ -17,6 +17,8 @@ structures! {
         QPN: 0x04 [31:8];
         MKEY_7_0: 0x04 [7:0];
         LENGTH64: 0x0c [31:31];
+        BSF_EN: 0x0c [30:30];
+        EXPECTED_SIGERR_COUNT: 0x0c [26:26];
         EN_RINVAL: 0x0c [24:24];
         PD: 0x0c [23:0];
         START_ADDR: 0x10 wide;
@@ -49,6 +51,8 @@ structures! {
         FLAGS: 0x00 [31:24];
         XLT_OCTOWORDS: 0x04 [31:16];
         XLT_OFFSET: 0x04 [15:0];
+        /// In place of the offset: octwords of the form of the key's bytes.
+        BSF_OCTOWORDS: 0x04 [15:0];
         MKEY_MASK: 0x08 wide;
         XLT_OFFSET_47_16: 0x10 [31:0];
     }
@@ -94,6 +98,10 @@ pub const MASK_START_ADDR: u64 = 1 << 6;
 pub const MASK_PD: u64 = 1 << 7;
 /// Whether peers may invalidate.
 pub const MASK_EN_RINVAL: u64 = 1 << 8;
+/// What the number of signature errors is to be after the next one.
+pub const MASK_EXPECTED_SIGERR_COUNT: u64 = 1 << 9;
+/// Whether there are signatures, and which.
+pub const MASK_BSF_EN: u64 = 1 << 12;
 /// The variant byte.
 pub const MASK_KEY: u64 = 1 << 13;
 /// The queue pair.

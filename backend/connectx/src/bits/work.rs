@@ -120,6 +120,7 @@ codes! {
         MaskedCompareSwap = 0x14,
         MaskedFetchAdd = 0x15,
         LocalInvalidate = 0x1b,
+        SetPsv = 0x20,
         KeyUpdate = 0x25,
         TagMatching = 0x28,
     }

@@ -105,6 +105,12 @@ pub(crate) fn general(configuration: &Configuration, quota: &Quota) -> Box<[u8; 
         (cap::RNDV_OFFLOAD_RC, 1),
         (cap::LOG_TAG_MATCHING_LIST_SZ, hca::LOG_MAX_TAGS.into()),
         (cap::LOG_MAX_XRQ, u32::from(quota.log_srqs)),
+        // Keys with signatures. A completion tells of a block that is wrong, and says on which side.
+        (cap::SHO, 1),
+        (cap::SIGERR_CQE, 1),
+        (cap::SIGERR_DOMAIN_AND_SIG_TYPE, 1),
+        (cap::SIG_CRC32C, 1),
+        (cap::SIG_BLOCK_4048, 1),
         (cap::ATOMIC, 1),
         (cap::CQ_OI, 1),
         (cap::CQ_RESIZE, 1),

@@ -2,6 +2,7 @@
 
 use hca::dma::DEVICE_MEMORY;
 use hca::mr::{Access, KlmList, MAX_KLMS, MemoryKey, PAGE_SIZES, Translation};
+use hca::signature::key::{FORMAT_OCTWORDS, Signed};
 use hca::uniform::{MAX_STRETCHES, Stretches};
 use hca::{Dma, Face, PageList, VerbError};
 
@@ -19,8 +20,6 @@ use crate::request::{key_length, key_queue_pair};
 const OCTWORD: usize = 16;
 /// Smallest page, as a power of two.
 const LOG_MIN_PAGE: u32 = 12;
-/// In a context: data under the key is signed or encrypted.
-const BSF_EN: crate::bits::Field = crate::bits::Field::new(0x0c, 30, 30);
 /// Largest page, as a power of two.
 const LOG_MAX_PAGE: u32 = 31;
 
@@ -73,8 +72,30 @@ fn translation<D: Dma + 'static>(
             }
             let mut klms = Vec::new();
             Mlx5::<D>::decode_klms(entries, &mut klms);
-            Ok((Translation::Indirect(KlmList::new(klms)), octwords))
+            let list = KlmList::new(klms);
+            if !mkc::BSF_EN.is_set(context) {
+                return Ok((Translation::Indirect(list), octwords));
+            }
+            // Which signatures, work requests say.
+            if mkc::BSF_OCTWORD_SIZE.get(context) != FORMAT_OCTWORDS || !mkc::UMR_EN.is_set(context)
+            {
+                return Err(refuse(
+                    Status::BadParameter,
+                    "keys with signatures have one form of 4 octwords, and are changed by work requests",
+                ));
+            }
+            let signed = Signed {
+                list,
+                len: key_length(context),
+                expected: mkc::EXPECTED_SIGERR_COUNT.is_set(context),
+                ..Signed::default()
+            };
+            Ok((Translation::Signed(Box::new(signed)), octwords))
         }
+        _ if mkc::BSF_EN.is_set(context) => Err(refuse(
+            Status::BadParameter,
+            "keys with signatures are of stretches of other keys",
+        )),
         // Whether it is there is seen with the function's state.
         MODE_MEMIC if !mkc::UMR_EN.is_set(context) && !mkc::LENGTH64.is_set(context) => {
             let first = DEVICE_MEMORY.wrapping_add(mkc::START_ADDR.get(context));
@@ -109,12 +130,6 @@ fn translation<D: Dma + 'static>(
 /// The translation that a CREATE_MKEY asks for, and the most entries it may get.
 pub(super) fn requested<D: Dma + 'static>(request: &[u8]) -> Result<(Translation, usize), Refusal> {
     let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.get(request);
-    if BSF_EN.is_set(context) {
-        return Err(refuse(
-            Status::BadParameter,
-            "keys with signatures are not supported",
-        ));
-    }
     let octwords = create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE.get(request) as usize;
     let given = octwords
         .checked_mul(OCTWORD)
@@ -205,6 +220,12 @@ impl<D: Dma + 'static> Commands<'_, D> {
                 (MODE_MTT, key.capacity.div_ceil(2))
             }
             Translation::Indirect(_) => (MODE_KLM, key.capacity),
+            Translation::Signed(signed) => {
+                mkc::BSF_EN.set(out, signed.format.is_some().into());
+                mkc::BSF_OCTWORD_SIZE.set(out, FORMAT_OCTWORDS);
+                mkc::EXPECTED_SIGERR_COUNT.set(out, signed.expected.into());
+                (MODE_KLM, key.capacity)
+            }
             Translation::Stretch { .. } => (MODE_MEMIC, 0),
             Translation::Uniform { log_size, .. } => {
                 mkc::LOG_PAGE_SIZE.set(out, u32::from(*log_size));
@@ -234,7 +255,11 @@ impl<D: Dma + 'static> Commands<'_, D> {
             _ => key.start,
         };
         mkc::START_ADDR.set(out, start);
-        mkc::LEN.set(out, if key.len == u64::MAX { 0 } else { key.len });
+        let len = match &key.translation {
+            Translation::Signed(signed) => signed.len,
+            _ => key.len,
+        };
+        mkc::LEN.set(out, if key.len == u64::MAX { 0 } else { len });
         Ok(())
     }
 }

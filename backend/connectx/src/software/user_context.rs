@@ -24,6 +24,7 @@ use crate::bits::event::{create_eq_out, destroy_eq_in};
 use crate::bits::memory_key::{MODE_KLM, MODE_KSM, MODE_MTT, create_mkey_in, mkc};
 use crate::bits::queue_pair::{ReceiveType, create_qp_in, qpc};
 use crate::bits::shared_receive::{create_srq_in, srqc};
+use crate::bits::signature::{create_psv_in, create_psv_out};
 
 /// In each request: the user context that it is for.
 pub(super) const UID: Field = Field::new(0x00, 15, 0);
@@ -52,6 +53,7 @@ pub(crate) enum Kind {
     SharedReceiveQueue,
     CompletionQueue,
     MemoryKey,
+    SignatureValue,
     UserMemory,
     CounterSet,
     XrcDomain,
@@ -256,6 +258,9 @@ impl UserContexts {
                 }
                 Ok(())
             }
+            Opcode::CreatePsv => {
+                self.has(uid, Kind::ProtectionDomain, create_psv_in::PD.get(request))
+            }
             Opcode::CreateDct => {
                 let context = create_dct_in::DCT_CONTEXT_ENTRY.get(request);
                 self.has(uid, Kind::ProtectionDomain, dctc::PD.get(context))?;
@@ -367,6 +372,7 @@ const fn named(opcode: Opcode) -> Option<Kind> {
         | Opcode::QueryDct
         | Opcode::ArmDctForKeyViolation => Some(Kind::Target),
         Opcode::QuerySrq | Opcode::ArmRq | Opcode::DestroySrq => Some(Kind::SharedReceiveQueue),
+        Opcode::DestroyPsv => Some(Kind::SignatureValue),
         Opcode::DeallocPd => Some(Kind::ProtectionDomain),
         Opcode::DeallocXrcd => Some(Kind::XrcDomain),
         Opcode::DeallocUar => Some(Kind::Page),
@@ -398,6 +404,7 @@ const fn made(opcode: Opcode) -> Option<Kind> {
         Opcode::CreateSrq => Kind::SharedReceiveQueue,
         Opcode::CreateCq => Kind::CompletionQueue,
         Opcode::CreateMkey => Kind::MemoryKey,
+        Opcode::CreatePsv => Kind::SignatureValue,
         Opcode::AllocQCounter => Kind::CounterSet,
         Opcode::AllocXrcd => Kind::XrcDomain,
         Opcode::AllocPd => Kind::ProtectionDomain,
@@ -415,6 +422,7 @@ const fn gone(opcode: Opcode) -> Option<(Kind, Field)> {
         Opcode::DestroySrq => (Kind::SharedReceiveQueue, NUMBER),
         Opcode::DestroyCq => (Kind::CompletionQueue, NUMBER),
         Opcode::DestroyMkey => (Kind::MemoryKey, NUMBER),
+        Opcode::DestroyPsv => (Kind::SignatureValue, NUMBER),
         Opcode::DeallocQCounter => (Kind::CounterSet, dealloc_q_counter_in::COUNTER_SET_ID),
         Opcode::DeallocXrcd => (Kind::XrcDomain, NUMBER),
         Opcode::DeallocPd => (Kind::ProtectionDomain, NUMBER),
@@ -447,6 +455,7 @@ impl<D: Dma + 'static> Commands<'_, D> {
         if let Some(kind) = self::made(opcode) {
             let number = match kind {
                 Kind::EventQueue => create_eq_out::EQ_NUMBER.get(reply),
+                Kind::SignatureValue => create_psv_out::PSV0_INDEX.get(reply),
                 Kind::CounterSet => alloc_q_counter_out::COUNTER_SET_ID.get(reply),
                 _ => NUMBER.get(reply),
             };
@@ -625,6 +634,7 @@ impl<D: Dma + 'static> Commands<'_, D> {
                 let gone = self.engine.destroy_key(vf, number)?;
                 self.engine.discard(gone);
             }
+            Kind::SignatureValue => self.engine.destroy_psv(vf, number)?,
             Kind::UserMemory if self.state().user_contexts.is_used(number) => {
                 return Err(VerbError::InUse);
             }

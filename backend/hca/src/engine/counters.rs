@@ -161,7 +161,8 @@ impl RequestCounters {
             | Operation::Nop
             | Operation::LocalInvalidate
             | Operation::UpdateKey
-            | Operation::ChangeTags => return,
+            | Operation::ChangeTags
+            | Operation::SetSignature => return,
         };
         TrafficCounters::add(counter, 1);
     }
@@ -342,6 +343,7 @@ impl QpCounters {
             Side::Recv { .. } | Side::Tagged { .. } | Side::Tags { .. } => {
                 self.receive_failed(status);
             }
+            Side::Signature(_) => {}
         }
     }
 

@@ -31,7 +31,7 @@ pub struct Quota {
     pub log_cqs: u8,
     /// Shared receive queues.
     pub log_srqs: u8,
-    /// Memory keys.
+    /// Memory keys, and signature values under way.
     pub log_keys: u8,
     /// Protection domains, and XRC domains.
     pub log_pds: u8,
@@ -201,6 +201,8 @@ pub(crate) struct Vf<F: Face> {
     pub pds: Numbers<u32>,
     /// XRC domains, likewise.
     pub xrcds: Numbers<u32>,
+    /// Signature values under way (PSV): the protection domain of each.
+    pub psvs: Numbers<u32>,
     pub qps: QpNumbers,
     pub cqs: Numbers<CqIndex>,
     pub srqs: Numbers<SrqIndex>,
@@ -245,6 +247,7 @@ impl<F: Face> Vf<F> {
             keys: KeyTable::new(quota.log_keys, seed),
             pds: Numbers::new(quota.log_pds, 24, 1, seed ^ 1),
             xrcds: Numbers::new(quota.log_pds, 24, 1, seed ^ 2),
+            psvs: Numbers::new(quota.log_keys, 24, 1, seed ^ 6),
             // Numbers 0 and 1 are the management queue pairs'.
             qps: Numbers::new(quota.log_qps, 24, 16, seed ^ 3),
             cqs: Numbers::new(quota.log_cqs, 24, 1, seed ^ 4),

@@ -6,6 +6,8 @@ use wire::Qpn;
 use super::{ImageError, Object};
 use crate::memory::mr::{Access, Klm, KlmList, MAX_KLMS, MemoryKey, PAGE_SIZES, Translation};
 use crate::memory::pages::{MAX_PAGES, PageList};
+use crate::memory::signature::format::{Format, LONGEST};
+use crate::memory::signature::key::Signed;
 use crate::memory::uniform::{MAX_STRETCHES, Stretches};
 
 /// A memory key.
@@ -53,6 +55,21 @@ pub enum TranslationImageV1 {
         /// Those that are there: number, key, address.
         list: Vec<(u32, u32, u64)>,
     },
+    /// Stretches of other keys, whose bytes have signatures or may get them.
+    Signed(Box<SignedImageV1>),
+}
+
+/// What a key with signatures has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SignedImageV1 {
+    list: Vec<Klm>,
+    format: Option<Format>,
+    /// Bytes in memory.
+    len: u64,
+    expected: bool,
+    errors: bool,
+    seen: [u8; LONGEST],
 }
 
 /// A list of pages.
@@ -116,6 +133,16 @@ impl KeyImageV1 {
                         .map(|(at, (key, addr))| (at as u32, key, addr))
                         .collect(),
                 },
+                Translation::Signed(signed) => {
+                    TranslationImageV1::Signed(Box::new(SignedImageV1 {
+                        list: signed.list.entries().to_vec(),
+                        format: signed.format,
+                        len: signed.len,
+                        expected: signed.expected,
+                        errors: signed.errors.get(),
+                        seen: signed.seen.get(),
+                    }))
+                }
             },
             capacity: key.capacity as u64,
         }
@@ -130,6 +157,7 @@ impl KeyImageV1 {
             } => pages.len() / 16,
             TranslationImageV1::Indirect(list) => list.len() / 8,
             TranslationImageV1::Uniform { list, .. } => list.len() / 8,
+            TranslationImageV1::Signed(signed) => signed.list.len() / 8,
             _ => 0,
         }
     }
@@ -192,6 +220,26 @@ impl KeyImageV1 {
                 return Err(invalid(format!("{count} stretches are more than {most}")));
             }
             TranslationImageV1::Stretch { first } => Translation::Stretch { first },
+            TranslationImageV1::Signed(signed) => {
+                let SignedImageV1 {
+                    list, format, len, ..
+                } = *signed;
+                if list.len() > MAX_KLMS || format.is_some_and(|format| !format.is_valid()) {
+                    return Err(invalid("its stretches or its signatures cannot be".into()));
+                }
+                let signed = Signed {
+                    list: KlmList::new(list),
+                    format,
+                    len,
+                    expected: signed.expected,
+                    errors: signed.errors.into(),
+                    seen: signed.seen.into(),
+                };
+                if self.len != signed.wire_len() {
+                    return Err(invalid("it has another length on the wire".into()));
+                }
+                Translation::Signed(Box::new(signed))
+            }
         };
         let access = self.access.checked();
         let access = access.ok_or_else(|| invalid("it has rights that there are not".into()))?;

@@ -32,6 +32,7 @@ enum Step<F: Face> {
     Pd(u32),
     CounterSet(Box<CounterSetImageV1>),
     Xrcd(u32),
+    Psv(u32, u32),
     Key(u32, Box<MemoryKey>),
     Cq(Box<CqImageV1<F>>),
     Srq(Box<SrqImageV1<F>>),
@@ -52,6 +53,7 @@ enum Step<F: Face> {
 enum Table {
     Pds,
     Xrcds,
+    Psvs,
     Keys,
     Cqs,
     Srqs,
@@ -70,6 +72,9 @@ impl<F: Face> Restoring<F> {
         steps.push_back(Step::Close(Table::Pds));
         steps.extend(image.xrcds.into_iter().map(Step::Xrcd));
         steps.push_back(Step::Close(Table::Xrcds));
+        let psvs = image.psvs.into_iter();
+        steps.extend(psvs.map(|(number, pd)| Step::Psv(number, pd)));
+        steps.push_back(Step::Close(Table::Psvs));
         for key in image.keys {
             let index = key.index;
             steps.push_back(Step::Key(index, Box::new(key.restore()?)));
@@ -145,12 +150,13 @@ impl<F: Face> Engine<F> {
         let objects = [
             state.pds.len(),
             state.xrcds.len(),
+            state.psvs.len(),
             state.keys.len(),
             state.cqs.len(),
             state.srqs.len(),
             state.qps.len(),
         ];
-        if objects == [0; 6] && state.sets.numbered().next().is_none() {
+        if objects == [0; 7] && state.sets.numbered().next().is_none() {
             Ok(())
         } else {
             Err(ImageError::Occupied)
@@ -167,6 +173,14 @@ impl<F: Face> Engine<F> {
             Step::Xrcd(number) => {
                 let of = Object::new("XRC domain", number);
                 place(&mut state.xrcds, of, &mut state.memory, 0)
+            }
+            Step::Psv(number, pd) => {
+                let of = Object::new("signature value", number);
+                self.objects.require_pd(vf, of, pd)?;
+                let state = self.vf_mut(vf);
+                place(&mut state.psvs, of, &mut state.memory, pd)?;
+                state.hold_pd(pd);
+                Ok(())
             }
             Step::CounterSet(set) => {
                 let CounterSetImageV1 { number, counts } = *set;
@@ -187,6 +201,7 @@ impl<F: Face> Engine<F> {
                 match table {
                     Table::Pds => state.pds.close(),
                     Table::Xrcds => state.xrcds.close(),
+                    Table::Psvs => state.psvs.close(),
                     Table::Keys => state.keys.close(),
                     Table::Cqs => state.cqs.close(),
                     Table::Srqs => state.srqs.close(),

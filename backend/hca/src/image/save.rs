@@ -39,6 +39,7 @@ pub struct Saving<F: Face> {
 enum Stage {
     Pds,
     Xrcds,
+    Psvs,
     Keys,
     Cqs,
     Srqs,
@@ -76,8 +77,8 @@ impl<F: Face> Saving<F> {
     #[must_use]
     pub fn objects(&self) -> usize {
         let image = &self.image;
-        let domains = image.pds.len() + image.xrcds.len() + image.keys.len();
-        domains + image.cqs.len() + image.srqs.len() + image.qps.len()
+        let domains = image.pds.len() + image.xrcds.len() + image.psvs.len();
+        domains + image.keys.len() + image.cqs.len() + image.srqs.len() + image.qps.len()
     }
 
     fn next_stage(&mut self, stage: Stage) -> usize {
@@ -129,7 +130,13 @@ impl<F: Face> Engine<F> {
                     .extend(state.xrcds.numbered(at).map(|(number, _)| number));
                 1
             }
-            Stage::Xrcds => saving.next_stage(Stage::Keys),
+            Stage::Xrcds => saving.next_stage(Stage::Psvs),
+            Stage::Psvs if at < state.psvs.slots() => {
+                let psv = state.psvs.numbered(at);
+                image.psvs.extend(psv.map(|(number, pd)| (number, *pd)));
+                1
+            }
+            Stage::Psvs => saving.next_stage(Stage::Keys),
             Stage::Keys => match state.keys.numbers().numbered(at) {
                 Some((index, key)) if saving.block == 0 => {
                     let key = KeyImageV1::save(index, key);

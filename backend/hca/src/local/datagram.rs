@@ -8,7 +8,7 @@ use wire::{Gid, Lid, MadPacket, PKey, QKey, Qpn, Sl};
 
 use crate::engine::counters::TrafficCounters;
 use crate::engine::objects::Objects;
-use crate::engine::paging::{PageFault, Paging};
+use crate::engine::paging::{Half, PageFault, Paging};
 use crate::engine::progress::{Outcome, failed};
 use crate::engine::rest::{For, RESTS};
 use crate::engine::vf::{CachedRoute, ROUTE_CACHE};
@@ -141,6 +141,7 @@ impl<F: Face> Engine<F> {
         let gathered = self
             .objects
             .gather_datagram(index, wr, packet, &mut buffer, budget);
+        self.tell_half(index, Half::Requester);
         if let Ok(payload) = &gathered {
             let payload = &mut buffer[..*payload];
             *budget -= payload.len() as i64;
@@ -560,6 +561,7 @@ impl<F: Face> Engine<F> {
         recv.clear();
         self.spare_recvs.keep(recv);
         if let Some(cq) = cq {
+            self.tell_half(index, Half::Responder);
             self.complete(cq, &entry, &[]);
         }
         if let Some(srqn) = srqn {

@@ -10,6 +10,7 @@ use crate::memory::access::{Domain, read_payload};
 use crate::memory::dma::Dma;
 use crate::memory::mr::{Access, KeyError, KlmList, MAX_KLMS, MemoryKey, PAGE_SIZES, Translation};
 use crate::memory::pages::{ABSENT, is_narrow};
+use crate::memory::signature::key::Signed;
 use crate::memory::uniform::{MAX_STRETCHES, Stretch};
 use crate::verbs::qp::Transport;
 use crate::verbs::reason::Reason;
@@ -48,6 +49,19 @@ impl<F: Face> Objects<F> {
         }
     }
 
+    /// Sets a signature value under way. What keys begin with is in their forms, too, so that nothing is kept; but
+    /// nobody sets another domain's.
+    pub(crate) fn set_signature(&mut self, index: QpIndex, wr: &mut SendWr) -> Outcome {
+        let Some(qp) = self.qps.get(index.0) else {
+            return Outcome::Failed(Status::LocalQpOperation);
+        };
+        if self.vf(qp.core.vf).psvs.get(wr.immediate) == Some(&qp.core.pd) {
+            Outcome::Done(0)
+        } else {
+            failed(wr, Status::MemoryBind, Reason::KeyUpdate)
+        }
+    }
+
     /// Applies a key update; its translations, if any, are the payload.
     ///
     /// A queue pair that exists for key updates (its owner is the guest's
@@ -81,6 +95,11 @@ impl<F: Face> Objects<F> {
             return failed(wr, Status::MemoryBind, Reason::KeyUpdate);
         }
         if !permits(region, &update) {
+            return failed(wr, Status::MemoryBind, Reason::KeyUpdate);
+        }
+        let pd = update.pd.unwrap_or(region.pd);
+        let mut values = update.signature_values.iter().flatten();
+        if !values.all(|&value| vf.psvs.get(value) == Some(&pd)) {
             return failed(wr, Status::MemoryBind, Reason::KeyUpdate);
         }
         if update.pd.is_some_and(|new| vf.pds.get(new).is_none()) {
@@ -156,15 +175,22 @@ fn permits(region: &MemoryKey, update: &KeyUpdate) -> bool {
             .checked_add(count)
             .and_then(|end| end.checked_mul(PAGES_PER_OCTWORD))
             .is_some_and(|end| end <= region.capacity as u64 + PADDING * PAGES_PER_OCTWORD),
-        Translation::Indirect(_) => first
+        Translation::Indirect(_) | Translation::Signed(_) => first
             .checked_add(count)
             .is_some_and(|end| end <= region.capacity.min(MAX_KLMS) as u64 + PADDING),
         Translation::Uniform { .. } => first
             .checked_add(count)
             .is_some_and(|end| end <= region.capacity.min(MAX_STRETCHES) as u64 + PADDING),
     };
+    let signatures = match update.signatures {
+        Some(Some(format)) => {
+            matches!(region.translation, Translation::Signed(_)) && format.is_valid()
+        }
+        _ => true,
+    };
     // A driver may name a page size of keys without pages: Linux does, of 0.
     region.updatable
+        && signatures
         && (count == 0 || fits)
         && (region.free || !update.check_free)
         && (!matches!(
@@ -291,35 +317,59 @@ fn lay<F: Face>(
             }
         }
         Translation::Indirect(list) => {
-            const ENTRY: usize = OCTWORD as usize;
-            let count = update.gathered.len() / ENTRY;
-            let count = count.min(region.capacity.min(MAX_KLMS).saturating_sub(offset));
-            let (had, end) = (list.entries().len(), offset + count);
-            if count == 0 || KlmList::bytes(end) > most {
-                return Laid::Refused;
-            }
-            if had < offset {
-                let next = offset.min(had + step / ENTRY);
-                list.grow(next, end);
-                *budget -= ((next - had) * ENTRY) as i64;
-                return Laid::Some;
-            }
-            list.grow(had, end);
-            let bytes = &update.gathered[update.laid..count * ENTRY];
-            let bytes = &bytes[..bytes.len().min(step / ENTRY * ENTRY)];
-            let mut new = Vec::with_capacity(bytes.len() / ENTRY);
-            F::decode_klms(bytes, &mut new);
-            list.replace(offset + update.laid / ENTRY, &new);
-            // The totals of all that follow change.
-            let behind = list.entries().len() - offset - update.laid / ENTRY;
-            *budget -= (bytes.len() + behind * size_of::<u64>()) as i64;
-            update.laid += bytes.len();
-            if update.laid == count * ENTRY {
-                Laid::All
-            } else {
-                Laid::Some
-            }
+            lay_stretches::<F>(list, region.capacity, update, (most, step), budget)
         }
+        Translation::Signed(signed) => {
+            let most = most.saturating_sub(size_of::<Signed>());
+            lay_stretches::<F>(
+                &mut signed.list,
+                region.capacity,
+                update,
+                (most, step),
+                budget,
+            )
+        }
+    }
+}
+
+/// Puts stretches into the list of an indirect key, which may take `most` bytes, as many as a turn has time for.
+fn lay_stretches<F: Face>(
+    list: &mut KlmList,
+    capacity: usize,
+    update: &mut KeyUpdate,
+    (most, step): (usize, usize),
+    budget: &mut i64,
+) -> Laid {
+    let Ok(offset) = usize::try_from(update.translation_offset) else {
+        return Laid::Refused;
+    };
+    const ENTRY: usize = OCTWORD as usize;
+    let count = update.gathered.len() / ENTRY;
+    let count = count.min(capacity.min(MAX_KLMS).saturating_sub(offset));
+    let (had, end) = (list.entries().len(), offset + count);
+    if count == 0 || KlmList::bytes(end) > most {
+        return Laid::Refused;
+    }
+    if had < offset {
+        let next = offset.min(had + step / ENTRY);
+        list.grow(next, end);
+        *budget -= ((next - had) * ENTRY) as i64;
+        return Laid::Some;
+    }
+    list.grow(had, end);
+    let bytes = &update.gathered[update.laid..count * ENTRY];
+    let bytes = &bytes[..bytes.len().min(step / ENTRY * ENTRY)];
+    let mut new = Vec::with_capacity(bytes.len() / ENTRY);
+    F::decode_klms(bytes, &mut new);
+    list.replace(offset + update.laid / ENTRY, &new);
+    // The totals of all that follow change.
+    let behind = list.entries().len() - offset - update.laid / ENTRY;
+    *budget -= (bytes.len() + behind * size_of::<u64>()) as i64;
+    update.laid += bytes.len();
+    if update.laid == count * ENTRY {
+        Laid::All
+    } else {
+        Laid::Some
     }
 }
 
@@ -346,7 +396,15 @@ fn set_fields(region: &mut MemoryKey, update: &KeyUpdate) {
     set(&mut region.variant, update.variant);
     set(&mut region.free, update.free);
     set(&mut region.start, update.start);
-    set(&mut region.len, update.len);
+    match &mut region.translation {
+        Translation::Signed(signed) => {
+            set(&mut signed.len, update.len);
+            set(&mut signed.format, update.signatures);
+            set(&mut signed.expected, update.expected_error);
+            region.len = signed.wire_len();
+        }
+        _ => set(&mut region.len, update.len),
+    }
     set(&mut region.pd, update.pd);
     set(&mut region.remote_invalidate, update.remote_invalidate);
     set::<Option<Qpn>>(&mut region.qpn, update.qpn);

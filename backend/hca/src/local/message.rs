@@ -163,7 +163,8 @@ impl<F: Face> Message<'_, F> {
             Operation::Nop
             | Operation::LocalInvalidate
             | Operation::UpdateKey
-            | Operation::ChangeTags => Ok(Progress::Done),
+            | Operation::ChangeTags
+            | Operation::SetSignature => Ok(Progress::Done),
         }
     }
 
@@ -322,15 +323,21 @@ impl<F: Face> Message<'_, F> {
             VolatileSlice::from(&mut wr.inline[..])
         } else if let [sge] = wr.sges[..] {
             let domain = self.requester_domain();
-            window(domain, sge.lkey, sge.addr, len, Access::LOCAL_READ, budget)
-                .map_err(|_| Refusal::Local)?
+            match window(domain, sge.lkey, sge.addr, len, Access::LOCAL_READ, budget) {
+                Ok(window) => window,
+                Err(KeyError::Signed(_)) => return Ok(None),
+                Err(_) => return Err(Refusal::Local),
+            }
         } else {
             return Ok(None);
         };
         let domain = self.responder_domain();
         let needed = Access::REMOTE_WRITE;
-        let target = checked_window(domain, region, key, addr, len, needed, budget)
-            .map_err(|_| Refusal::Access)?;
+        let target = match checked_window(domain, region, key, addr, len, needed, budget) {
+            Ok(window) => window,
+            Err(KeyError::Signed(_)) => return Ok(None),
+            Err(_) => return Err(Refusal::Access),
+        };
         if source.len() as u64 != len || target.len() as u64 != len {
             return Ok(None);
         }

@@ -40,6 +40,7 @@ impl<F: Face> Engine<F> {
             Operation::LocalInvalidate => return self.objects.local_invalidate(index, wr),
             Operation::UpdateKey => return self.objects.update_key(index, wr, budget),
             Operation::ChangeTags => return self.change_tags(index, wr),
+            Operation::SetSignature => return self.objects.set_signature(index, wr),
             _ => {}
         }
         let Some(qp) = self.objects.qps.get(index.0) else {
@@ -120,6 +121,7 @@ impl<F: Face> Engine<F> {
             }
         };
         let transport = message.from_core.transport;
+        let ends = [message.from_core.vf, message.to_core.vf];
         if message.resp.paging != Paging::None {
             return self.waits_for_page(index, peer, wr, len);
         }
@@ -145,12 +147,23 @@ impl<F: Face> Engine<F> {
             Ok(Progress::Partly) => Outcome::Partly,
             Err(Refusal::Absent) => {
                 let fault = message.fault(wr);
+                if self.objects.has_failed(ends) {
+                    self.tell_both(index, peer.qp, wr.operation);
+                }
                 return self.misses_page(index, peer, wr, fault);
             }
-            Err(refusal) => return self.refused(index, peer, transport, refusal, len),
+            Err(refusal) => {
+                if self.objects.has_failed(ends) {
+                    self.tell_both(index, peer.qp, wr.operation);
+                }
+                return self.refused(index, peer, transport, refusal, len);
+            }
         };
         if !std::mem::replace(&mut message.resp.established, true) {
             self.objects.established(peer.qp);
+        }
+        if self.objects.has_failed(ends) {
+            self.tell_both(index, peer.qp, wr.operation);
         }
         if finished != Outcome::Partly {
             self.deliver(peer, wr, len as u32);

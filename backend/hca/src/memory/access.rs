@@ -5,6 +5,7 @@ use vm_memory::VolatileSlice;
 
 use crate::memory::dma::{Dma, copy_in_order};
 use crate::memory::mr::{Access, KeyError, KeyTable, MemoryKey};
+use crate::memory::signature::transfer;
 use crate::verbs::work::{Piece, SendWr, Sge};
 
 /// The memory that one protection domain of one function can reach.
@@ -77,6 +78,59 @@ impl<'a, D: Dma> Cursor<'a, D> {
         let addr = sge.addr.wrapping_add(self.at);
         let len = (u64::from(sge.len) - self.at).min(max);
         window(self.domain, sge.lkey, addr, len, self.needed, budget).map(Some)
+    }
+
+    /// Reads at the position, whatever the key is, and moves on; none at the end.
+    ///
+    /// # Errors
+    /// As [`Cursor::window`].
+    fn read(&mut self, to: &mut [u8], budget: &mut i64) -> Result<usize, KeyError> {
+        let done = match self.window(to.len() as u64, budget) {
+            Ok(None) => return Ok(0),
+            Ok(Some(window)) => window.copy_to(to),
+            Err(KeyError::Signed(key)) => {
+                let (addr, len) = self.place(to.len());
+                let to = &mut to[..len];
+                transfer::read(self.domain, key, addr, self.needed, to, budget)?
+            }
+            Err(error) => return Err(error),
+        };
+        self.advance(done as u64);
+        Ok(done)
+    }
+
+    /// Writes at the position, as [`Cursor::read`] reads there.
+    ///
+    /// # Errors
+    /// As [`Cursor::window`].
+    fn write(&mut self, from: &[u8], budget: &mut i64) -> Result<usize, KeyError> {
+        let done = match self.window(from.len() as u64, budget) {
+            Ok(None) => return Ok(0),
+            Ok(Some(window)) => {
+                let len = window.len().min(from.len());
+                window.copy_from(&from[..len]);
+                len
+            }
+            Err(KeyError::Signed(key)) => {
+                let (addr, len) = self.place(from.len());
+                transfer::write(self.domain, key, addr, self.needed, &from[..len], budget)?
+            }
+            Err(error) => return Err(error),
+        };
+        self.advance(done as u64);
+        Ok(done)
+    }
+
+    /// The address of the position, and how many of `most` bytes its stretch has there.
+    fn place(&self, most: usize) -> (u64, usize) {
+        let Some(sge) = self.sges.first() else {
+            return (0, 0);
+        };
+        let left = u64::from(sge.len) - self.at;
+        (
+            sge.addr.wrapping_add(self.at),
+            left.min(most as u64) as usize,
+        )
     }
 
     /// Moves on by `len` bytes.
@@ -167,8 +221,18 @@ pub(crate) fn read_list<D: Dma>(
     let mut cursor = Cursor::new(domain, sges, offset, needed);
     let mut done = 0;
     while done < to.len() {
-        let Some(window) = cursor.window((to.len() - done) as u64, budget)? else {
-            break;
+        let window = match cursor.window((to.len() - done) as u64, budget) {
+            Ok(Some(window)) => window,
+            Ok(None) => break,
+            Err(KeyError::Signed(_)) => {
+                let read = cursor.read(&mut to[done..], budget)?;
+                done += read;
+                if read == 0 || *budget <= 0 {
+                    break;
+                }
+                continue;
+            }
+            Err(error) => return Err(error),
         };
         window.copy_to(&mut to[done..]);
         done += window.len();
@@ -320,6 +384,7 @@ pub fn copy<A: Dma, B: Dma>(
         let source = match from.window(max, budget) {
             Ok(Some(source)) => source,
             Ok(None) => break,
+            Err(KeyError::Signed(_)) => return copy_signed(from, to, (done, len), budget),
             Err(error) if done > 0 && is_absent(error) => return pause(done, budget),
             Err(error) => return Err(CopyError::From(error)),
         };
@@ -327,6 +392,7 @@ pub fn copy<A: Dma, B: Dma>(
         let target = match to.window(max, budget) {
             Ok(Some(target)) => target,
             Ok(None) => break,
+            Err(KeyError::Signed(_)) => return copy_signed(from, to, (done, len), budget),
             Err(error) if done > 0 && is_absent(error) => return pause(done, budget),
             Err(error) => return Err(CopyError::To(error)),
         };
@@ -339,6 +405,51 @@ pub fn copy<A: Dma, B: Dma>(
         to.advance(copied as u64);
         done += copied as u64;
         *budget -= (copied as i64).max(WINDOW_COST);
+    }
+    Ok(done)
+}
+
+/// Goes on with a copy where a key with signatures is at one end, by way of memory of our own: what is behind
+/// blocks is nowhere else, and what is compared is looked at once.
+#[cold]
+fn copy_signed<A: Dma, B: Dma>(
+    from: &mut Source<'_, A>,
+    to: &mut Cursor<'_, B>,
+    (mut done, len): (u64, u64),
+    budget: &mut i64,
+) -> Result<u64, CopyError> {
+    const PIECE: u64 = 4096;
+    let mut piece = [0; PIECE as usize];
+    let begun = done;
+    while done < len && (done == begun || *budget > 0) {
+        let most = (len - done).min(PIECE) as usize;
+        let read = match from {
+            Source::Bytes(slice) => {
+                let read = slice.copy_to(&mut piece[..most]);
+                from.advance(read);
+                read
+            }
+            Source::Memory(cursor) => match cursor.read(&mut piece[..most], budget) {
+                Err(error) if done > 0 && is_absent(error) => return pause(done, budget),
+                read => read.map_err(CopyError::From)?,
+            },
+        };
+        if read == 0 {
+            break;
+        }
+        let mut rest = &piece[..read];
+        while !rest.is_empty() {
+            let written = match to.write(rest, budget) {
+                Err(error) if done > 0 && is_absent(error) => return pause(done, budget),
+                written => written.map_err(CopyError::To)?,
+            };
+            if written == 0 {
+                return Ok(done);
+            }
+            done += written as u64;
+            rest = &rest[written..];
+        }
+        *budget -= (read as i64).max(WINDOW_COST);
     }
     Ok(done)
 }

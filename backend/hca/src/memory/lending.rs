@@ -204,7 +204,9 @@ impl<D: Dma> Domain<'_, D> {
         let Sge { addr, lkey, len } = *of;
         let whole = u64::from(len);
         let region = (self.keys).check(lkey, self.pd, addr, whole, needed).ok()?;
-        if let Translation::Indirect(_) | Translation::Uniform { .. } = region.translation {
+        if let Translation::Indirect(_) | Translation::Uniform { .. } | Translation::Signed(_) =
+            region.translation
+        {
             return None;
         }
         let mut runs: Vec<(u64, u32)> = Vec::new();

@@ -1,7 +1,7 @@
 //! Memory regions: keys, bounds, rights, and the translation to DMA addresses.
 
 use serde::{Deserialize, Serialize};
-use std::cell::{RefCell, RefMut};
+use std::cell::{Cell, RefCell, RefMut};
 use std::ops::BitOr;
 
 use thiserror::Error;
@@ -9,6 +9,7 @@ use wire::Qpn;
 
 use crate::memory::lending::Lent;
 use crate::memory::pages::{NO_READ, NO_WRITE, PageList};
+use crate::memory::signature::key::{SignatureError, Signed};
 use crate::memory::uniform::{NULL_KEY, Stretches};
 use crate::storage::numbers::Numbers;
 use crate::storage::share::Memory;
@@ -142,6 +143,8 @@ pub enum Translation {
         /// The stretches.
         list: Stretches,
     },
+    /// A list of stretches of other keys, whose bytes have signatures or may get them.
+    Signed(Box<Signed>),
 }
 
 /// The stretches of an indirect key, with running totals so that an address is
@@ -190,7 +193,7 @@ impl KlmList {
     }
 
     /// Bytes of the host's memory that it takes.
-    fn held(&self) -> usize {
+    pub(crate) fn held(&self) -> usize {
         Self::bytes(self.entries.capacity().max(self.ends.capacity()))
     }
 
@@ -276,6 +279,7 @@ impl Translation {
             Self::Pages { pages, .. } => pages.len(),
             Self::Indirect(list) => list.entries.len(),
             Self::Uniform { .. } => 0,
+            Self::Signed(signed) => signed.list.entries.len(),
         }
     }
 
@@ -287,6 +291,7 @@ impl Translation {
             Self::Pages { pages, .. } => pages.held(),
             Self::Indirect(list) => list.held(),
             Self::Uniform { list, .. } => list.held(),
+            Self::Signed(signed) => signed.held(),
         }
     }
 }
@@ -319,6 +324,9 @@ pub enum KeyError {
     /// The page is not there now, or must not be written now. Its owner brings it when it is told.
     #[error("a page of memory key {0:#010x} is not there")]
     Absent(u32),
+    /// The region's bytes have signatures. Who copies does so by [`signature`](crate::memory::signature).
+    #[error("memory key {0:#010x} has signatures")]
+    Signed(u32),
 }
 
 /// A memory key and the region it stands for.
@@ -383,10 +391,15 @@ impl MemoryKey {
 
 /// The memory keys of one virtual function, by index.
 #[derive(Debug, Default)]
+// Every message asks whether blocks were wrong: the answer is beside what it has looked at.
+#[repr(C)]
 pub struct KeyTable {
+    has_failed: Cell<bool>,
     slots: Numbers<MemoryKey>,
     /// What other engines may read by them.
     lent: RefCell<Lent>,
+    /// Blocks that were not as their signatures say, until somebody is told.
+    failed: RefCell<Vec<SignatureError>>,
 }
 
 impl KeyTable {
@@ -394,9 +407,34 @@ impl KeyTable {
     #[must_use]
     pub fn new(log_size: u8, seed: u64) -> Self {
         Self {
+            has_failed: Cell::default(),
             slots: Numbers::new(log_size, 24, 2, seed),
             lent: RefCell::default(),
+            failed: RefCell::default(),
         }
+    }
+
+    /// A block is not as its signature says. No more than one error of a key waits for somebody who is told.
+    pub(crate) fn fail(&self, error: SignatureError) {
+        self.has_failed.set(true);
+        self.failed.borrow_mut().push(error);
+    }
+
+    /// Whether there are errors of which nobody has been told.
+    #[inline]
+    pub(crate) fn has_failed(&self) -> bool {
+        self.has_failed.get()
+    }
+
+    /// Takes those errors that `of` says.
+    pub(crate) fn take_failed(
+        &mut self,
+        of: impl FnMut(&mut SignatureError) -> bool,
+    ) -> Vec<SignatureError> {
+        let failed = self.failed.get_mut();
+        let taken = failed.extract_if(.., of).collect();
+        self.has_failed.set(!failed.is_empty());
+        taken
     }
 
     /// What is lent by the keys.
@@ -488,6 +526,8 @@ impl KeyTable {
         self.revoke();
         Self {
             slots: self.slots.replace(),
+            has_failed: Cell::new(self.has_failed.take()),
+            failed: RefCell::new(self.failed.take()),
             lent: RefCell::default(),
         }
     }
@@ -544,10 +584,39 @@ impl KeyTable {
             Translation::Pages { log_size, pages } => {
                 translate_pages(*log_size, pages, region.start, key, addr, len, needed)
             }
-            Translation::Indirect(_) | Translation::Uniform { .. } => {
+            Translation::Indirect(_) | Translation::Uniform { .. } | Translation::Signed(_) => {
                 self.translate_indirect(region, key, addr, len, needed, budget)
             }
             Translation::Stretch { first } => Ok((within_stretch(*first, region.start, addr), len)),
+        }
+    }
+
+    /// As [`KeyTable::translate`], of what is at byte `place` of the list of a key, whatever the key itself is.
+    ///
+    /// # Errors
+    /// [`KeyError`] when the list leads nowhere, or to a key with signatures.
+    pub(crate) fn translate_list(
+        &self,
+        region: &MemoryKey,
+        list: &KlmList,
+        key: u32,
+        (place, len): (u64, u64),
+        needed: Access,
+        budget: &mut i64,
+    ) -> Result<(u64, u64), KeyError> {
+        let outside = KeyError::Bounds {
+            key,
+            addr: place,
+            len,
+        };
+        let (klm, into) = list.find(place, budget).ok_or(outside)?;
+        let len = len.min(u64::from(klm.len) - into);
+        let addr = klm.addr.wrapping_add(into);
+        let needed = needed.behind_indirection();
+        let other = self.check(klm.key, region.pd, addr, len, needed)?;
+        match self.translate(other, klm.key, addr, len, needed, budget) {
+            Err(KeyError::Signed(key)) => Err(KeyError::Invalid(key)),
+            found => found,
         }
     }
 
@@ -571,6 +640,20 @@ impl KeyTable {
                 Translation::Indirect(list) => {
                     let offset = addr.wrapping_sub(region.start);
                     let found = list.find(offset, budget);
+                    let (klm, into) = found.ok_or(KeyError::Bounds { key, addr, len })?;
+                    (klm.key, klm.addr, into, u64::from(klm.len) - into)
+                }
+                // Of others' keys no key has the signatures.
+                Translation::Signed(signed) if signed.format.is_some() => {
+                    return Err(if depth == 0 {
+                        KeyError::Signed(key)
+                    } else {
+                        KeyError::Invalid(key)
+                    });
+                }
+                Translation::Signed(signed) => {
+                    let offset = addr.wrapping_sub(region.start);
+                    let found = signed.list.find(offset, budget);
                     let (klm, into) = found.ok_or(KeyError::Bounds { key, addr, len })?;
                     (klm.key, klm.addr, into, u64::from(klm.len) - into)
                 }

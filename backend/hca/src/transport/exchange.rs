@@ -16,6 +16,7 @@ use super::room::Room;
 use crate::engine::agenda::{REQUEST_COST, TURN};
 use crate::engine::counters::TrafficCounters;
 use crate::engine::objects::Objects;
+use crate::engine::paging::Half;
 use crate::engine::rest::{For, RESTS};
 use crate::engine::turns::Turns;
 use crate::engine::vf::{CachedRoute, Vf};
@@ -234,7 +235,9 @@ impl<F: Face> Engine<F> {
             now,
         };
         let away = req.away.as_mut()?;
-        Some(act(&mut away.requester, &around))
+        let done = act(&mut away.requester, &around);
+        self.tell_half(index, Half::Requester);
+        Some(done)
     }
 
     /// Completes requests that have their answers. Returns whether there were any.
@@ -549,6 +552,7 @@ impl<F: Face> Engine<F> {
             lends,
         };
         let reply = reception.handle(&mut frame, budget);
+        self.tell_half(index, Half::Responder);
         if begins {
             self.objects.established(index);
         }
@@ -759,6 +763,7 @@ impl<F: Face> Objects<F> {
                 | Operation::LocalInvalidate
                 | Operation::UpdateKey
                 | Operation::ChangeTags
+                | Operation::SetSignature
         );
         let transport = self.qps.get(index.0)?.core.transport;
         (!local && !self.turns_away(index, wr)).then(|| transport.refuses(wr))

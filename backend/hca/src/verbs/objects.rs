@@ -82,6 +82,10 @@ impl<F: Face> Engine<F> {
             Translation::Pages { log_size, .. } => PAGE_SIZES.contains(log_size),
             Translation::Indirect(list) => list.entries().len() <= MAX_KLMS,
             Translation::Uniform { log_size, .. } => PAGE_SIZES.contains(log_size),
+            Translation::Signed(signed) => {
+                signed.list.entries().len() <= MAX_KLMS
+                    && signed.format.is_none_or(|format| format.is_valid())
+            }
         };
         let refusal = if state.pds.get(pd).is_none() {
             Some(VerbError::NotFound)
@@ -112,6 +116,33 @@ impl<F: Face> Engine<F> {
         let key = key.ok_or(VerbError::NotFound)?;
         state.release_pd(key.pd);
         Ok(key)
+    }
+
+    // Signature values under way.
+
+    /// Creates a signature value under way (PSV) of a protection domain.
+    ///
+    /// # Errors
+    /// [`VerbError::Exhausted`], or [`VerbError::NotFound`] for the domain.
+    pub fn create_psv(&mut self, vf: VfId, pd: u32) -> Result<u32, VerbError> {
+        let state = self.vf_mut(vf);
+        state.pds.get(pd).ok_or(VerbError::NotFound)?;
+        let Vf { psvs, memory, .. } = state;
+        let number = psvs.make_room(memory).then(|| psvs.insert(pd)).flatten();
+        let number = number.ok_or(VerbError::Exhausted)?;
+        state.hold_pd(pd);
+        Ok(number)
+    }
+
+    /// Destroys a signature value under way. Keys that name it go on: they need it where they are made only.
+    ///
+    /// # Errors
+    /// [`VerbError::NotFound`].
+    pub fn destroy_psv(&mut self, vf: VfId, number: u32) -> Result<(), VerbError> {
+        let state = self.vf_mut(vf);
+        let pd = state.psvs.remove(number).ok_or(VerbError::NotFound)?;
+        state.release_pd(pd);
+        Ok(())
     }
 
     // Completion queues.

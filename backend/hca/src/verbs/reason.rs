@@ -37,7 +37,8 @@ impl From<KeyError> for KeyFault {
         match error {
             KeyError::Invalid(_) => Self::Invalid,
             KeyError::Protection(_) => Self::Protection,
-            KeyError::Access(_) => Self::Access,
+            // What needs memory itself, as atomics do, finds none under signatures.
+            KeyError::Access(_) | KeyError::Signed(_) => Self::Access,
             KeyError::Bounds { .. } => Self::Bounds,
             KeyError::Unmapped(_) => Self::Unmapped,
             KeyError::Absent(_) => Self::Absent,

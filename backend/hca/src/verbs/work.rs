@@ -1,6 +1,8 @@
 //! Work requests and completions, as the transport sees them: free of any
 //! device's encoding.
 
+use crate::memory::signature::format::Format;
+use crate::memory::signature::key::SignatureError;
 use crate::verbs::qp::MAX_IN_COMPLETION;
 use crate::verbs::reason::Reason;
 use serde::{Deserialize, Serialize};
@@ -58,6 +60,8 @@ pub enum Operation {
     UpdateKey,
     /// Change the list of tags of the queue pair's shared receive queue.
     ChangeTags,
+    /// Set a signature value under way (PSV). What keys begin with is in their own formats.
+    SetSignature,
 }
 
 impl Operation {
@@ -223,6 +227,15 @@ pub struct KeyUpdate {
     /// Fail unless the key is restricted to the queue pair that asks, or in use and restricted to none.
     #[serde(default)]
     pub check_qpn: bool,
+    /// New form of the bytes of a key with signatures, or (`Some(None)`) none.
+    #[serde(default)]
+    pub signatures: Option<Option<Format>>,
+    /// Signature values under way that the form names.
+    #[serde(default)]
+    pub signature_values: [Option<u32>; 2],
+    /// What the owner expects the number of signature errors to be after the next one, modulo 2.
+    #[serde(default)]
+    pub expected_error: Option<bool>,
     /// Translation entries in the payload: index of the first 16-byte octword
     /// that they replace, and their count. Zero when the payload is none.
     pub translation_offset: u64,
@@ -305,7 +318,7 @@ pub struct SendWr {
     pub solicited: bool,
     /// Wait for earlier reads and atomics.
     pub fence: bool,
-    /// Immediate data (host order), or the key to invalidate.
+    /// Immediate data (host order), the key to invalidate, or the signature value to set.
     pub immediate: u32,
     /// Remote address of a one-sided operation.
     pub remote_addr: u64,
@@ -656,6 +669,8 @@ pub enum Side {
         /// [`SendWr::opcode`].
         opcode: u8,
     },
+    /// Of no request: a block was not as its signature says. The request goes on, and has a completion of its own.
+    Signature(SignatureError),
     /// Of a receive work request.
     Recv {
         /// What arrived.

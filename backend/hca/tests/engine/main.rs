@@ -29,6 +29,7 @@ mod parts;
 mod progress;
 mod reasons;
 mod rests;
+mod signatures;
 mod slow;
 mod stations;
 mod tags;

@@ -94,9 +94,9 @@ impl CompletionQueue {
         more: bool,
     ) -> Result<Notice, CqError> {
         let size = 1_usize << self.ring.log_size;
-        // Mini CQEs say nothing of tags.
-        let of_tags = matches!(entry.side, Side::Tagged { .. } | Side::Tags { .. });
-        let alone = !more || of_tags || entry.status != Status::Success || !held.is_empty();
+        // Mini CQEs say nothing of others.
+        let plain = matches!(entry.side, Side::Send { .. } | Side::Recv { .. });
+        let alone = !more || !plain || entry.status != Status::Success || !held.is_empty();
         let mut notice = Notice::None;
         if let Some(compression) = &self.compression
             && (alone

@@ -1,5 +1,7 @@
 //! Completion queue entries.
 
+use hca::signature::format;
+use hca::signature::key::{SignatureError, Wrong};
 use hca::work::{CompletionEntry, RecvKind, Side, Status, TagEvent, TagOperation};
 use hca::{KeyFault, Reason};
 
@@ -8,6 +10,9 @@ use crate::bits::completion::{
     APP_TAG_MATCHING, CqeOpcode, NETWORK_CHECKED, SYNDROME, Syndrome, TAG_SUCCESS,
     TRANSPORT_CHECKED, TagOpcode, VENDOR_SYNDROME, VendorSyndrome, mlx5_cqe64 as cqe,
     mlx5_tm_cqe as tag_cqe,
+};
+use crate::bits::signature::{
+    DOMAIN_MEMORY, WRONG_APPLICATION, WRONG_GUARD, WRONG_REFERENCE, mlx5_sigerr_cqe as sigerr,
 };
 
 /// Encodes everything of an entry but the bit that says whose it is.
@@ -21,6 +26,7 @@ pub(super) fn encode(entry: &CompletionEntry, bytes: &mut [u8; CQE_SIZE]) {
             cqe::SRQN_UIDX.set(bytes, entry.user_index.unwrap_or(0));
             (CqeOpcode::Requester, opcode)
         }
+        Side::Signature(error) => return encode_signature_error(entry, &error, bytes),
         Side::Recv {
             kind,
             immediate,
@@ -121,13 +127,46 @@ fn encode_tags(entry: &CompletionEntry, bytes: &mut [u8; CQE_SIZE]) -> CqeOpcode
             tag_cqe::HW_PHASE_CNT.set(bytes, unexpected.into());
             (srqn, tag_opcode, CqeOpcode::NoPacket)
         }
-        Side::Send { .. } | Side::Recv { .. } => return CqeOpcode::Invalid,
+        Side::Send { .. } | Side::Recv { .. } | Side::Signature(_) => return CqeOpcode::Invalid,
     };
     cqe::SRQN_UIDX.set(bytes, entry.user_index.unwrap_or(srqn));
     cqe::APP.set(bytes, APP_TAG_MATCHING);
     cqe::APP_OP.set(bytes, tag_opcode.code().into());
     cqe::APP_INFO.set(bytes, entry.index.into());
     opcode
+}
+
+/// A block that is not as its signature says.
+#[cold]
+fn encode_signature_error(
+    entry: &CompletionEntry,
+    error: &SignatureError,
+    bytes: &mut [u8; CQE_SIZE],
+) {
+    let wrong = match error.wrong {
+        Wrong::Guard => WRONG_GUARD,
+        Wrong::Application => WRONG_APPLICATION,
+        Wrong::Reference => WRONG_REFERENCE,
+    };
+    let upper = |value: u64| (value >> 32) as u32;
+    for (field, value) in [
+        (sigerr::EXPECTED_TRANS_SIG, upper(error.expected)),
+        (sigerr::ACTUAL_TRANS_SIG, upper(error.actual)),
+        (sigerr::EXPECTED_REF_TAG, error.expected as u32),
+        (sigerr::ACTUAL_REF_TAG, error.actual as u32),
+        (sigerr::SYNDROME, wrong),
+        (sigerr::MKEY, error.key),
+    ] {
+        field.set(bytes, value);
+    }
+    if error.side == format::Side::Memory {
+        sigerr::DOMAIN.set(bytes, DOMAIN_MEMORY);
+    }
+    sigerr::SIG_ERR_OFFSET.set(bytes, error.offset);
+    // Drivers look a queue pair up for every entry before they look what it is.
+    cqe::SOP_DROP_QPN.set(bytes, entry.qpn.value());
+    let code = CqeOpcode::SignatureError.code() << 4 | u8::from(entry.solicited) << 1;
+    sigerr::OP_OWN.set(bytes, code.into());
 }
 
 /// The syndrome takes the place of the time stamp.
@@ -152,6 +191,7 @@ fn encode_error(entry: &CompletionEntry, bytes: &mut [u8; CQE_SIZE]) -> CqeOpcod
     bytes[VENDOR_SYNDROME] = vendor_syndrome(entry);
     match entry.side {
         Side::Send { .. } => CqeOpcode::RequesterError,
+        Side::Signature(_) => CqeOpcode::SignatureError,
         Side::Recv { .. } | Side::Tagged { .. } | Side::Tags { .. } => CqeOpcode::ResponderError,
     }
 }

@@ -458,3 +458,43 @@ fn entries_are_padded_where_it_is_asked_for() {
         assert_eq!(memory.read::<128>(RING + 256), [0xa5; 128]);
     }
 }
+
+/// Where drivers read it (rdma-core's `get_sig_err_info`), and whose queue pair it is.
+#[test]
+fn an_entry_tells_of_a_block_that_is_wrong() {
+    use hca::signature::format::Side as Domain;
+    use hca::signature::key::{SignatureError, Wrong};
+
+    for (side, domain) in [(Domain::Wire, 0), (Domain::Memory, 1)] {
+        for (wrong, syndrome) in [
+            (Wrong::Reference, 0x0800_u16),
+            (Wrong::Application, 0x1000),
+            (Wrong::Guard, 0x2000),
+        ] {
+            let memory = Memory::new(0x5000);
+            let error = SignatureError {
+                key: 0x1234_5678,
+                side,
+                wrong,
+                expected: 0x0102_0304_0506_0708,
+                actual: 0x1112_1314_1516_1718,
+                offset: 0x2122_2324_2526_2728,
+            };
+            let entry = CompletionEntry {
+                side: Side::Signature(error),
+                ..entry(true)
+            };
+            assert_eq!(queue(true).complete(&memory, &entry, &[], false), Ok(Notice::None));
+            let mut expected = [0; 64];
+            expected[0x10..0x18].copy_from_slice(&[1, 2, 3, 4, 0x11, 0x12, 0x13, 0x14]);
+            expected[0x18..0x20].copy_from_slice(&[5, 6, 7, 8, 0x15, 0x16, 0x17, 0x18]);
+            expected[0x20..0x22].copy_from_slice(&syndrome.to_be_bytes());
+            expected[0x23] = domain;
+            expected[0x24..0x28].copy_from_slice(&error.key.to_be_bytes());
+            expected[0x28..0x30].copy_from_slice(&error.offset.to_be_bytes());
+            expected[0x38..0x3c].copy_from_slice(&[0, 0xab, 0xcd, 0xef]);
+            expected[0x3f] = 12 << 4 | 2;
+            assert_eq!(memory.read::<64>(RING), expected, "{side:?} {wrong:?}");
+        }
+    }
+}

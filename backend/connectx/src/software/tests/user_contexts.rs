@@ -9,6 +9,7 @@ use crate::bits::completion::{cqc, create_cq_in};
 use crate::bits::memory_key::{MODE_KLM, MODE_MTT, MODE_PHYSICAL, create_mkey_in, mkc};
 use crate::bits::queue_pair::{create_qp_in, qpc};
 use crate::bits::shared_receive::{arm_rq_in, create_srq_in, srqc};
+use crate::bits::signature::{create_psv_in, create_psv_out};
 use crate::bits::{Field, Wide};
 use crate::software::{NUMBER, receive_pool};
 
@@ -485,4 +486,55 @@ fn programs_hear_that_their_port_is_in_no_bond() {
     let answer = programs.guest.command(&query, 0x20);
     assert_eq!(answer.status(), OK);
     assert!(answer.reply[8..].iter().all(|&byte| byte == 0));
+}
+
+#[test]
+fn signature_values_of_programs_are_their_own() {
+    let mut programs = Programs::new();
+    let (one, two) = (programs.open(), programs.open());
+    let pd = programs.make(&request(Opcode::AllocPd.code(), one, 0));
+    let create = |uid: u32, count: u32, pd: u32| {
+        let mut create = request(Opcode::CreatePsv.code(), uid, 0);
+        create_psv_in::NUM_PSV.set(&mut create, count);
+        create_psv_in::PD.set(&mut create, pd);
+        create
+    };
+    for (uid, count, of, expected) in [
+        (two, 1, pd, FOREIGN),
+        (0, 1, pd ^ 1, FOREIGN),
+        (one, 2, pd, Some(Status::BadParameter)),
+        (one, 0, pd, Some(Status::BadParameter)),
+        (0, 5, pd, Some(Status::BadParameter)),
+    ] {
+        assert_eq!(
+            programs.status(&create(uid, count, of)),
+            expected,
+            "{count}"
+        );
+    }
+    let answer = programs.guest.command(&create(one, 1, pd), 0x20);
+    let value = create_psv_out::PSV0_INDEX.get(&answer.reply);
+    let destroy = Opcode::DestroyPsv.code();
+    assert_eq!(programs.ask(destroy, two, value), FOREIGN);
+    assert_ne!(programs.ask(Opcode::DeallocPd.code(), one, pd), OK);
+    assert_eq!(programs.ask(destroy, one, value), OK);
+    assert_eq!(programs.ask(destroy, one, value), FOREIGN);
+    // What is left goes with the context, and its domain after it.
+    programs.make(&create(one, 1, pd));
+    assert_eq!(programs.close(one), OK);
+    // The kernel has up to four at a time.
+    let kernels = programs.guest.plain(Opcode::AllocPd, &[]).number();
+    let answer = programs.guest.command(&create(0, 4, kernels), 0x20);
+    assert_eq!(answer.status(), OK);
+    let fields = [
+        create_psv_out::PSV0_INDEX,
+        create_psv_out::PSV1_INDEX,
+        create_psv_out::PSV2_INDEX,
+        create_psv_out::PSV3_INDEX,
+    ];
+    for field in fields {
+        assert_ne!(programs.ask(Opcode::DeallocPd.code(), 0, kernels), OK);
+        assert_eq!(programs.ask(destroy, 0, field.get(&answer.reply)), OK);
+    }
+    assert_eq!(programs.ask(Opcode::DeallocPd.code(), 0, kernels), OK);
 }

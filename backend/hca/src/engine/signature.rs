@@ -1,0 +1,78 @@
+//! Who is told of blocks that are not as their signatures say.
+
+use crate::engine::objects::Objects;
+use crate::engine::paging::Half;
+use crate::engine::{Engine, QpIndex, VfId};
+use crate::face::Face;
+use crate::memory::signature::format::Side as Domain;
+use crate::memory::signature::key::SignatureError;
+use crate::verbs::qp::RecvQueue;
+use crate::verbs::reason::Reason;
+use crate::verbs::work::{CompletionEntry, Operation, Side, Status};
+
+impl<F: Face> Engine<F> {
+    /// Tells of the blocks that a message on the local path has found wrong: who sends data has looked at the
+    /// signatures in its memory, and who takes them at those on the wire.
+    #[cold]
+    pub(crate) fn tell_both(&mut self, from: QpIndex, to: QpIndex, operation: Operation) {
+        let (source, target) = if operation == Operation::Read {
+            ((to, Half::Responder), (from, Half::Requester))
+        } else {
+            ((from, Half::Requester), (to, Half::Responder))
+        };
+        self.tell(source.0, source.1, Some(Domain::Memory));
+        self.tell(target.0, target.1, Some(Domain::Wire));
+    }
+
+    /// Tells of the blocks that one half of a queue pair has found wrong.
+    #[inline]
+    pub(crate) fn tell_half(&mut self, index: QpIndex, half: Half) {
+        let Some(qp) = self.objects.qps.get(index.0) else {
+            return;
+        };
+        if self.objects.has_failed([qp.core.vf]) {
+            self.tell(index, half, None);
+        }
+    }
+
+    /// Completions say so in the queue of who has used the key, before the one of what it was used for.
+    #[cold]
+    fn tell(&mut self, index: QpIndex, half: Half, of: Option<Domain>) {
+        let Some(qp) = self.objects.qps.get(index.0) else {
+            return;
+        };
+        let cq = match (half, &qp.resp.queue) {
+            (Half::Requester, _) => qp.req.cq,
+            // Which shared receive queue its messages take, they say themselves.
+            (Half::Responder, RecvQueue::Xrc(_)) => None,
+            (Half::Responder, _) => qp.resp.cq.or(qp.req.cq),
+        };
+        let (vf, qpn) = (qp.core.vf, qp.core.qpn);
+        let is_of = |error: &mut SignatureError| of.is_none_or(|of| error.side == of);
+        let told = self.objects.vf_mut(vf).keys.take_failed(is_of);
+        for error in told {
+            let entry = CompletionEntry {
+                qpn,
+                user_index: None,
+                index: 0,
+                status: Status::Success,
+                reason: Reason::Status,
+                byte_len: 0,
+                solicited: true,
+                time: self.completion_time(0),
+                side: Side::Signature(error),
+            };
+            if let Some(cq) = cq {
+                self.complete(cq, &entry, &[]);
+            }
+        }
+    }
+}
+
+impl<F: Face> Objects<F> {
+    /// Whether blocks of these functions were wrong, and nobody has been told.
+    #[inline]
+    pub(crate) fn has_failed<const N: usize>(&self, vfs: [VfId; N]) -> bool {
+        vfs.iter().any(|vf| self.vf(*vf).keys.has_failed())
+    }
+}
