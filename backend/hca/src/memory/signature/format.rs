@@ -240,12 +240,15 @@ impl Format {
         };
         let block = u64::from(memory.block);
         let within = at % block;
-        (at / block * memory.stride() + within, block - within)
+        // Beyond any list, where that is more than there are.
+        let start = (at / block).saturating_mul(memory.stride());
+        (start.saturating_add(within), block - within)
     }
 
     /// Where a block of one side begins, on that side.
     pub(super) fn start(&self, side: Side, block: u64) -> u64 {
-        self.of(side).map_or(0, |of| block * of.stride())
+        let stride = self.of(side).map_or(0, |of| of.stride());
+        block.saturating_mul(stride)
     }
 
     /// The block of memory that ends with the data before byte `at`.

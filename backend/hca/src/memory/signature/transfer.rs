@@ -119,7 +119,7 @@ impl<'a, D: Dma> Transfer<'a, '_, D> {
             // A check is the HCA's own: whose access it belongs to needs no other right for it.
             let window = self.window(at, to.len())?;
             let done = window.copy_to(to);
-            at += done as u64;
+            at = at.saturating_add(done as u64);
             to = &mut to[done..];
         }
         Ok(())
@@ -131,7 +131,7 @@ impl<'a, D: Dma> Transfer<'a, '_, D> {
             let window = self.window(at, from.len())?;
             let done = window.len().min(from.len());
             window.copy_from(&from[..done]);
-            at += done as u64;
+            at = at.saturating_add(done as u64);
             from = &from[done..];
         }
         Ok(())
@@ -142,7 +142,7 @@ impl<'a, D: Dma> Transfer<'a, '_, D> {
         let mut running = signature.algorithm.begin(signature.ones);
         let mut piece = [0; PIECE];
         let mut at = number * u64::from(signature.block);
-        let end = at + u64::from(signature.block);
+        let end = at.saturating_add(signature.block.into());
         while at < end {
             let (place, left) = self.format.data(at);
             let len = (end - at).min(left).min(PIECE as u64) as usize;
@@ -194,7 +194,8 @@ impl<'a, D: Dma> Transfer<'a, '_, D> {
 
     /// Where what is behind a block of memory is.
     fn behind(&self, memory: &Signature, number: u64) -> u64 {
-        self.format.start(Side::Memory, number) + u64::from(memory.block)
+        let start = self.format.start(Side::Memory, number);
+        start.saturating_add(memory.block.into())
     }
 
     fn read_data(&mut self, at: u64, left: u64, to: &mut [u8]) -> Result<usize, KeyError> {
@@ -202,9 +203,10 @@ impl<'a, D: Dma> Transfer<'a, '_, D> {
         let most = left.min(follow).min(to.len() as u64) as usize;
         let window = self.window(place, most)?;
         let done = window.copy_to(&mut to[..most]);
-        if let (Some(memory), Some(number)) =
-            (self.format.memory, self.format.ends(at + done as u64))
-        {
+        if let (Some(memory), Some(number)) = (
+            self.format.memory,
+            self.format.ends(at.saturating_add(done as u64)),
+        ) {
             let mut seen = [0; LONGEST];
             let behind = self.behind(&memory, number);
             self.fetch(behind, &mut seen[..memory.width()])?;
@@ -236,8 +238,10 @@ impl<'a, D: Dma> Transfer<'a, '_, D> {
         let done = window.len().min(most);
         window.copy_from(&from[..done]);
         if self.format.copy.is_none()
-            && let (Some(memory), Some(number)) =
-                (self.format.memory, self.format.ends(at + done as u64))
+            && let (Some(memory), Some(number)) = (
+                self.format.memory,
+                self.format.ends(at.saturating_add(done as u64)),
+            )
         {
             let made = self.compute(&memory, number)?;
             self.store(self.behind(&memory, number), &made[..memory.width()])?;
