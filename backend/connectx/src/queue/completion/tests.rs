@@ -484,7 +484,10 @@ fn an_entry_tells_of_a_block_that_is_wrong() {
                 side: Side::Signature(error),
                 ..entry(true)
             };
-            assert_eq!(queue(true).complete(&memory, &entry, &[], false), Ok(Notice::None));
+            assert_eq!(
+                queue(true).complete(&memory, &entry, &[], false),
+                Ok(Notice::None)
+            );
             let mut expected = [0; 64];
             expected[0x10..0x18].copy_from_slice(&[1, 2, 3, 4, 0x11, 0x12, 0x13, 0x14]);
             expected[0x18..0x20].copy_from_slice(&[5, 6, 7, 8, 0x15, 0x16, 0x17, 0x18]);
