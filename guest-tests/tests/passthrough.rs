@@ -168,8 +168,8 @@ fn description(guest: &Guest, device: &str) -> Result<BTreeMap<String, String>> 
 
 /// Names of what may differ between a VF of software and one that is passed through to such: who it is,
 /// where it lies, and that its guest registers memory by commands alone (`isolation = "strict"`). Paging on
-/// demand and offloads of IP over InfiniBand are not passed through, either.
-const OWN: [&str; 17] = [
+/// demand, offloads of IP over InfiniBand and tag matching are not passed through, either.
+const OWN: [&str; 26] = [
     "hca_id",
     "node_guid",
     "sys_image_guid",
@@ -187,6 +187,16 @@ const OWN: [&str; 17] = [
     "maximum available device memory",
     "maximum available device memory:",
     "device_cap_flags_ex",
+    // Of tag matching, and of the lines around it.
+    "max_wq_type_rq: tag matching not supported",
+    "max_wq_type_rq:",
+    "max_rndv_hdr_size",
+    "max_num_tags",
+    "max_ops",
+    "max_sge",
+    "flags",
+    "flags: IBV_TM_CAP_RC",
+    "flags:",
 ];
 
 fn same_but_for_itself(guest: &Guest) -> Result<()> {

@@ -75,3 +75,7 @@ structures! {
 pub const TOPOLOGY_TAG_MATCHING: u32 = 1;
 /// In `OFFLOAD`: the device reads what a rendezvous says.
 pub const OFFLOAD_RENDEZVOUS: u32 = 1;
+/// Modifier of ARM_RQ: of a shared receive queue.
+pub const ARM_SRQ: u32 = 1;
+/// Modifier of ARM_RQ: of one with tags.
+pub const ARM_XRQ: u32 = 2;

@@ -7,7 +7,7 @@
 use super::LIST;
 use crate::bits::command::{Opcode, SharedQueueOpcode, create_eq_in as head_in};
 use crate::bits::shared_receive::{
-    TOPOLOGY_TAG_MATCHING, arm_rq_in, create_srq_in, create_xrq_in, query_xrq_out, srqc,
+    ARM_SRQ, TOPOLOGY_TAG_MATCHING, arm_rq_in, create_srq_in, create_xrq_in, query_xrq_out, srqc,
     tag_matching_topology_context as topology, xrqc,
 };
 use crate::bits::{Field, Span};
@@ -111,7 +111,7 @@ pub(super) fn translated(opcode: SharedQueueOpcode, request: &mut Vec<u8>) -> (O
         New::CreateRmp => create(request),
         New::CreateXrq => create_tagged(request),
         New::ModifyRmp => arm(request),
-        New::ArmXrq => head_in::OP_MOD.set(request, super::shared_receive_queue::ARM_SRQ),
+        New::ArmXrq => head_in::OP_MOD.set(request, ARM_SRQ),
         _ => {}
     }
     head_in::OPCODE.set(request, u32::from(old.code()));
@@ -180,7 +180,7 @@ fn arm(request: &mut Vec<u8>) {
     request.truncate(arm_rq_in::SIZE);
     // The state, which is next to the number, is the only one that there is.
     Field::new(0x08, 31, 24).set(request, 0);
-    head_in::OP_MOD.set(request, super::shared_receive_queue::ARM_SRQ);
+    head_in::OP_MOD.set(request, ARM_SRQ);
     arm_rq_in::LWM.set(request, limit);
     if !changes {
         // Nothing changes; a modifier that is not known says so to whoever carries it out.

@@ -8,16 +8,11 @@ use super::receive_pool::{Form, tags};
 use super::{Commands, NUMBER, Outcome, Refusal, list, refuse};
 use crate::bits::command::{Status, create_eq_in as head_in};
 use crate::bits::shared_receive::{
-    OFFLOAD_RENDEZVOUS, TOPOLOGY_TAG_MATCHING, arm_rq_in, create_srq_in, query_srq_out, srqc,
-    xrc_srqc,
+    ARM_SRQ, ARM_XRQ, OFFLOAD_RENDEZVOUS, TOPOLOGY_TAG_MATCHING, arm_rq_in, create_srq_in,
+    query_srq_out, srqc, xrc_srqc,
 };
 use crate::queue::shared::SharedQueue;
 use crate::queue::{Buffer, Record};
-
-/// Modifier of ARM_RQ: of a shared receive queue.
-pub(super) const ARM_SRQ: u32 = 1;
-/// Modifier of ARM_RQ: of one with tags.
-const ARM_XRQ: u32 = 2;
 
 /// The list of tags that a queue is to have: entries, as a power of two, and whether the device reads what a
 /// rendezvous says.
