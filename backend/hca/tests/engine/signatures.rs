@@ -774,6 +774,8 @@ fn wild_numbers() -> impl Strategy<Value = u64> {
     prop_oneof![
         0..5000_u64,
         any::<u64>(),
+        Just(u64::MAX),
+        (0..9000_u64).prop_map(|less| u64::MAX - less),
         (0..64_u32, 0..9000_u64).prop_map(|(bit, less)| (1_u64 << bit).wrapping_sub(less)),
     ]
 }

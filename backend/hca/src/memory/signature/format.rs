@@ -204,8 +204,8 @@ impl Format {
         match self.wire {
             None => data,
             Some(wire) => {
-                let behind = data / u64::from(wire.block) * wire.width() as u64;
-                data.saturating_add(behind)
+                let blocks = data / u64::from(wire.block);
+                data.saturating_add(blocks.saturating_mul(wire.width() as u64))
             }
         }
     }
