@@ -12,6 +12,7 @@ mod endpoint;
 mod exchange;
 mod exits;
 mod frame;
+mod held;
 mod injection;
 mod lanes;
 mod mesh;

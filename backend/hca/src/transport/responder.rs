@@ -16,7 +16,6 @@ use crate::engine::paging::{PageFault, Paging};
 use crate::engine::vf::Vf;
 use crate::face::Face;
 use crate::local::atomic::atomic_result;
-use crate::local::message::check_room;
 use crate::local::requester::MAX_MESSAGE;
 use crate::memory::access::{Cursor, Domain, copy_whole, read_list, window};
 use crate::memory::dma::Dma;
@@ -529,22 +528,7 @@ impl<F: Face> Reception<'_, F> {
         if let RecvQueue::Tagged(_) = self.resp.queue {
             return self.scatter_tagged(frame, budget);
         }
-        let Some(inbound) = &mut self.resp.inbound else {
-            return Err(Refusal::Operation);
-        };
-        if self.core.in_completion.receives(frame.len().into())
-            && frame.first
-            && frame.last
-            && let Bytes::Here(bytes) = frame.bytes()
-        {
-            let domain = Domain {
-                dma: &self.vf.dma,
-                keys: &self.vf.keys,
-                pd: inbound.pd,
-            };
-            check_room(domain, &inbound.wr.sges, bytes.len() as u64)?;
-            inbound.wr.held.extend_from_slice(bytes);
-            self.resp.received = bytes.len() as u64;
+        if self.hold(frame)? {
             return Ok(());
         }
         let Some(inbound) = &self.resp.inbound else {
