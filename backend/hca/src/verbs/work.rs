@@ -5,7 +5,7 @@ use crate::memory::signature::format::Format;
 use crate::memory::signature::key::SignatureError;
 use crate::verbs::qp::MAX_IN_COMPLETION;
 use crate::verbs::reason::Reason;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use thiserror::Error;
 use wire::ipoib::Checked;
 use wire::{Gid, Lid, PKey, QKey, Qpn, Sl};
@@ -228,7 +228,11 @@ pub struct KeyUpdate {
     #[serde(default)]
     pub check_qpn: bool,
     /// New form of the bytes of a key with signatures, or (`Some(None)`) none.
-    #[serde(default)]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "given"
+    )]
     pub signatures: Option<Option<Format>>,
     /// Signature values under way that the form names.
     #[serde(default)]
@@ -245,6 +249,11 @@ pub struct KeyUpdate {
     pub gathered: Vec<u8>,
     /// How many bytes of that are in the key.
     pub laid: usize,
+}
+
+/// What is there, if only to say that there is none: JSON writes `None` and `Some(None)` alike.
+fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(from).map(Some)
 }
 
 /// A change of a queue's list, posted as work.

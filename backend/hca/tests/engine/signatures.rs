@@ -743,6 +743,26 @@ fn images_have_keys_with_signatures() {
     }
 }
 
+/// A request that takes signatures away is another one than a request that says nothing of them.
+#[test]
+fn images_have_requests_that_take_signatures_away() {
+    let of = |signatures| KeyUpdate {
+        signatures,
+        ..KeyUpdate::default()
+    };
+    let format = Format {
+        memory: None,
+        wire: None,
+        check: 0,
+        copy: None,
+    };
+    for update in [of(None), of(Some(None)), of(Some(Some(format)))] {
+        let image = serde_json::to_string(&update).unwrap();
+        let read: KeyUpdate = serde_json::from_str(&image).unwrap();
+        assert_eq!(read.signatures, update.signatures, "{image}");
+    }
+}
+
 /// Forms that nobody would write: any block, any algorithm with any tags.
 fn wild_formats() -> impl Strategy<Value = Format> {
     let signature = (algorithms(), any::<u16>(), any::<u32>(), 0..4_u8);
