@@ -79,7 +79,7 @@ const WANTED: &[&str] = &[
 /// Copies modules, with their dependencies and uncompressed,
 /// from the unpacked kernel package at `kernel` to `image`; gives the kernel's release.
 ///
-/// Uncompressed and [trimmed](trim::trim), because a guest under emulation takes seconds for the rest.
+/// Uncompressed, and without what only takes time to load, because a guest under emulation takes seconds for the rest.
 pub fn install(tools: &Sysroot, kernel: &Path, image: &Path, modules: Modules) -> Result<String> {
     link_lib(kernel)?;
     link_lib(image)?;
