@@ -188,8 +188,8 @@ const OWN: [&str; 26] = [
     "maximum available device memory:",
     "device_cap_flags_ex",
     // Of tag matching, and of the lines around it.
-    "max_wq_type_rq: tag matching not supported",
-    "max_wq_type_rq:",
+    "qp_rate_limit_max: tag matching not supported",
+    "qp_rate_limit_max:",
     "max_rndv_hdr_size",
     "max_num_tags",
     "max_ops",
