@@ -197,6 +197,8 @@ const REFUSED: &[Opcode] = &[
     Opcode::DrainDct,
     Opcode::QueryDct,
     Opcode::ArmDctForKeyViolation,
+    Opcode::CreatePsv,
+    Opcode::DestroyPsv,
 ];
 
 fn place(isolation: Isolation) -> Place {
