@@ -325,7 +325,9 @@ fn clusters_are_created_and_deleted() {
 #[test]
 fn doorbells_that_the_daemon_has_chosen_stay_while_vfs_come() {
     let one = "[[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n";
-    let daemon = Daemon::configured(&format!("[engine]\ndoorbells = \"auto\"\n{one}"));
+    let daemon = Daemon::configured(&format!(
+        "[engine]\ndoorbells = \"auto\"\nthreads = 1\n{one}"
+    ));
     // One VM and one engine.
     let several = std::thread::available_parallelism()
         .expect("a number")
