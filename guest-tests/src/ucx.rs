@@ -12,6 +12,8 @@ use crate::{
 pub enum Transport {
     /// Reliable connections, requests written by UCX.
     RcMlx5,
+    /// The same, where the HCA matches messages with tags.
+    RcTags,
     /// Reliable connections through libibverbs.
     RcVerbs,
     /// Dynamic connections, requests written by UCX.
@@ -27,6 +29,7 @@ impl fmt::Display for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::RcMlx5 => "rc_x",
+            Self::RcTags => "rc_x UCX_RC_MLX5_TM_ENABLE=y",
             Self::RcVerbs => "rc_v",
             Self::DcMlx5 => "dc_x",
             Self::UdMlx5 => "ud_x",
@@ -40,8 +43,9 @@ const TERMINAL: &str = "</dev/ptmx";
 
 impl Transport {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::RcMlx5,
+        Self::RcTags,
         Self::RcVerbs,
         Self::DcMlx5,
         Self::UdMlx5,
@@ -93,7 +97,7 @@ impl Transport {
         // One that nobody has used: io_demo does not take a port whose last connection lingers.
         let port = 13400 + self as u16;
         let command = format!(
-            "UCX_TLS={self},tcp UCX_NET_DEVICES={device}:1,eth0 io_demo -p {port} -q -d {sizes}"
+            "UCX_NET_DEVICES={device}:1,eth0 UCX_TLS=tcp,{self} io_demo -p {port} -q -d {sizes}"
         );
         let mut serving = server.spawn(&command)?;
         serving.await_port(&port.to_string(), limit)?;

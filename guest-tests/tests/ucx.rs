@@ -37,15 +37,23 @@ fn every_transport() -> Result<()> {
         await_active(guest, DEVICE)?;
     }
     let mut checks = Checks::default();
-    // A VF that is passed through has no dynamic connections.
-    let is_there = |transport: &Transport| !(passed_through() && *transport == Transport::DcMlx5);
+    // A VF that is passed through has no dynamic connections, and no tags.
+    let is_there = |transport: &Transport| {
+        let of_software = matches!(transport, Transport::DcMlx5 | Transport::RcTags);
+        !(passed_through() && of_software)
+    };
     for transport in Transport::ALL.into_iter().filter(is_there) {
         checks.check(format_args!("ucx_perftest, {transport}"), || {
             transport.perftest((server, client), DEVICE, &TESTS, LIMIT)
         });
     }
     // What UCX writes itself; every byte is compared.
-    let of_io = [Transport::RcMlx5, Transport::DcMlx5, Transport::UdMlx5];
+    let of_io = [
+        Transport::RcMlx5,
+        Transport::RcTags,
+        Transport::DcMlx5,
+        Transport::UdMlx5,
+    ];
     for transport in of_io.into_iter().filter(is_there) {
         checks.check(format_args!("io_demo, {transport}"), || {
             transport.io_demo((server, client), DEVICE, "1:300000", LIMIT)

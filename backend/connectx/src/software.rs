@@ -35,7 +35,7 @@ use hca::{Dma, Engine, PortChange, QpDesc, VerbError, VfId};
 
 use crate::bits::command::{Opcode, Status, alloc_pd_out as head_out, create_eq_in as head_in};
 use crate::bits::event::EventType;
-use crate::bits::initialization::{UAR_CQ, UAR_EQ_ARM, UAR_EQ_UPDATE, UAR_SEND};
+use crate::bits::initialization::UAR_CQ;
 use crate::bits::work::BLOCK;
 use crate::configuration::Configuration;
 use crate::face::Mlx5;
@@ -44,6 +44,7 @@ use crate::queue::event::Entry;
 use crate::queue::shared::SharedQueue;
 use crate::queue::{Buffer, BufferError};
 use crate::state::Stage;
+use crate::state::doorbell::Doorbell;
 #[cfg(test)]
 pub(crate) use backend::registers;
 pub use backend::{Host, Parts, Software};
@@ -340,8 +341,7 @@ impl<D: Dma + 'static> Commands<'_, D> {
         self.engine.discard(gone);
     }
 
-    /// The first eight bytes of the last request posted, rung at any offset of
-    /// the part of the page that is for them.
+    /// The first eight bytes of the last request posted.
     fn ring_send(&mut self, data: &[u8]) {
         let first = (crate::bits::dword(data, 0) >> 8) as u16;
         let qpn = crate::bits::dword(data, 4) >> 8;
@@ -361,8 +361,7 @@ impl<D: Dma + 'static> Commands<'_, D> {
         }
     }
 
-    fn ring_eq(&mut self, data: &[u8], arm: bool) {
-        let word = crate::bits::dword(data, 0);
+    fn ring_eq(&mut self, word: u32, arm: bool) {
         if let Some((queue, interrupts)) = self.state_mut().event_queue((word >> 24) as u8) {
             queue.update(word, arm, interrupts);
         }
@@ -374,14 +373,20 @@ impl<D: Dma + 'static> Commands<'_, D> {
         state.event(dma, &Entry::new(EventType::Command).with(0, entries));
     }
 
-    /// A doorbell at byte `offset` of a page.
-    fn doorbell(&mut self, offset: usize, data: &[u8]) {
-        match offset {
-            UAR_CQ if data.len() >= 8 => self.ring_cq(data),
-            UAR_EQ_ARM if data.len() >= 4 => self.ring_eq(data, true),
-            UAR_EQ_UPDATE if data.len() >= 4 => self.ring_eq(data, false),
-            UAR_SEND.. if data.len() >= 8 => self.ring_send(data),
-            _ => {}
+    /// A doorbell in page `uar`, or a half of one.
+    fn doorbell(&mut self, uar: u32, doorbell: Doorbell) {
+        match doorbell {
+            Doorbell::Events { word, arm } => self.ring_eq(word, arm),
+            Doorbell::Queue { register, part } => {
+                let Some(data) = self.state_mut().halves.join(uar, register, part) else {
+                    return;
+                };
+                if usize::from(register) == UAR_CQ {
+                    self.ring_cq(&data);
+                } else {
+                    self.ring_send(&data);
+                }
+            }
         }
     }
 }

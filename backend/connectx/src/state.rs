@@ -2,6 +2,7 @@
 //! pages, capabilities, and the contexts that queries return.
 
 pub(crate) mod device_memory;
+pub(crate) mod doorbell;
 mod uar;
 
 use std::collections::{BTreeMap, HashSet};
@@ -24,6 +25,7 @@ use crate::software::user_context::{UserContexts, UserContextsImageV1};
 use crate::software::user_memory::{UserMemory, UserMemoryImageV1};
 
 use device_memory::DeviceMemory;
+use doorbell::{Half, Halves};
 use uar::Uars;
 
 /// How far the driver has brought the function.
@@ -45,6 +47,7 @@ pub struct FunctionState {
     interrupts: Box<dyn Interrupts>,
     pub(crate) events: EventQueues,
     pub(crate) uars: Uars,
+    pub(crate) halves: Halves,
     pub(crate) stage: Stage,
     pub(crate) capabilities: Box<[u8; cmd_hca_cap::SIZE]>,
     pub(crate) atomic_capabilities: Box<[u8; atomic_caps::SIZE]>,
@@ -96,6 +99,7 @@ impl FunctionState {
             interrupts,
             events: EventQueues::default(),
             uars: Uars::new(&configuration),
+            halves: Halves::default(),
             stage: Stage::Disabled,
             capabilities: Box::new([0; cmd_hca_cap::SIZE]),
             atomic_capabilities: Box::new([0; atomic_caps::SIZE]),
@@ -127,6 +131,7 @@ impl FunctionState {
     pub(crate) fn drop_objects(&mut self) -> Left {
         let uars = Uars::new(&self.configuration);
         self.device_memory = DeviceMemory::default();
+        self.halves = Halves::default();
         Left {
             _events: std::mem::take(&mut self.events),
             _uars: std::mem::replace(&mut self.uars, uars),
@@ -223,6 +228,8 @@ pub struct StateImageV1 {
     /// Doorbell pages in use, in the order in which they are looked at, and whether there ever were any.
     uars: Vec<u32>,
     any_uar: bool,
+    #[serde(default)]
+    halves: Vec<Half>,
     chosen: ChosenImageV1,
     qp_contexts: Vec<(u32, Vec<u8>)>,
     srq_contexts: Vec<(u32, Vec<u8>)>,
@@ -298,6 +305,7 @@ impl FunctionState {
                 .collect(),
             uars: self.uars.pages(),
             any_uar: self.uars.any(),
+            halves: self.halves.save(),
             chosen: ChosenImageV1::save(&self.capabilities[..], &self.atomic_capabilities[..]),
             qp_contexts: Vec::new(),
             srq_contexts: Vec::new(),
@@ -329,6 +337,7 @@ impl FunctionState {
             *slot = Some(restored);
         }
         self.uars.restore(&image.uars, image.any_uar)?;
+        self.halves = Halves::restore(&image.halves);
         self.user_memory = UserMemory::restore(&image.user_memory, &mut held)?;
         self.user_contexts = UserContexts::restore(&image.user_contexts, &mut held)?;
         self.device_memory = DeviceMemory::restore(&image.device_memory, &self.configuration)?;

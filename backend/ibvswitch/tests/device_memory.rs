@@ -9,7 +9,15 @@ use driver::{
     Sge, Status, Transport,
 };
 
-with_both_doorbells!(
+/// Runs the tests where doorbells are memory: elsewhere the device's is not offered.
+macro_rules! polled {
+    ($($name:ident),* $(,)?) => {
+        mod polled {
+            $(#[test] fn $name() { super::$name(&super::daemon::Daemon::start("poll")); })*
+        }
+    };
+}
+polled!(
     processors_and_peers_reach_it,
     who_comes_next_finds_zeros,
     it_stays_under_another_program,
@@ -144,10 +152,17 @@ fn it_stays_under_another_program(daemon: &Daemon) {
     assert_eq!(read(&mut a, 4096), b"written now");
 }
 
+#[test]
+fn none_is_offered_where_doorbells_trap() {
+    let daemon = Daemon::start("trap");
+    let vm = Peer::open(&daemon, "vm1");
+    assert!(DeviceMemory::new(&vm.device, 64).is_err());
+}
+
 /// With what was written there, and its keys.
 #[test]
 fn it_goes_along_with_a_vm() {
-    let (here, there) = (Daemon::start("trap"), Daemon::start("trap"));
+    let (here, there) = (Daemon::start("poll"), Daemon::start("poll"));
     let b = Peer::open(&here, "vm2");
     let memory = DeviceMemory::new(&b.device, LEN).unwrap();
     let theirs = region(&b, &memory);

@@ -23,14 +23,13 @@ use crate::configuration::Configuration;
 use crate::face::Mlx5;
 use crate::image::{RestoreError, SoftwareImageV1};
 use crate::port::Port;
+use crate::state::doorbell::Doorbell;
 use crate::state::{AT_ONCE, Contexts};
 
 /// Ticks of the health counter are 2^24 ns, about 17 ms.
 const HEALTH_SHIFT: u32 = 24;
 /// Bytes of objects that are not worth the trouble of giving the heap's pages back.
 const LITTLE: usize = 2 << 20;
-/// Octets of a doorbell. What follows them is a request of which the queue has a copy.
-const DOORBELL: usize = 8;
 
 /// Where a function lives: an engine, which it shares with others, and the memory of its guest.
 pub trait Host: Send {
@@ -500,14 +499,13 @@ impl<H: Host> Backend for Software<H> {
             .with(move |engine| Commands { engine, vf }.command_event(entries));
     }
 
-    fn doorbell(&mut self, _uar: u32, offset: usize, data: &[u8]) {
+    fn doorbell(&mut self, uar: u32, offset: usize, data: &[u8]) {
         let vf = self.parts.vf;
-        let mut octets = [0; DOORBELL];
-        let len = data.len().min(DOORBELL);
-        octets[..len].copy_from_slice(&data[..len]);
-        self.parts
-            .host
-            .with_turn(move |engine| Commands { engine, vf }.doorbell(offset, &octets[..len]));
+        if let Some(doorbell) = Doorbell::new(offset, data) {
+            self.parts
+                .host
+                .with_turn(move |engine| Commands { engine, vf }.doorbell(uar, doorbell));
+        }
     }
 
     fn reset(&mut self) {

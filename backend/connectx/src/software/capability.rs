@@ -84,7 +84,7 @@ pub(crate) fn general(configuration: &Configuration, quota: &Quota) -> Box<[u8; 
         (cap::IB_VIRT, 1),
         (
             cap::DEVICE_MEMORY,
-            configuration.device_memory_area().is_some().into(),
+            configuration.offered_device_memory().is_some().into(),
         ),
         (cap::LOCAL_CA_ACK_DELAY, 16),
         // InfiniBand.
@@ -181,7 +181,7 @@ pub(crate) fn atomic() -> Box<[u8; atomic_cap::SIZE]> {
 /// own that later devices have.
 fn device_memory(configuration: &Configuration) -> Box<[u8; memory_cap::SIZE]> {
     let mut caps = Box::new([0; memory_cap::SIZE]);
-    if let Some((offset, len)) = configuration.device_memory_area() {
+    if let Some((offset, len)) = configuration.offered_device_memory() {
         let bytes = caps.as_mut_slice();
         memory_cap::MEMIC.set(bytes, 1);
         memory_cap::LOG_MIN_MEMIC_ALLOC_SIZE.set(bytes, UNIT.ilog2());

@@ -442,6 +442,49 @@ fn a_queue_pair_that_was_reset_rings_as_before() {
     }
 }
 
+/// A whole request behind its doorbell, as BlueFlame has it, in stores of eight bytes or of four.
+#[test]
+fn doorbells_come_whole_or_in_halves() {
+    let mut pair = Pair::new();
+    let page = u64::from(pair.uar) * 4096;
+    let (source, target) = (pair.guest.allocate(4096), pair.guest.allocate(4096));
+    let rounds = [(0x800, 8), (0x900, 4), (0x800, 4), (0xf00, 8), (0x900, 4)];
+    for (round, (register, size)) in (1_u64..).zip(rounds) {
+        pair.guest.memory.write(source, &round.to_be_bytes());
+        let write = [remote(target, pair.key), data(8, pair.key, source)].concat();
+        let word = pair.guest.enqueue(&mut pair.a, 0x08, 0, &write);
+        // What looks like a doorbell of the queue pair, before and behind.
+        for (at, dword) in [(8, 4), (0x7f8, 4)] {
+            let _ = pair.guest.write(Region::Bar0, page + at, &word);
+            let _ = pair
+                .guest
+                .write(Region::Bar0, page + at + dword, &word[4..]);
+        }
+        let mut written = 0;
+        for part in [&word[..], &[0; 8], &word, &word].concat().chunks(size) {
+            let at = page + register + written as u64;
+            let _ = pair.guest.write(Region::Bar0, at, part);
+            written += size;
+            let done = u64::from_be_bytes(pair.guest.memory.read(target));
+            assert_eq!(
+                done == round,
+                written >= 8,
+                "{register:#x} {size} {written}"
+            );
+        }
+    }
+    // A VM that moves between two stores.
+    pair.guest.memory.write(source, b"moved on");
+    let write = [remote(target, pair.key), data(8, pair.key, source)].concat();
+    let word = pair.guest.enqueue(&mut pair.a, 0x08, 0, &write);
+    let _ = pair.guest.write(Region::Bar0, page + 0x800, &word[..4]);
+    let image = serde_json::to_string(&pair.guest.function.save()).unwrap();
+    assert!(image.contains(r#""halves":[{"#), "{image}");
+    pair.guest.move_to(&image);
+    let _ = pair.guest.write(Region::Bar0, page + 0x804, &word[4..]);
+    assert_eq!(pair.guest.memory.read::<8>(target), *b"moved on");
+}
+
 #[test]
 fn connections_are_armed_and_migrate() {
     let mut guest = Guest::initialized();

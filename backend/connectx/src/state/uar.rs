@@ -12,7 +12,7 @@ use crate::configuration::{Configuration, TRAPPED_PAGES};
 /// A program has the first two registers, the kernel also the last two.
 const DOORBELLS: u32 = 8;
 /// Bytes from one of them to the next.
-const STRIDE: usize = (PAGE_SIZE as usize - UAR_SEND) / DOORBELLS as usize;
+pub(super) const STRIDE: usize = (PAGE_SIZE as usize - UAR_SEND) / DOORBELLS as usize;
 
 /// Doorbell pages.
 #[derive(Debug)]
