@@ -32,6 +32,7 @@ pub(crate) mod user_memory;
 
 use hca::mr::Translation;
 use hca::{Dma, Engine, PortChange, QpDesc, VerbError, VfId};
+use wire::vendor::{ORGANIZATION, Psid};
 
 use crate::bits::command::{Opcode, Status, alloc_pd_out as head_out, create_eq_in as head_in};
 use crate::bits::event::EventType;
@@ -103,9 +104,6 @@ const UNKNOWN: Refusal = refuse(Status::BadOperation, "unknown command");
 /// queues have commands of their own, and there are user contexts. A plain function understands it, and does not
 /// offer it.
 const LATEST_INTERFACE: u32 = 1;
-
-/// Firmware version.
-const FIRMWARE: (u16, u16, u16) = (16, 35, 4030);
 
 /// Outcome of a command.
 type Outcome = Result<(), Refusal>;
@@ -393,11 +391,8 @@ impl<D: Dma + 'static> Commands<'_, D> {
 
 fn query_adapter(reply: &mut [u8]) -> Outcome {
     use crate::bits::command::{query_adapter_out, query_adapter_param_block as adapter};
-    /// Organization that the vendor id names.
-    const ORGANIZATION: u32 = 0x02c9;
-    const BOARD_ID: &[u8; 16] = b"IBV0000000001\0\0\0";
     let out = query_adapter_out::QUERY_ADAPTER_STRUCT.get_mut(reply);
     adapter::IEEE_VENDOR_ID.set(out, ORGANIZATION);
-    adapter::VSD_CONTD_PSID.set(out, BOARD_ID);
+    adapter::VSD_CONTD_PSID.set(out, Psid::OURS.bytes());
     Ok(())
 }

@@ -7,3 +7,4 @@ pub(crate) mod performance;
 pub(crate) mod samples;
 pub(crate) mod sma;
 pub(crate) mod trap;
+pub(crate) mod vendor;

@@ -8,8 +8,8 @@ use wire::mad::{AttributeId, Class, Method};
 use wire::smp::Smp;
 use wire::{Lid, MadPacket, QKey, Qpn, Sl};
 
-use crate::agents::congestion;
 use crate::agents::directed::{self, Origin, Step};
+use crate::agents::{congestion, vendor};
 use crate::fabric::Fabric;
 use crate::links::loss::Passage;
 use crate::nodes::counters::Counter;
@@ -479,7 +479,8 @@ impl Fabric {
         }
     }
 
-    /// A packet has reached a node's agent for performance, or the one for congestion control.
+    /// A packet has reached a node's agent for performance, the one for congestion control or that of the
+    /// device's vendor.
     fn for_general_agent(&mut self, at: PortRef, by_owner: bool, packet: &MadPacket) {
         let mut reply = packet.reply();
         if let Some(port) = self.port(at) {
@@ -487,6 +488,8 @@ impl Fabric {
         }
         let answered = if congestion::asks(&reply.mad) {
             self.answer_congestion(at, by_owner, &mut reply.mad)
+        } else if vendor::asks(&reply.mad) {
+            self.answer_vendor(at, &mut reply.mad)
         } else {
             self.performance().answer(at, &mut reply.mad)
         };

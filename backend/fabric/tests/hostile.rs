@@ -24,7 +24,7 @@ fn datagram() -> impl Strategy<Value = [u8; SIZE]> {
         ),
         prop::sample::select(vec![
             0u16, 1, 2, 0x10, 0x11, 0x12, 0x14, 0x15, 0x16, 0x17, 0x18, 0x19, 0x1b, 0x1d, 0x20,
-            0xff90,
+            0x50, 0x90, 0x91, 0xff90,
         ]),
         prop_oneof![Just(0u32), 0u32..4, any::<u32>()],
     );

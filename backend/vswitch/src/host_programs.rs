@@ -13,9 +13,10 @@ use parking_lot::Mutex;
 use wire::MadPacket;
 use wire::attribute::{CapabilityMask, NodeInfo, PortInfo};
 use wire::mad::{Class, Method};
-use wire::{Guid, PKey, congestion};
+use wire::{Guid, PKey, congestion, vendor};
 
 use crate::managers::sweeps;
+use crate::model::GmpClass;
 use crate::vswitch::{SubnetState, VSwitch};
 
 /// Where a program's packets go.
@@ -99,11 +100,6 @@ pub fn answers(method: Method) -> bool {
     method.is_response() || method == Method::TRAP_REPRESS
 }
 
-/// Classes that mean what a vendor says (IBA 13.4.4): 0x09 to 0x0f and 0x30 to 0x4f.
-const fn is_vendors(class: Class) -> bool {
-    matches!(class.0, 0x09..=0x0f | 0x30..=0x4f)
-}
-
 impl Hosts {
     /// The program that a packet for `port` is for, `None` if it is for the port's owner.
     pub(crate) fn of(&self, port: PortRef, packet: &MadPacket) -> Option<Arc<dyn Mailbox>> {
@@ -120,7 +116,7 @@ impl Hosts {
                 } else if class.is_subnet_management() || class == Class::SUBN_ADM {
                     host.manager
                 } else {
-                    host.responder && is_vendors(class)
+                    host.responder && GmpClass::of(class) == Some(GmpClass::Vendor)
                 }
         };
         hosts
@@ -322,10 +318,12 @@ impl VSwitch {
 
 impl SubnetState {
     /// Answers a request that the node at `port` answers by itself although somebody else has its
-    /// queue pairs: performance management, which a driver would leave to its device.
+    /// queue pairs: performance management and questions to the device, which a driver would leave to its
+    /// device.
     pub(crate) fn answer_for(&mut self, port: PortRef, packet: &MadPacket) -> bool {
         let mad = packet.header();
-        if mad.class() != Class::PERFORMANCE || mad.method().is_response() {
+        let of_device = [Class::PERFORMANCE, vendor::CLASS].contains(&mad.class());
+        if !of_device || mad.method().is_response() {
             return false;
         }
         if let Some(answer) = self.fabric.local_mad(port, &packet.mad) {

@@ -9,7 +9,7 @@
 //! * Headers: [`header`] has the local and global route headers and the transport headers.
 //! * Management: [`mad`] (the common header), [`smp`] (directed and LID routing), [`attribute`]
 //!   (what subnet management packets carry), [`performance`] (what the performance agent carries),
-//!   [`sa`] (subnet administration and its records), [`rmpp`] (how long answers travel), [`packet`]
+//!   [`vendor`] (what devices tell of themselves), [`sa`] (subnet administration and its records), [`rmpp`] (how long answers travel), [`packet`]
 //!   (a MAD with its addressing, as a whole packet).
 //! * [`ipoib`]: addresses, groups and trains of IP over InfiniBand; [`internet`]: the checksum of what it carries.
 //! * [`crc`] and [`erf`]: what makes a packet one that a packet analyser accepts.
@@ -53,6 +53,7 @@ pub mod rmpp;
 pub mod sa;
 mod serial;
 pub mod smp;
+pub mod vendor;
 
 pub use error::{Error, ParseError, Result};
 pub use extended_lid::ExtendedLid;

@@ -7,13 +7,14 @@ use std::time::Duration;
 use hca::image::{Restoring, Saving};
 use hca::{Clock, Dma, Engine, VfId};
 use wire::Qpn;
+use wire::vendor::FIRMWARE;
 
 use super::counter::ONLY_SET;
 use super::firmware::{Late, Temper};
 use super::port::{self, PortCommands, is_of_port};
 use super::user_context::UID;
 use super::user_memory::{self, Resolved};
-use super::{Commands, FIRMWARE, Outcome, Prepared, TOO_EARLY, conclude, head_in};
+use super::{Commands, Outcome, Prepared, TOO_EARLY, conclude, head_in};
 use super::{receive_pool, resource_dump};
 use crate::backend::{Backend, DoorbellPages, Registers};
 use crate::bits::command::{

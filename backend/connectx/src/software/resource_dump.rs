@@ -7,8 +7,9 @@
 use hca::dma::Dma;
 use hca::mr::Access;
 use hca::{dma, mr};
+use wire::vendor::FIRMWARE;
 
-use super::{Commands, FIRMWARE, NUMBER, Outcome, refuse};
+use super::{Commands, NUMBER, Outcome, refuse};
 use crate::bits::Span;
 use crate::bits::command::{Opcode, Status, create_eq_in as head_in};
 use crate::bits::completion::query_cq_out;

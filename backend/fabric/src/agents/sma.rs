@@ -10,7 +10,7 @@ use wire::attribute::NodeType;
 use wire::mad::{AttributeId, Class, Mad, Method, SIZE, Status};
 use wire::smp::{DATA, Smp};
 
-use crate::agents::congestion;
+use crate::agents::{congestion, vendor};
 use crate::fabric::Fabric;
 use crate::nodes::owner::SmpAccess;
 use crate::nodes::topology::{NodeId, PortRef};
@@ -40,8 +40,8 @@ impl Fabric {
     /// Answers a management datagram for the port itself without a packet on any link: what a
     /// driver's MAD_IFC command does.
     ///
-    /// Serves subnet management requests, whatever the route in them says, performance management, and
-    /// congestion control. What the port's [`SmpAccess`] denies is answered as an unsupported attribute,
+    /// Serves subnet management requests, whatever the route in them says, performance management,
+    /// congestion control, and what a device tells of itself. What the port's [`SmpAccess`] denies is answered as an unsupported attribute,
     /// so that nobody has to wait for a time-out. The management key that a port has need not be
     /// known to read, but is not shown either. `None`: no answer belongs to this datagram.
     pub fn local_mad(&mut self, port: PortRef, mad: &[u8; SIZE]) -> Option<[u8; SIZE]> {
@@ -56,6 +56,9 @@ impl Fabric {
             let by_owner = access != SmpAccess::Fabric;
             let answered = self.answer_congestion(port, by_owner, &mut bytes);
             return answered.then_some(bytes);
+        }
+        if vendor::asks(mad) {
+            return self.answer_vendor(port, &mut bytes).then_some(bytes);
         }
         let mut smp = Smp::new_checked(&mut bytes[..]).ok()?;
         let allowed = match (method, access) {

@@ -5,6 +5,7 @@ use std::fmt;
 
 use wire::Guid;
 use wire::attribute::{NodeDescription, NodeType};
+use wire::vendor::{ORGANIZATION, VIRTUAL_FUNCTION};
 
 use crate::links::rate::LinkRate;
 
@@ -66,9 +67,6 @@ pub struct NodeSpec {
 /// GUIDs a port can hold where nothing else is said: one block of GUIDInfo.
 const GUID_CAP: u8 = 8;
 
-/// The organisation of the GUIDs that the default topologies use.
-const VENDOR: u32 = 0x02c9;
-
 impl NodeSpec {
     /// A switch with `ports` external ports.
     pub fn switch(guid: Guid, ports: u8, description: &str) -> Self {
@@ -78,7 +76,7 @@ impl NodeSpec {
             port_guids: vec![guid],
             ports,
             description: NodeDescription::new(description),
-            vendor_id: VENDOR,
+            vendor_id: ORGANIZATION,
             device_id: 0,
             partition_cap: 32,
             guid_cap: GUID_CAP,
@@ -95,8 +93,8 @@ impl NodeSpec {
             port_guids: vec![port_guid],
             ports: 1,
             description: NodeDescription::new(description),
-            vendor_id: VENDOR,
-            device_id: 0x101e,
+            vendor_id: ORGANIZATION,
+            device_id: VIRTUAL_FUNCTION,
             partition_cap: 128,
             guid_cap: GUID_CAP,
             virtual_function: false,

@@ -5,6 +5,7 @@ mod common;
 mod congestion;
 mod data_by_sl;
 mod samples;
+mod vendor;
 
 use common::{ALL_EXTERNAL, Host, OWN, SWITCH, VF, VSWITCH, request};
 use ibvswitch_fabric::{Injected, NoRoute, Output, Owner, PortEvent, SmpAccess};

@@ -23,13 +23,16 @@ pub enum GmpClass {
     CongMgt,
     /// Classes for applications (0x10 to 0x1f, 0x22 to 0x2f).
     Application,
-    /// Vendors' classes (0x09 to 0x0f, 0x30 to 0x4f), `ibping`'s among them.
+    /// Vendors' classes (0x0b to 0x0f, 0x30 to 0x4f), `ibping`'s among them.
     Vendor,
+    /// The two vendors' classes (0x09, 0x0a) by which Mellanox' devices are asked and changed: their firmware
+    /// answers, and not who has their queue pairs.
+    Device,
 }
 
 impl GmpClass {
     /// All classes with their names in the configuration.
-    pub const NAMES: [(&'static str, Self); 9] = [
+    pub const NAMES: [(&'static str, Self); 10] = [
         ("subn-adm", Self::SubnAdm),
         ("perf", Self::Perf),
         ("bm", Self::Bm),
@@ -39,6 +42,7 @@ impl GmpClass {
         ("cong-mgt", Self::CongMgt),
         ("application", Self::Application),
         ("vendor", Self::Vendor),
+        ("mlx-device", Self::Device),
     ];
 
     /// The class of this number; `None` for those that do not belong on queue pair 1 or that the
@@ -53,7 +57,8 @@ impl GmpClass {
             0x08 => Self::Snmp,
             0x21 => Self::CongMgt,
             0x10..=0x2f => Self::Application,
-            0x09..=0x0f | 0x30..=0x4f => Self::Vendor,
+            0x09 | 0x0a => Self::Device,
+            0x0b..=0x0f | 0x30..=0x4f => Self::Vendor,
             _ => return None,
         })
     }
@@ -102,6 +107,7 @@ impl Default for GmpClasses {
             .without(GmpClass::Perf)
             .without(GmpClass::Bm)
             .without(GmpClass::CongMgt)
+            .without(GmpClass::Device)
     }
 }
 
@@ -143,6 +149,7 @@ mod tests {
         let set = GmpClasses::NONE.with(GmpClass::Cm).with(GmpClass::Vendor);
         assert!(set.contains(GmpClass::Cm) && !set.contains(GmpClass::Perf));
         assert!(!GmpClasses::default().contains(GmpClass::Perf));
+        assert!(!GmpClasses::default().contains(GmpClass::Device));
         assert!(GmpClasses::default().contains(GmpClass::SubnAdm));
     }
 
@@ -156,6 +163,9 @@ mod tests {
             (0x21, GmpClass::CongMgt),
             (0x22, GmpClass::Application),
             (0x32, GmpClass::Vendor),
+            (0x0b, GmpClass::Vendor),
+            (0x09, GmpClass::Device),
+            (0x0a, GmpClass::Device),
         ] {
             assert_eq!(GmpClass::of(Class(class)), Some(expected));
         }

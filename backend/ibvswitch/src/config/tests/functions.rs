@@ -229,7 +229,7 @@ fn rules_for_management_packets() {
         ]
     );
     let classes = "the classes are `subn-adm`, `perf`, `bm`, `dev-mgt`, `cm`, `snmp`, `cong-mgt`, \
-                   `application` and `vendor`";
+                   `application`, `vendor` and `mlx-device`";
     vf_case(
         "gmp = { allow = [\"sa\"] }",
         &format!(

@@ -140,6 +140,16 @@ fn classes() {
         let mut own = gmp(4, Method::GET, 0x12);
         own.dlid = own.slid;
         assert_eq!(verdict(&of_guests, &own), None);
+        // Of devices a guest asks its own, unless it may ask others.
+        let device = (!classes.contains(GmpClass::Device)).then_some(Reason::Class);
+        for class in [0x09, 0x0a] {
+            for method in [Method::GET, Method::SET] {
+                let mut asked = gmp(class, method, 0x17);
+                assert_eq!(verdict(&of_guests, &asked), device, "{rule}");
+                asked.dlid = asked.slid;
+                assert_eq!(verdict(&of_guests, &asked), None);
+            }
+        }
         for reserved in [0, 2, 0x50, 0xff] {
             assert_eq!(verdict(&of_guests, &gmp(reserved, Method::GET, 1)), class);
         }
