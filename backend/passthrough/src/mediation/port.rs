@@ -25,6 +25,12 @@ const ATTRIBUTE: Field = Field::new(0x10, 31, 16);
 /// Classes of subnet management: by LID, and by a directed route.
 const SUBNET_MANAGEMENT: [u32; 2] = [0x01, DIRECTED];
 const DIRECTED: u32 = 0x81;
+/// Classes by which Mellanox' devices are asked and changed: their registers among others.
+const DEVICE: [u32; 2] = [0x09, TELLING];
+const TELLING: u32 = 0x0a;
+/// What of the latter says what the device is: ClassPortInfo and GeneralInfo.
+const TELLS: [u32; 2] = [0x0001, 0x0017];
+const GET: u32 = 0x01;
 const SET: u32 = 0x02;
 const GET_RESPONSE: u32 = 0x81;
 /// The method is not supported for the attribute.
@@ -48,18 +54,25 @@ impl Judge<'_> {
             return refuse(Status::BadParameter, "there is one port");
         }
         let mad: [u8; 256] = mad_ifc_in::MAD.array(request);
-        let denied = SUBNET_MANAGEMENT.contains(&CLASS.get(&mad))
-            && match self.facts.policy.smp {
+        let (class, method) = (CLASS.get(&mad), METHOD.get(&mad));
+        let smp = self.facts.policy.smp;
+        let denied = if SUBNET_MANAGEMENT.contains(&class) {
+            match smp {
                 Smp::Deny => true,
-                Smp::OwnPort => METHOD.get(&mad) == SET,
+                Smp::OwnPort => method == SET,
                 Smp::Fabric => false,
-            };
+            }
+        } else {
+            let attribute = ATTRIBUTE.get(&mad);
+            let tells = class == TELLING && method == GET && TELLS.contains(&attribute);
+            DEVICE.contains(&class) && smp != Smp::Fabric && !tells
+        };
         if !denied {
             return Ok(Verdict::Forward(After::ShowAgent));
         }
         let mut answer = mad;
         METHOD.set(&mut answer, GET_RESPONSE);
-        let returns = match CLASS.get(&mad) {
+        let returns = match class {
             DIRECTED => RETURNS,
             _ => 0,
         };

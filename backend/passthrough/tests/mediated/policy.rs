@@ -230,6 +230,43 @@ fn service_levels_are_denied_or_rewritten() {
     }
 }
 
+/// Of its device a guest learns what it is; registers are for who manages the subnet.
+#[test]
+fn registers_of_the_device_are_out_of_reach() {
+    const GENERAL_INFO: u32 = 0x17;
+    const CONFIG_SPACE: u32 = 0x50;
+    let head = |class: u32, method: u32| 0x0100_0100 | class << 16 | method;
+    for smp in [Smp::Deny, Smp::OwnPort, Smp::Fabric] {
+        let policy = Policy {
+            smp,
+            ..Policy::default()
+        };
+        let mut guest = Guest::with(&Scripted::default(), policy, AMPLE);
+        let manages = smp == Smp::Fabric;
+        for (class, method, attribute, passes) in [
+            (0x0a, 1, 1, true),
+            (0x0a, 1, GENERAL_INFO, true),
+            (0x0a, 2, GENERAL_INFO, manages),
+            (0x0a, 1, CONFIG_SPACE, manages),
+            (0x0a, 2, CONFIG_SPACE, manages),
+            (0x0a, 3, GENERAL_INFO, manages),
+            (0x09, 1, GENERAL_INFO, manages),
+            (0x09, 2, 1, manages),
+            (0x0b, 2, CONFIG_SPACE, true),
+        ] {
+            let fields = [(0x10, head(class, method)), (0x20, attribute << 16)];
+            guest.vf.requests();
+            let answer = guest.answer(&request(Opcode::MadIfc, &fields));
+            let passed = !guest.vf.requests().is_empty();
+            assert_eq!(passed, passes, "{smp:?} {class:#x} {method} {attribute:#x}");
+            if !passed {
+                let heads = (dword(&answer, 0x10), dword(&answer, 0x14));
+                assert_eq!(heads, (head(class, 0x81), 0xc_0000));
+            }
+        }
+    }
+}
+
 #[test]
 fn subnet_management_goes_as_far_as_it_may() {
     const GET: u32 = 0x0181_0101;
