@@ -18,6 +18,7 @@ use wire::sa::{
     PathRecord, PortInfoRecord, Record, SaHeader, ServiceRecord, TraceRecord,
 };
 use wire::smp::Smp;
+use wire::vendor::{self, GeneralInfo};
 
 /// What is read of a record can be written, and is the same when read again.
 fn records<R: Record + PartialEq + std::fmt::Debug>(data: &[u8]) {
@@ -52,6 +53,11 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = PortSamplesControl::parse(counters).map(|control| control.to_string());
     let _ = PortSamplesResult::parse(counters).map(|result| result.to_string());
     let _ = PortXmitDiscardDetails::parse(counters).map(|counters| counters.to_string());
+
+    let _ = GeneralInfo::parse(&mad[vendor::DATA]).map(|info| {
+        assert_eq!(GeneralInfo::parse(&info.to_bytes()), Ok(info));
+        info.to_string()
+    });
 
     let _ = SaHeader::of(&mad).map(|header| header.to_string());
     let _ = Rmpp::of(&mad).map(|header| header.to_string());

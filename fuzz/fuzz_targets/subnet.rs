@@ -33,6 +33,7 @@ enum Class {
     SubnetDirected,
     Administration,
     Performance,
+    Device,
     Other(u8, u8, u8),
 }
 
@@ -43,6 +44,7 @@ impl Datagram {
             Class::SubnetDirected => [1, 0x81, 1],
             Class::Administration => [1, 0x03, 2],
             Class::Performance => [1, 0x04, 1],
+            Class::Device => [1, 0x0a, 1],
             Class::Other(base, class, version) => [base, class, version],
         };
         let mut bytes = [0; SIZE];

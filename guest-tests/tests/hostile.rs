@@ -142,6 +142,17 @@ fn second_manager_discovery_and_queries() -> Result<()> {
             .sh(&format!("perfquery -C {ALLOWED} {switch} 1"), LIMIT)
             .map(drop)
     });
+    checks.check("devices of others", || {
+        let vswitch = guest.sh(&format!("smpquery -C {ALLOWED} -D portinfo 0,1 0"), LIMIT)?;
+        let lid = field(&vswitch, "Lid")?;
+        fails(guest, &format!("vendstat -C {DENIED} -t 100 -N {lid}"))?;
+        let own = Hca::of(guest, DENIED)?.lid;
+        for (device, lid) in [(DENIED, own.to_string()), (ALLOWED, lid.to_owned())] {
+            let text = guest.sh(&format!("vendstat -C {device} -N {lid}"), LIMIT)?;
+            expect(&text, &["hw_uptime:", "fw_version:"])?;
+        }
+        Ok(())
+    });
     checks.check("a second subnet manager finds and changes nothing", || {
         let (output, log) = opensm(guest, DENIED, "-t 100 --retries 1")?;
         // It could not even say that it is there.

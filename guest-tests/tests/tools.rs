@@ -168,6 +168,52 @@ fn statistics_by_type(server: &Guest, client: &Guest) -> Result<()> {
     )))
 }
 
+/// What a port's device tells of itself is what its driver knows, and is told to nobody else.
+fn vendstat(guest: &Guest, other: &Guest) -> Result<()> {
+    let lid = Hca::of(guest, DEVICE)?.lid;
+    let of = |file: &str| guest.sh(&format!("cat /sys/class/infiniband/{DEVICE}/{file}"), LIMIT);
+    let firmware = format!("fw_version:  {}", of("fw_ver")?.trim());
+    let board = format!("fw_psid:     '{}'", of("board_id")?.trim());
+    let said = guest.sh(&format!("vendstat -N {lid}"), LIMIT)?;
+    expect(&said, &["hw_dev_id:   0x1017", &firmware, &board])?;
+    // Registers are nobody's to read, and groups of counters there are none: which is told at once.
+    for (asked, answer) in [
+        ("-w", "Unsupported device ID 0x1017"),
+        ("-R 10013c", "cannot get config space records"),
+        ("-W 10013c,0", "cannot set config space records"),
+        ("-i", "counter group info query failure"),
+    ] {
+        let said = guest.run(&format!("vendstat {asked} {lid}"), LIMIT)?.text;
+        expect(&said, &[answer])?;
+        if said.contains("timed out") {
+            return Err(guest.failed(said));
+        }
+    }
+    let foreign = other.run(&format!("vendstat -t 200 -N {lid}"), LIMIT)?;
+    match foreign.status {
+        0 => Err(other.failed(foreign.text)),
+        _ => Ok(()),
+    }
+}
+
+/// One guest asks a program in the other by a vendor's class of those that name their organization.
+fn sysstat(server: &Guest, client: &Guest) -> Result<()> {
+    let lid = Hca::of(server, DEVICE)?.lid;
+    let serving = server.spawn("ibsysstat -S")?;
+    // Where nobody serves the class, the kernel answers, with nothing in it.
+    let ready = format!("until ibsysstat {lid} host | grep -q .; do :; done");
+    let said = client.sh(
+        &format!("{ready}; for op in ping host cpu; do ibsysstat {lid} $op; done"),
+        LIMIT,
+    )?;
+    drop(serving);
+    let name = server.sh("hostname", LIMIT)?;
+    expect(
+        &said,
+        &["sysstat ping succeeded", name.trim(), "cpu 0: model"],
+    )
+}
+
 #[test]
 fn stock_tools() -> Result<()> {
     let bed = Testbed::new(Kernel::default())?;
@@ -258,6 +304,8 @@ fn stock_tools() -> Result<()> {
         }
         Ok(())
     });
+    checks.check("vendstat", || vendstat(server, client));
+    checks.check("ibsysstat", || sysstat(server, client));
     checks.check("a capture of ibv_rc_pingpong, as tshark reads it", || {
         let file = bed.dir().join("pingpong.pcap");
         let options = ["--vf", "vm1", "--data", "--count", "500"];

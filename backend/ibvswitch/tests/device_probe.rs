@@ -92,6 +92,41 @@ fn the_subnet_management_agent_answers() {
     assert_eq!(info[32] & 0xf, 4);
 }
 
+/// The answer of the device's own port to a datagram of Mellanox' class 0x0a.
+fn ask_device(device: &Device, method: u8, attribute: u8) -> [u8; 256] {
+    let mut mad = [0; 256];
+    mad[..4].copy_from_slice(&[1, 0x0a, 1, method]);
+    mad[17] = attribute;
+    let answer = device.mad_ifc(&mad).unwrap();
+    assert_eq!(answer[..4], [1, 0x0a, 1, 0x81]);
+    answer
+}
+
+#[test]
+fn datagrams_tell_of_the_device_what_commands_tell() {
+    const GENERAL_INFO: u8 = 0x17;
+    const CONFIG_SPACE: u8 = 0x50;
+    let daemon = Daemon::start("trap");
+    let device = daemon.open("vm1");
+    let answer = ask_device(&device, 1, GENERAL_INFO);
+    assert_eq!(answer[4..6], [0, 0], "status");
+    let info = &answer[32..];
+    let word = |at: usize| u32::from_be_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
+    let revision = device.read_dword(0).unwrap();
+    let subminor = device.read_dword(4).unwrap() & 0xffff;
+    let firmware = [revision & 0xffff, revision >> 16, subminor];
+    assert_eq!([word(68), word(72), word(76)], firmware);
+    assert_eq!(info[33..36], firmware.map(|part| part as u8));
+    let query = request(Opcode::QueryAdapter, 0, 16);
+    let adapter = device.command(&query, 0x110).unwrap();
+    let psid = &adapter[0x100..0x110];
+    assert_ne!(psid, [0; 16]);
+    assert_eq!(&info[48..64], psid);
+    for (method, attribute) in [(2, GENERAL_INFO), (1, CONFIG_SPACE), (2, CONFIG_SPACE)] {
+        assert_eq!(ask_device(&device, method, attribute)[4..6], [0, 0x0c]);
+    }
+}
+
 #[test]
 fn a_device_is_torn_down_and_brought_up_again() {
     let daemon = Daemon::start("trap");

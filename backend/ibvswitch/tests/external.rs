@@ -287,6 +287,21 @@ fn programs_beside_the_embedded_manager() {
     let text = programs.fail(&["--host", "nobody", "ibstat"]);
     assert!(text.contains("there is no node `nobody`"), "{text}");
 
+    // A VF without a driver and a switch tell of themselves.
+    let lid_of = |name: &str| lids(&daemon)[name].to_string();
+    let text = programs.run(&["vendstat", "-N", &lid_of("vm1")]);
+    for line in [
+        "hw_dev_id:   0x1017",
+        "fw_version:  16.35.4030",
+        "fw_psid:     'IBV0000000001'",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
+    let text = programs.run(&["vendstat", "-N", &lid_of("sw1")]);
+    assert!(text.contains("fw_version:  00.00.00"), "{text}");
+    let text = programs.fail(&["vendstat", "-w", &lid_of("sw1")]);
+    assert!(text.contains("Unsupported device ID 0x0"), "{text}");
+
     // At two ports, by name and by GUID.
     let status = daemon.ask(&["status"]);
     let guid = status["vfs"][2]["port_guid"]
