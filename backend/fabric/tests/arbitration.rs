@@ -43,6 +43,47 @@ fn close(a: [f64; 16], b: [f64; 16]) -> bool {
     a.iter().zip(b).all(|(a, b)| (a - b).abs() < 0.02)
 }
 
+/// Who reads the tables of a port that nobody has told anything sees that each lane sends, as it does, and
+/// that they take turns.
+#[test]
+fn ports_that_nobody_has_told_anything() {
+    let mut host = Host::new();
+    host.bring_up();
+    let turns: Vec<(u8, u8)> = (0..8).map(|lane| (lane, 1)).collect();
+    for (route, port) in [(VF, 1), (SWITCH, 2)] {
+        for (half, expected) in [(1, table(&turns)), (3, table(&[]))] {
+            let (status, data) = host.get(route, AttributeId::VL_ARBITRATION, half << 16 | port);
+            assert_eq!(status, Status::OK);
+            assert_eq!(
+                VlArbitration::parse(&data),
+                expected,
+                "half {half} of port {port}"
+            );
+        }
+    }
+    host.change_port(VF, 1, |info| info.operational_vls = 4);
+    let arbiter = host.fabric.arbiter(host.vf(0)).unwrap();
+    let empty = Arbiter::new(&[], &[], 0, 8);
+    let wanted = std::array::from_fn(|lane| if lane < 8 { 1.0 } else { 0.0 });
+    for packet in [1, 64, 65, 256, 4096] {
+        let expected = std::array::from_fn(|lane| wanted[lane] / 8.0);
+        let shares = [&arbiter, &empty].map(|arbiter| arbiter.share(1.0, &wanted, packet));
+        assert!(
+            shares.iter().all(|shares| close(*shares, expected)),
+            "{shares:?}"
+        );
+        assert!(close(
+            served(arbiter.clone(), &wanted, packet, 8000),
+            expected
+        ));
+    }
+    // A table that is set to nothing is nothing.
+    let none = table(&[]).to_bytes();
+    let set = host.set(VF, AttributeId::VL_ARBITRATION, 1 << 16 | 1, none);
+    assert_eq!(set, (Status::OK, none));
+    assert_eq!(host.get(VF, AttributeId::VL_ARBITRATION, 1 << 16 | 1), set);
+}
+
 /// Figure 3.5 of the thesis on virtual clusters: four service levels on three lanes; lanes 0 and 1
 /// in the high-priority table, lane 1 with more weight; lane 2 in the low-priority table, which
 /// sends when nothing waits in the others.

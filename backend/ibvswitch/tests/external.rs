@@ -299,8 +299,7 @@ fn programs_beside_the_embedded_manager() {
     }
     let text = programs.run(&["vendstat", "-N", &lid_of("sw1")]);
     assert!(text.contains("fw_version:  00.00.00"), "{text}");
-    let text = programs.fail(&["vendstat", "-w", &lid_of("sw1")]);
-    assert!(text.contains("Unsupported device ID 0x0"), "{text}");
+    programs.fail(&["vendstat", "-w", &lid_of("sw1")]);
 
     // At two ports, by name and by GUID.
     let status = daemon.ask(&["status"]);

@@ -11,6 +11,7 @@ use wire::{Lid, PKey, Sl, Vl};
 
 use crate::links::rate::LinkRate;
 use crate::nodes::Nodes;
+use crate::nodes::node::{HIGH_PRIORITY, LOW_PRIORITY};
 use crate::nodes::topology::PortRef;
 use crate::paths::route::NoRoute;
 
@@ -233,10 +234,10 @@ impl Nodes {
     /// The arbiter of the link that leaves by a port.
     pub fn arbiter(&self, port: PortRef) -> Option<Arbiter> {
         let port = self.port(port)?;
-        let half = |number| port.arbitration.get(&number).copied().unwrap_or_default();
+        let [low, high] = [LOW_PRIORITY, HIGH_PRIORITY].map(|half| port.arbitration(half));
         let lanes = PortInfo::lanes(port.info.operational_vls);
         let limit = port.info.vl_high_limit;
-        Some(Arbiter::new(&[half(3)], &[half(1)], limit, lanes))
+        Some(Arbiter::new(&[high], &[low], limit, lanes))
     }
 
     /// Bytes per second that flows get of the links they cross, in their order: what the arbiters

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use wire::attribute::{
     CapabilityMask, NodeDescription, NodeInfo, NodeType, PortInfo, SlToVl, SwitchInfo,
-    VlArbitration,
+    VlArbitration, VlWeight,
 };
 use wire::{ExtendedLid, Gid, Guid, Lid, Mtu, PKey, PhysicalState, PortState, Sl, Vl};
 
@@ -21,8 +21,12 @@ use crate::nodes::topology::{NodeSpec, PortRef};
 pub(crate) const ENFORCEMENT_CAP: u16 = 32;
 /// VL0 to VL7, in PortInfo's code.
 const VL_CAP: u8 = 4;
-/// Entries of each arbitration table.
+/// Entries of each arbitration table: one for each lane.
 pub(crate) const VL_ARBITRATION_CAP: u8 = 8;
+/// Halves of arbitration tables, as VLArbitrationTable's modifier numbers them. With tables this short
+/// only the lower halves exist.
+pub(crate) const LOW_PRIORITY: u8 = 1;
+pub(crate) const HIGH_PRIORITY: u8 = 3;
 /// 4.096 us * 2^18: about a second, what adapters commonly say.
 pub(crate) const RESPONSE_TIME: u8 = 18;
 
@@ -59,7 +63,8 @@ pub(crate) struct Port {
     pub(crate) pkeys: Arc<[PKey]>,
     /// By the port a packet came in; an adapter's only table is that of 0.
     sl_to_vl: Arc<BTreeMap<u8, SlToVl>>,
-    pub(crate) arbitration: Arc<BTreeMap<u8, VlArbitration>>,
+    /// By the half, what a subnet manager has set.
+    arbitration: Arc<BTreeMap<u8, VlArbitration>>,
     pub(crate) counters: Arc<PortCounters>,
     pub(crate) owner: Owner,
     pub(crate) access: SmpAccess,
@@ -189,6 +194,28 @@ impl Port {
 
     pub(crate) fn set_sl_to_vl(&mut self, from: u8, table: SlToVl) {
         Arc::make_mut(&mut self.sl_to_vl).insert(from, table);
+    }
+
+    /// Half a table of arbitration. Until a subnet manager says otherwise all lanes take turns, by the table
+    /// of low priority: whoever reads it finds no lane that never sends.
+    pub(crate) fn arbitration(&self, half: u8) -> VlArbitration {
+        let turns = || {
+            let mut table = VlArbitration::default();
+            if half == LOW_PRIORITY {
+                for (lane, entry) in (0..VL_ARBITRATION_CAP).zip(&mut table.0) {
+                    *entry = VlWeight {
+                        vl: Vl::new(lane),
+                        weight: 1,
+                    };
+                }
+            }
+            table
+        };
+        self.arbitration.get(&half).copied().unwrap_or_else(turns)
+    }
+
+    pub(crate) fn set_arbitration(&mut self, half: u8, table: VlArbitration) {
+        Arc::make_mut(&mut self.arbitration).insert(half, table);
     }
 
     pub(crate) fn answers_to(&self, lid: Lid) -> bool {

@@ -9,7 +9,7 @@ use wire::{Guid, Lid, Mtu, PhysicalState, PortState};
 
 use super::Asked;
 use crate::fabric::Fabric;
-use crate::nodes::node::VL_ARBITRATION_CAP;
+use crate::nodes::node::{HIGH_PRIORITY, LOW_PRIORITY, VL_ARBITRATION_CAP};
 use crate::nodes::topology::PortRef;
 use crate::output::PortEvent;
 
@@ -345,13 +345,10 @@ impl Fabric {
         data: &mut [u8; DATA],
     ) -> Result<(), Status> {
         let port = self.meant(asked, asked.modifier as u8)?;
-        // With tables this short only the lower halves exist.
-        let half = match asked.modifier >> 16 {
-            half @ (1 | 3) => half as u8,
-            _ => return Err(INVALID),
-        };
-        let tables = &self.port(port).ok_or(INVALID)?.arbitration;
-        let held = tables.get(&half).copied().unwrap_or_default();
+        let half = [LOW_PRIORITY, HIGH_PRIORITY].into_iter();
+        let half = { half }.find(|half| u32::from(*half) == asked.modifier >> 16);
+        let half = half.ok_or(INVALID)?;
+        let held = self.port(port).ok_or(INVALID)?.arbitration(half);
         let mut table = held;
         if asked.set {
             let entries = usize::from(VL_ARBITRATION_CAP);
@@ -361,7 +358,7 @@ impl Fabric {
         if table != held
             && let Some(port) = self.nodes.port_mut(port)
         {
-            Arc::make_mut(&mut port.arbitration).insert(half, table);
+            port.set_arbitration(half, table);
             self.nodes.path_changed();
         }
         Ok(())
