@@ -1,25 +1,8 @@
 //! Initiators and targets of dynamic connections of two hostile guests, while another function's transfer goes on.
 #![no_main]
 
-use ibvswitch_fuzz::Machine;
 use ibvswitch_fuzz::dynamic::{Op, Parties};
-use ibvswitch_fuzz::guest::Bystander;
+use ibvswitch_fuzz::scene::Scene;
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|ops: Vec<Op>| {
-    let mut machine = Machine::new(3);
-    let mut bystander = Bystander::new(&mut machine, 2);
-    let mut parties = Parties::new(machine);
-    for op in ops.iter().take(64) {
-        parties.act(op);
-    }
-    bystander.transfer(&mut parties.machine);
-    // Everything that is still to happen, retries and all.
-    for _ in 0..32 {
-        parties.machine.pass(1_000_000_000);
-    }
-    bystander.transfer(&mut parties.machine);
-    parties.machine.reset(0);
-    parties.machine.reset(1);
-    bystander.transfer(&mut parties.machine);
-});
+fuzz_target!(|scene: Scene<Op>| scene.play::<Parties>());

@@ -7,7 +7,9 @@ use connectx::Region;
 use driver::Opcode;
 use driver::bits::{put_dword, put_qword, qpc, request};
 use ibvswitch_fuzz::Machine;
-use ibvswitch_fuzz::guest::{self, Bystander, Objects, PAYLOAD, Qp, RECEIVES, SEND_BLOCKS};
+use ibvswitch_fuzz::guest::{self, Objects, PAYLOAD, Qp, RECEIVES, SEND_BLOCKS};
+use ibvswitch_fuzz::scene::{Actors, Scene};
+use ibvswitch_fuzz::work::Request;
 use libfuzzer_sys::fuzz_target;
 
 const QPS: usize = 5;
@@ -89,7 +91,9 @@ struct Parties {
     received: [u16; QPS * 2],
 }
 
-impl Parties {
+impl Actors for Parties {
+    type Op = Op;
+
     fn new(mut machine: Machine) -> Self {
         let mut objects = Vec::new();
         for vf in 0..2 {
@@ -121,61 +125,8 @@ impl Parties {
         }
     }
 
-    fn key(&self, vf: usize, key: u8) -> u32 {
-        let objects = &self.objects[vf];
-        match key % 5 {
-            0 | 1 => objects.region,
-            2 => objects.physical,
-            3 => objects.free,
-            _ => objects.window,
-        }
-    }
-
-    /// Address, key and length.
-    fn element(&self, vf: usize, element: Element) -> (u64, u32, u32) {
-        match element.wild {
-            Some((addr, key)) => (addr, key, u32::from(element.len) << 16),
-            None => (
-                PAYLOAD + u64::from(element.addr),
-                self.key(vf, element.key),
-                u32::from(element.len),
-            ),
-        }
-    }
-
-    fn list(&self, vf: usize, list: &[Element], bytes: &mut Vec<u8>) {
-        for &element in list.iter().take(16) {
-            let (addr, key, len) = self.element(vf, element);
-            bytes.extend_from_slice(&guest::element(addr, key, len));
-        }
-    }
-
-    /// The head of a request: control, address vector, remote address.
-    fn head(&self, index: usize, opcode: u8, remote: Element) -> Vec<u8> {
-        let (vf, qp) = self.qps[index];
-        let peer = 1 - vf;
-        let mut bytes = vec![0; 16];
-        put_dword(&mut bytes, 0, u32::from(qp.posted) << 8 | u32::from(opcode));
-        bytes[11] = 2 << 2;
-        if qp.service == 2 {
-            let mut vector = [0; 48];
-            put_dword(&mut vector, 8, 1 << 31 | self.qps[index ^ 1].1.number);
-            vector[15] = peer as u8 + 1;
-            bytes.extend_from_slice(&vector);
-        }
-        if matches!(opcode, 0x08 | 0x09 | 0x10..=0x15) {
-            let (addr, key, _) = self.element(peer, remote);
-            let mut segment = [0; 16];
-            put_qword(&mut segment, 0, addr);
-            put_dword(&mut segment, 8, key);
-            bytes.extend_from_slice(&segment);
-        }
-        bytes
-    }
-
-    fn post(&mut self, index: usize, bytes: Vec<u8>) {
-        let (vf, qp) = &mut self.qps[index];
-        self.machine.post(*vf, qp, bytes);
+    fn machine(&mut self) -> &mut Machine {
+        &mut self.machine
     }
 
     fn act(&mut self, op: &Op) {
@@ -323,13 +274,11 @@ impl Parties {
                 count,
             } => {
                 let objects = self.objects[0];
-                let mut bytes = vec![0; 16];
-                bytes[2..4].copy_from_slice(&next.to_be_bytes());
-                self.list(0, &list[..list.len().min(3)], &mut bytes);
-                let at = objects.srq_ring + u64::from(index % 64) * 64;
-                let guest = self.machine.guest(0);
-                guest.write(at, &bytes);
-                guest.write(objects.srq_record, &u32::from(*count).to_be_bytes());
+                let mut elements = Vec::new();
+                self.list(0, list, &mut elements);
+                let list = |request: &mut Request| request.0.extend(elements);
+                self.machine
+                    .post_shared(0, &objects, (*index, *next), list, *count);
             }
             Op::Doorbell {
                 page,
@@ -358,20 +307,63 @@ impl Parties {
     }
 }
 
-fuzz_target!(|ops: Vec<Op>| {
-    let mut machine = Machine::new(3);
-    let mut bystander = Bystander::new(&mut machine, 2);
-    let mut parties = Parties::new(machine);
-    for op in ops.iter().take(64) {
-        parties.act(op);
+impl Parties {
+    fn key(&self, vf: usize, key: u8) -> u32 {
+        let objects = &self.objects[vf];
+        match key % 5 {
+            0 | 1 => objects.region,
+            2 => objects.physical,
+            3 => objects.free,
+            _ => objects.window,
+        }
     }
-    bystander.transfer(&mut parties.machine);
-    // Everything that is still to happen, retries and all.
-    for _ in 0..32 {
-        parties.machine.pass(1_000_000_000);
+
+    /// Address, key and length.
+    fn element(&self, vf: usize, element: Element) -> (u64, u32, u32) {
+        match element.wild {
+            Some((addr, key)) => (addr, key, u32::from(element.len) << 16),
+            None => (
+                PAYLOAD + u64::from(element.addr),
+                self.key(vf, element.key),
+                u32::from(element.len),
+            ),
+        }
     }
-    bystander.transfer(&mut parties.machine);
-    parties.machine.reset(0);
-    parties.machine.reset(1);
-    bystander.transfer(&mut parties.machine);
-});
+
+    fn list(&self, vf: usize, list: &[Element], bytes: &mut Vec<u8>) {
+        for &element in list.iter().take(16) {
+            let (addr, key, len) = self.element(vf, element);
+            bytes.extend_from_slice(&guest::element(addr, key, len));
+        }
+    }
+
+    /// The head of a request: control, address vector, remote address.
+    fn head(&self, index: usize, opcode: u8, remote: Element) -> Vec<u8> {
+        let (vf, qp) = self.qps[index];
+        let peer = 1 - vf;
+        let mut bytes = vec![0; 16];
+        put_dword(&mut bytes, 0, u32::from(qp.posted) << 8 | u32::from(opcode));
+        bytes[11] = 2 << 2;
+        if qp.service == 2 {
+            let mut vector = [0; 48];
+            put_dword(&mut vector, 8, 1 << 31 | self.qps[index ^ 1].1.number);
+            vector[15] = peer as u8 + 1;
+            bytes.extend_from_slice(&vector);
+        }
+        if matches!(opcode, 0x08 | 0x09 | 0x10..=0x15) {
+            let (addr, key, _) = self.element(peer, remote);
+            let mut segment = [0; 16];
+            put_qword(&mut segment, 0, addr);
+            put_dword(&mut segment, 8, key);
+            bytes.extend_from_slice(&segment);
+        }
+        bytes
+    }
+
+    fn post(&mut self, index: usize, bytes: Vec<u8>) {
+        let (vf, qp) = &mut self.qps[index];
+        self.machine.post(*vf, qp, bytes);
+    }
+}
+
+fuzz_target!(|scene: Scene<Op>| scene.play::<Parties>());

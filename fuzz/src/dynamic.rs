@@ -6,6 +6,7 @@ use driver::bits::{dctc, qpc, reply, request};
 
 use crate::Machine;
 use crate::guest::{INITIATOR, Objects, Qp, target};
+use crate::scene::Actors;
 use crate::work::{OPCODES, Piece, Request};
 
 /// Initiators of each function.
@@ -125,8 +126,7 @@ struct Target {
 /// Functions 0 and 1, which have initiators and targets.
 #[derive(Debug)]
 pub struct Parties {
-    /// The machine.
-    pub machine: Machine,
+    machine: Machine,
     objects: [Objects; 2],
     initiators: Vec<(usize, Qp)>,
     targets: Vec<Target>,
@@ -138,9 +138,10 @@ fn access_key(key: u8) -> u64 {
     u64::from(key % 4) * 0x0101_0101_0101_0101
 }
 
-impl Parties {
-    /// Two functions with two initiators and a target each.
-    pub fn new(mut machine: Machine) -> Self {
+impl Actors for Parties {
+    type Op = Op;
+
+    fn new(mut machine: Machine) -> Self {
         let objects = [0, 1].map(|vf| {
             machine.bring_up(vf);
             machine.objects(vf)
@@ -167,18 +168,11 @@ impl Parties {
         }
     }
 
-    fn keys(&self, vf: usize) -> [u32; 4] {
-        let objects = &self.objects[vf];
-        [
-            objects.region,
-            objects.physical,
-            objects.window,
-            objects.free,
-        ]
+    fn machine(&mut self) -> &mut Machine {
+        &mut self.machine
     }
 
-    /// Does it.
-    pub fn act(&mut self, op: &Op) {
+    fn act(&mut self, op: &Op) {
         let initiator = |which: &u8| usize::from(*which) % (2 * INITIATORS);
         match op {
             Op::Come { vf, key, patches } => {
@@ -274,14 +268,10 @@ impl Parties {
             } => {
                 let vf = usize::from(*vf);
                 let (keys, objects) = (self.keys(vf), self.objects[vf]);
-                let mut request = Request(vec![0; 16]);
                 let next = next.unwrap_or(u16::from(index % 64) + 1);
-                request.0[2..4].copy_from_slice(&next.to_be_bytes());
-                request.list(&list[..list.len().min(3)], &keys);
-                let at = objects.srq_ring + u64::from(index % 64) * 64;
-                let guest = self.machine.guest(vf);
-                guest.write(at, &request.0);
-                guest.write(objects.srq_record, &u32::from(*count).to_be_bytes());
+                let list = |request: &mut Request| request.list(list, &keys);
+                self.machine
+                    .post_shared(vf, &objects, (*index, next), list, *count);
             }
             Op::State {
                 initiator: which,
@@ -303,15 +293,21 @@ impl Parties {
                 let vf = usize::from(*vf);
                 self.machine.events(vf, &mut self.taken[vf]);
             }
-            Op::Move { vf } => {
-                let vf = usize::from(*vf);
-                let image = self.machine.save(vf);
-                let restored = self.machine.restore(vf, image);
-                restored.expect("an image that was saved");
-                self.machine.run();
-            }
+            Op::Move { vf } => self.machine.go_on_from_image(usize::from(*vf)),
             Op::Pass { microseconds } => self.machine.pass(u64::from(*microseconds) * 1000),
         }
+    }
+}
+
+impl Parties {
+    fn keys(&self, vf: usize) -> [u32; 4] {
+        let objects = &self.objects[vf];
+        [
+            objects.region,
+            objects.physical,
+            objects.window,
+            objects.free,
+        ]
     }
 
     fn target(&self, which: u8) -> Target {

@@ -8,17 +8,12 @@ use wire::header::Service;
 use wire::{Gid, Lid, Mtu, PKey, Psn, QKey, Qpn, Sl};
 
 use crate::Machine;
-use crate::guest::{Objects, PAYLOAD, Qp, RECEIVES};
+use crate::guest::{Objects, PAYLOAD, PAYLOAD_LEN, Qp, RECEIVES};
 
 /// Transports of the queue pairs here: RC, UC, UD, and RC on a shared receive queue.
 const KINDS: [(u32, bool); 4] = [(0, false), (1, false), (2, false), (0, true)];
 /// Access key of the targets of dynamic connections.
 const KEY: u64 = 0x0102_0304_0506_0708;
-/// Bytes on either side of the payload that no key used here reaches.
-const GUARD: u64 = 4096;
-/// Bytes that the key of the payload reaches.
-const REGION: u64 = 64 << 10;
-
 /// Whom a frame is for.
 #[derive(Debug, Clone, Copy, Arbitrary)]
 pub struct Addressee {
@@ -85,9 +80,7 @@ impl Parties {
         }
         let targets = [0, 1].map(|vf| machine.target(vf, &objects[vf], KEY));
         for vf in 0..2 {
-            for at in [PAYLOAD - GUARD, PAYLOAD + REGION] {
-                machine.guest(vf).write(at, &[0xa5; GUARD as usize]);
-            }
+            machine.guard(vf);
         }
         Self {
             machine,
@@ -178,7 +171,7 @@ impl Parties {
                     3 => self.objects[vf].window,
                     _ => self.objects[1 - vf].region ^ 1,
                 };
-                (PAYLOAD + u64::from(addr) % (REGION + 64), keys)
+                (PAYLOAD + u64::from(addr) % (PAYLOAD_LEN + 64), keys)
             }
         };
         let target = Target { addr, rkey, length };
@@ -242,7 +235,7 @@ impl Parties {
         let qp = self.qps[at][vf];
         let posted = &mut self.received[vf][at];
         let mut entry = [0; 64];
-        entry[..4].copy_from_slice(&(REGION as u32).to_be_bytes());
+        entry[..4].copy_from_slice(&(PAYLOAD_LEN as u32).to_be_bytes());
         entry[4..8].copy_from_slice(&self.objects[vf].region.to_be_bytes());
         entry[8..16].copy_from_slice(&PAYLOAD.to_be_bytes());
         entry[16..24].copy_from_slice(&0x100_u64.to_be_bytes());
@@ -258,11 +251,7 @@ impl Parties {
     /// Where it has.
     pub fn check(&self) {
         for vf in 0..2 {
-            for at in [PAYLOAD - GUARD, PAYLOAD + REGION] {
-                let mut found = [0; GUARD as usize];
-                self.machine.guest(vf).read(at, &mut found);
-                assert!(found == [0xa5; GUARD as usize], "memory without a key");
-            }
+            self.machine.check_guard(vf);
         }
     }
 }

@@ -96,6 +96,8 @@ pub struct Objects {
     pub cqn: u32,
     /// Where its ring is: [`CQ_ENTRIES`] of them.
     pub cq_ring: u64,
+    /// Where its record is.
+    pub cq_record: u64,
     /// Shared receive queue.
     pub srqn: u32,
     /// Where its ring is.
@@ -124,10 +126,17 @@ pub const CQ_ENTRIES: u64 = 64;
 pub const SEND_BLOCKS: u64 = 64;
 /// Entries of the receive queues here, of 64 bytes.
 pub const RECEIVES: u64 = 16;
+/// Requests of the shared receive queues here, of 64 bytes.
+pub const SHARED: u64 = 64;
 /// Service type of an initiator of dynamic connections.
 pub const INITIATOR: u32 = 5;
-/// Where payload is, 64 KiB.
+/// Where payload is, [`PAYLOAD_LEN`] bytes.
 pub const PAYLOAD: u64 = 0xc_0000;
+/// Bytes of payload.
+pub const PAYLOAD_LEN: u64 = 64 << 10;
+/// What is on either side of it, and where.
+const GUARD: [u8; 4096] = [0xa5; 4096];
+const GUARDS: [u64; 2] = [PAYLOAD - GUARD.len() as u64, PAYLOAD + PAYLOAD_LEN];
 
 /// A queue pair.
 #[derive(Debug, Clone, Copy)]
@@ -263,6 +272,7 @@ impl Machine {
             pd,
             cqn,
             cq_ring,
+            cq_record: records,
             srqn,
             srq_ring,
             srq_record: records + 64,
@@ -271,6 +281,11 @@ impl Machine {
             free: self.key(vf, pd, 2),
             window: self.key(vf, pd, 3),
         }
+    }
+
+    /// A key of the payload.
+    pub fn payload_key(&mut self, vf: usize, pd: u32) -> u32 {
+        self.key(vf, pd, 1)
     }
 
     /// A memory key: 0 of all memory, 1 of the payload, 2 free, 3 a memory window.
@@ -320,6 +335,18 @@ impl Machine {
         service: u32,
         shared: bool,
     ) -> Qp {
+        self.queue_pair_with(vf, objects, index, (service, shared), |_| {})
+    }
+
+    /// The same, with this change to its context.
+    pub fn queue_pair_with(
+        &mut self,
+        vf: usize,
+        objects: &Objects,
+        index: u64,
+        (service, shared): (u32, bool),
+        change: impl FnOnce(&mut [u8]),
+    ) -> Qp {
         let ring = FREE + 0x1_0000 + index * 0x2000;
         let record = FREE + 0x4000 + index * 64;
         let mut input = driver::request(Opcode::CreateQp, 0, request::PAGES);
@@ -350,6 +377,7 @@ impl Machine {
             ring
         };
         qpc::PAGE_OFFSET.set(context, (first % 4096 / 64) as u32);
+        change(context);
         for page in 0..2 {
             input.extend_from_slice(&((ring & !0xfff) + page * 4096).to_be_bytes());
         }
@@ -457,6 +485,48 @@ impl Machine {
         self.ring(vf, qp, count);
     }
 
+    /// Takes the completions that there are of function `vf`. `taken` of them were taken before.
+    pub fn completions(&mut self, vf: usize, objects: &Objects, taken: &mut u32) -> Vec<[u8; 64]> {
+        const OPCODE_INVALID: u8 = 0xf;
+        let guest = self.guest(vf);
+        let mut entries = Vec::new();
+        for _ in 0..CQ_ENTRIES {
+            let (lap, at) = (
+                *taken / CQ_ENTRIES as u32,
+                u64::from(*taken) % CQ_ENTRIES * 64,
+            );
+            let mut entry = [0; 64];
+            guest.read(objects.cq_ring + at, &mut entry);
+            if u32::from(entry[63] & 1) != lap & 1 || entry[63] >> 4 == OPCODE_INVALID {
+                break;
+            }
+            *taken = taken.wrapping_add(1);
+            entries.push(entry);
+        }
+        let consumed = (*taken & 0x00ff_ffff).to_be_bytes();
+        guest.write(objects.cq_record, &consumed);
+        entries
+    }
+
+    /// Writes around the payload of function `vf`, where no key of the payload reaches.
+    pub fn guard(&self, vf: usize) {
+        for at in GUARDS {
+            self.guest(vf).write(at, &GUARD);
+        }
+    }
+
+    /// Looks whether memory around the payload has changed.
+    ///
+    /// # Panics
+    /// Where it has.
+    pub fn check_guard(&self, vf: usize) {
+        for at in GUARDS {
+            let mut found = [0; GUARD.len()];
+            self.guest(vf).read(at, &mut found);
+            assert!(found == GUARD, "memory without a key");
+        }
+    }
+
     /// Takes the events of function `vf` that there are. `taken` of them were taken before.
     pub fn events(&mut self, vf: usize, taken: &mut u32) -> Vec<[u8; 64]> {
         let mut events = Vec::new();
@@ -536,7 +606,7 @@ pub struct Bystander {
     objects: Objects,
     qp: Qp,
     seed: u64,
-    taken: u64,
+    taken: u32,
 }
 
 impl Bystander {
@@ -582,14 +652,8 @@ impl Bystander {
         self.qp = qp;
         machine.run();
 
-        let entry = self.objects.cq_ring + self.taken % CQ_ENTRIES * 64;
-        let mut last = [0];
-        guest.read(entry + 63, &mut last);
-        let owner = (self.taken / CQ_ENTRIES) as u8 & 1;
-        assert_eq!(last[0], owner, "the bystander's request did not complete");
-        self.taken += 1;
-        let consumed = (self.taken as u32 & 0x00ff_ffff).to_be_bytes();
-        guest.write(FREE + 0x3000, &consumed);
+        let done = machine.completions(self.vf, &self.objects, &mut self.taken);
+        assert_eq!(done.len(), 1, "the bystander's request did not complete");
         let mut found = vec![0; LEN];
         guest.read(PAYLOAD + LEN as u64, &mut found);
         assert!(found == payload, "the bystander's payload is damaged");

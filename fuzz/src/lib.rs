@@ -12,7 +12,10 @@ pub mod mediation;
 pub mod paging;
 pub mod ports;
 pub mod rings;
+pub mod scene;
+pub mod signatures;
 pub mod subnet;
+pub mod tags;
 pub mod vms;
 pub mod work;
 
@@ -113,13 +116,25 @@ pub struct Machine {
     functions: Vec<Function<Software<Place>>>,
     guests: Vec<GuestMemory>,
     clock: Arc<TestClock>,
+    /// How long what goes from one function to another takes, in nanoseconds.
+    delay: u64,
 }
 
 impl Machine {
     /// A machine with `count` functions, each with memory of its own.
     pub fn new(count: u16) -> Self {
+        Self::with_delay(count, 0)
+    }
+
+    /// The same, where what goes from one function to another takes its time, and so goes by frames.
+    pub fn by_frames(count: u16) -> Self {
+        const DELAY: u64 = 1000;
+        Self::with_delay(count, DELAY)
+    }
+
+    fn with_delay(count: u16, delay: u64) -> Self {
         let clock = Arc::new(TestClock::default());
-        let subnet = FixedSubnet::new(count);
+        let subnet = FixedSubnet::new(count, delay);
         let mut engine = Engine::new(Box::new(subnet), clock.clone(), 0x5eed);
         let configuration = Configuration {
             bar_size: 1 << 20,
@@ -134,6 +149,7 @@ impl Machine {
             functions: Vec::new(),
             guests: Vec::new(),
             clock,
+            delay,
             engine: Arc::new(Mutex::new(engine)),
         };
         for index in 0..count {
@@ -209,6 +225,15 @@ impl Machine {
         self.run();
     }
 
+    /// Lets what is under way arrive, and what answers it, for a few times there and back.
+    pub fn arrive(&mut self) {
+        if self.delay > 0 {
+            for _ in 0..8 {
+                self.pass(self.delay);
+            }
+        }
+    }
+
     /// The image of function `vf`.
     ///
     /// # Panics
@@ -225,6 +250,17 @@ impl Machine {
         let image = serde_json::from_value(image).map_err(|error| error.to_string())?;
         let restored = self.functions[vf].restore(image);
         restored.map_err(|error| error.to_string())
+    }
+
+    /// Makes an image of function `vf`, which goes on from that.
+    ///
+    /// # Panics
+    /// Where it cannot.
+    pub fn go_on_from_image(&mut self, vf: usize) {
+        let image = self.save(vf);
+        let restored = self.restore(vf, image);
+        restored.expect("an image that was saved");
+        self.run();
     }
 
     /// Resets function `vf`.

@@ -6,7 +6,8 @@ use driver::Opcode;
 use driver::bits::{dword, put_dword, qpc, reply, request};
 
 use crate::Machine;
-use crate::guest::{INITIATOR, Objects, PAYLOAD, Qp, RECEIVES};
+use crate::guest::{INITIATOR, Objects, PAYLOAD, Qp};
+use crate::scene::Actors;
 use crate::work::{OPCODES, Piece, Request};
 
 /// Service types of the queue pairs here, and which share a receive queue. The last one changes keys.
@@ -178,8 +179,7 @@ impl Fault {
 /// Functions 0 and 1, with queue pairs of all transports, and memory that is not there.
 #[derive(Debug)]
 pub struct Parties {
-    /// The machine.
-    pub machine: Machine,
+    machine: Machine,
     objects: [Objects; 2],
     /// Keys of pages that come and go.
     away: [u32; 2],
@@ -190,9 +190,10 @@ pub struct Parties {
     faults: [Vec<Fault>; 2],
 }
 
-impl Parties {
-    /// Two functions with connected queue pairs.
-    pub fn new(mut machine: Machine) -> Self {
+impl Actors for Parties {
+    type Op = Op;
+
+    fn new(mut machine: Machine) -> Self {
         let objects = [0, 1].map(|vf| {
             machine.bring_up(vf);
             machine.objects(vf)
@@ -218,25 +219,11 @@ impl Parties {
         }
     }
 
-    /// Keys that requests are made with: most of them of pages that come and go.
-    fn keys(&self, vf: usize) -> [u32; 4] {
-        let objects = &self.objects[vf];
-        [
-            self.away[vf],
-            self.away[vf],
-            objects.region,
-            objects.physical,
-        ]
+    fn machine(&mut self) -> &mut Machine {
+        &mut self.machine
     }
 
-    /// Function, and kind of queue pair.
-    fn pick(qp: u8) -> (usize, usize) {
-        let at = usize::from(qp) % (2 * KINDS.len());
-        (at % 2, at / 2)
-    }
-
-    /// Does it.
-    pub fn act(&mut self, op: &Op) {
+    fn act(&mut self, op: &Op) {
         match op {
             Op::Send {
                 qp,
@@ -287,19 +274,9 @@ impl Parties {
             }
             Op::Receive { qp, list } => {
                 let (vf, kind) = Self::pick(*qp);
-                let qp = self.qps[kind][vf];
-                let mut request = Request(Vec::new());
-                request.list(&list[..list.len().min(4)], &self.keys(vf));
-                if request.0.len() < 64 {
-                    request.0.extend_from_slice(&0x100_u64.to_be_bytes());
-                    request.0.resize(64, 0);
-                }
+                let (qp, keys) = (self.qps[kind][vf], self.keys(vf));
                 let posted = &mut self.received[vf][kind];
-                let at = qp.ring + u64::from(*posted) % RECEIVES * 64;
-                *posted = posted.wrapping_add(1);
-                let record = u32::from(*posted).to_be_bytes();
-                self.machine.guest(vf).write(at, &request.0);
-                self.machine.guest(vf).write(qp.record, &record);
+                self.machine.post_receive(vf, &qp, posted, list, &keys);
             }
             Op::Shared {
                 vf,
@@ -308,15 +285,11 @@ impl Parties {
                 count,
             } => {
                 let vf = usize::from(*vf);
-                let objects = self.objects[vf];
-                let mut request = Request(vec![0; 16]);
+                let (keys, objects) = (self.keys(vf), self.objects[vf]);
                 let next = u16::from(index % 64) + 1;
-                request.0[2..4].copy_from_slice(&next.to_be_bytes());
-                request.list(&list[..list.len().min(3)], &self.keys(vf));
-                let at = objects.srq_ring + u64::from(index % 64) * 64;
-                let guest = self.machine.guest(vf);
-                guest.write(at, &request.0);
-                guest.write(objects.srq_record, &u32::from(*count).to_be_bytes());
+                let list = |request: &mut Request| request.list(list, &keys);
+                self.machine
+                    .post_shared(vf, &objects, (*index, next), list, *count);
             }
             Op::Pages {
                 vf,
@@ -369,15 +342,28 @@ impl Parties {
                 self.machine.command(vf, &input, 16);
             }
             Op::Restart { qp, goes } => self.restart(Self::pick(*qp).1, *goes),
-            Op::Move { vf } => {
-                let vf = usize::from(*vf);
-                let image = self.machine.save(vf);
-                let restored = self.machine.restore(vf, image);
-                restored.expect("an image that was saved");
-                self.machine.run();
-            }
+            Op::Move { vf } => self.machine.go_on_from_image(usize::from(*vf)),
             Op::Pass { microseconds } => self.machine.pass(u64::from(*microseconds) * 1000),
         }
+    }
+}
+
+impl Parties {
+    /// Keys that requests are made with: most of them of pages that come and go.
+    fn keys(&self, vf: usize) -> [u32; 4] {
+        let objects = &self.objects[vf];
+        [
+            self.away[vf],
+            self.away[vf],
+            objects.region,
+            objects.physical,
+        ]
+    }
+
+    /// Function, and kind of queue pair.
+    fn pick(qp: u8) -> (usize, usize) {
+        let at = usize::from(qp) % (2 * KINDS.len());
+        (at % 2, at / 2)
     }
 
     /// Says of pairs of pages of the key what may be done with them, and where they are.

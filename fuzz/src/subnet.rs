@@ -11,14 +11,16 @@ use wire::{Gid, Guid, Lid, LinkWidth, MadPacket, Mtu, PKey, PhysicalState, PortS
 #[derive(Debug)]
 pub struct FixedSubnet {
     count: u16,
+    delay: u64,
     generation: Arc<AtomicU64>,
 }
 
 impl FixedSubnet {
-    /// A subnet of `count` functions.
-    pub fn new(count: u16) -> Self {
+    /// A subnet of `count` functions, with so many nanoseconds from one to another.
+    pub fn new(count: u16, delay: u64) -> Self {
         Self {
             count,
+            delay,
             generation: Arc::default(),
         }
     }
@@ -36,10 +38,13 @@ impl Subnet for FixedSubnet {
         Arc::clone(&self.generation)
     }
 
-    fn resolve(&mut self, _: VfId, heading: &Heading) -> Result<Route, NoRoute> {
+    fn resolve(&mut self, from: VfId, heading: &Heading) -> Result<Route, NoRoute> {
         let dlid = heading.dlid;
         match u16::from(dlid).checked_sub(1) {
-            Some(vf) if vf < self.count => Ok(Self::route(vf)),
+            Some(vf) if vf < self.count => Ok(Route {
+                delay: if from.0 == vf { 0 } else { self.delay },
+                ..Self::route(vf)
+            }),
             _ => Err(NoRoute::Dropped),
         }
     }

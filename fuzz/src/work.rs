@@ -3,12 +3,27 @@
 use arbitrary::{Arbitrary, Unstructured};
 use driver::bits::{put_dword, put_qword};
 
-use crate::guest::{PAYLOAD, Qp, element};
+use crate::Machine;
+use crate::guest::{Objects, PAYLOAD, Qp, RECEIVES, SHARED, element};
 
 /// Opcodes of requests that move data, and one that there is not.
 pub const OPCODES: [u8; 12] = [
     0x00, 0x08, 0x09, 0x0a, 0x0b, 0x01, 0x10, 0x11, 0x12, 0x14, 0x15, 0x1b,
 ];
+
+/// What there seldom is: short inputs are to get far.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Seldom<T>(pub Option<T>);
+
+impl<'a, T: Arbitrary<'a>> Arbitrary<'a> for Seldom<T> {
+    fn arbitrary(from: &mut Unstructured<'a>) -> arbitrary::Result<Self> {
+        const WHERE_IT_IS: u8 = 0xe0;
+        Ok(Self(match from.arbitrary()? {
+            WHERE_IT_IS.. => Some(from.arbitrary()?),
+            _ => None,
+        }))
+    }
+}
 
 /// A piece of memory, by a key of those that there are, or seldom by any.
 #[derive(Debug, Clone, Copy)]
@@ -69,8 +84,13 @@ impl Piece {
 
     /// `len` bytes from byte `addr` of the payload on, by the first of the keys.
     pub const fn of_first(addr: u16, len: u16) -> Self {
+        Self::of(0, addr, len)
+    }
+
+    /// The same by any of the keys.
+    pub const fn of(key: u8, addr: u16, len: u16) -> Self {
         Self {
-            key: 0,
+            key,
             addr,
             len,
             wild: None,
@@ -131,11 +151,63 @@ impl Request {
         }
     }
 
+    /// Data that is within it.
+    pub fn inline(&mut self, data: &[u8]) {
+        self.0
+            .extend_from_slice(&(1 << 31 | data.len() as u32).to_be_bytes());
+        self.0.extend_from_slice(data);
+        self.0.resize(self.0.len().next_multiple_of(16), 0);
+    }
+
     /// Where its data is.
     pub fn list(&mut self, list: &[Piece], keys: &[u32]) {
         for piece in list.iter().take(16) {
             let (addr, key, len) = piece.with(keys);
             self.0.extend_from_slice(&element(addr, key, len));
         }
+    }
+}
+
+impl Machine {
+    /// Posts a receive request of up to four elements to a queue pair, to which `posted` have been posted.
+    pub fn post_receive(
+        &mut self,
+        vf: usize,
+        qp: &Qp,
+        posted: &mut u16,
+        list: &[Piece],
+        keys: &[u32],
+    ) {
+        let mut request = Request(Vec::new());
+        request.list(&list[..list.len().min(4)], keys);
+        if request.0.len() < 64 {
+            request.0.extend_from_slice(&0x100_u64.to_be_bytes());
+            request.0.resize(64, 0);
+        }
+        let at = qp.ring + u64::from(*posted) % RECEIVES * 64;
+        *posted = posted.wrapping_add(1);
+        let record = u32::from(*posted).to_be_bytes();
+        self.guest(vf).write(at, &request.0);
+        self.guest(vf).write(qp.record, &record);
+    }
+
+    /// Writes a request to place `index` of a shared receive queue of function `vf`, with the one that follows and
+    /// its list, and says that so many have been posted.
+    pub fn post_shared(
+        &mut self,
+        vf: usize,
+        objects: &Objects,
+        (index, next): (u8, u16),
+        list: impl FnOnce(&mut Request),
+        count: u16,
+    ) {
+        let mut request = Request(vec![0; 16]);
+        request.0[2..4].copy_from_slice(&next.to_be_bytes());
+        list(&mut request);
+        let at = objects.srq_ring + u64::from(index) % SHARED * 64;
+        request.0.truncate(64);
+        let guest = self.guest(vf);
+        guest.write(at, &request.0);
+        guest.write(objects.srq_record, &u32::from(count).to_be_bytes());
     }
 }

@@ -224,6 +224,8 @@ pub mod cqc {
     pub const CQE_SZ: Field = field(0x00, 23, 21);
     /// Overruns are not checked.
     pub const OI: Field = field(0x00, 17, 17);
+    /// Entries may be compressed.
+    pub const CQE_COMP_EN: Field = field(0x00, 14, 14);
     /// Start within the first page, in units of 1/64 page.
     pub const PAGE_OFFSET: Field = field(0x08, 11, 6);
     /// Entries as a power of two.
@@ -324,6 +326,10 @@ pub mod qpc {
     pub const SRQN: Field = field(0xac, 23, 0);
     /// What completions name the queue pair by; all ones: by its number.
     pub const USER_INDEX: Field = field(0x10, 23, 0);
+    /// Completions hold answers: 0x22 of up to 64 bytes.
+    pub const CS_REQ: Field = field(0xc4, 15, 8);
+    /// Completions hold received messages: 2 of up to 64 bytes.
+    pub const CS_RES: Field = field(0xc4, 7, 0);
 }
 
 /// `mlx5_ifc_ads`, an address path.
@@ -378,6 +384,10 @@ pub mod mkc {
     pub const MKEY_7_0: Field = field(0x04, 7, 0);
     /// The key covers all memory.
     pub const LENGTH64: Field = field(0x0c, 31, 31);
+    /// Its bytes may have signatures.
+    pub const BSF_EN: Field = field(0x0c, 30, 30);
+    /// What the number of signature errors is after the next one.
+    pub const EXPECTED_SIGERR_COUNT: Field = field(0x0c, 26, 26);
     /// A peer may invalidate it.
     pub const EN_RINVAL: Field = field(0x0c, 24, 24);
     /// Protection domain.
@@ -386,6 +396,8 @@ pub mod mkc {
     pub const START_ADDR: usize = 0x10;
     /// Length in bytes.
     pub const LEN: usize = 0x18;
+    /// Room of the form of its bytes, in units of 16 bytes.
+    pub const BSF_OCTWORD_SIZE: Field = field(0x20, 31, 0);
     /// Room of the translation list, in units of 16 bytes.
     pub const TRANSLATIONS_OCTWORD_SIZE: Field = field(0x34, 31, 0);
     /// Page size as a power of two.
@@ -465,6 +477,50 @@ pub mod srqc {
     pub const WQE_CNT: Field = field(0x1c, 15, 0);
     /// Address of the doorbell record.
     pub const DBR_ADDR: usize = 0x28;
+}
+
+/// `mlx5_ifc_xrqc`, a shared receive queue with tags, and `mlx5_ifc_wq` in it.
+pub mod xrqc {
+    use super::{Field, field};
+
+    /// Where page lists start in a request to create one.
+    pub const PAGES: usize = 0x150;
+    /// What the queue does: 1 is that it matches tags.
+    pub const TOPOLOGY: Field = field(0x00, 11, 8);
+    /// What the device does besides: 1 is that it reads what a rendezvous says.
+    pub const OFFLOAD: Field = field(0x00, 3, 0);
+    /// What completions name it by; all ones: by its number.
+    pub const USER_INDEX: Field = field(0x04, 23, 0);
+    /// Completion queue.
+    pub const CQN: Field = field(0x08, 23, 0);
+    /// Entries of the list as a power of two.
+    pub const LOG_MATCHING_LIST_SZ: Field = field(0x20, 31, 28);
+    /// The entry that is added next.
+    pub const APPEND_NEXT_INDEX: Field = field(0x20, 15, 0);
+    /// Unexpected messages that software has seen.
+    pub const SW_PHASE_CNT: Field = field(0x24, 31, 16);
+    /// Unexpected messages.
+    pub const HW_PHASE_CNT: Field = field(0x24, 15, 0);
+    /// Protection domain.
+    pub const PD: Field = field(0x88, 23, 0);
+    /// Address of the doorbell record.
+    pub const DBR_ADDR: usize = 0x90;
+    /// Size of an entry in bytes as a power of two.
+    pub const LOG_WQ_STRIDE: Field = field(0xa0, 19, 16);
+    /// Entries as a power of two.
+    pub const LOG_WQ_SZ: Field = field(0xa0, 4, 0);
+}
+
+/// CREATE_PSV and DESTROY_PSV: signature values under way.
+pub mod psv {
+    use super::{Field, field};
+
+    /// How many.
+    pub const NUM_PSV: Field = field(0x08, 31, 28);
+    /// Protection domain.
+    pub const PD: Field = field(0x08, 23, 0);
+    /// In the reply: the first one's number.
+    pub const PSV0_INDEX: Field = field(0x10, 23, 0);
 }
 
 /// `mlx5_ifc_hca_vport_context`.

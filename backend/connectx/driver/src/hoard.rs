@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use crate::Uar;
-use crate::bits::{cqc, eqc, mkc, qpc, request, srqc};
+use crate::bits::{cqc, eqc, mkc, psv, qpc, request, srqc, xrqc};
 use crate::command::request;
 use crate::completion::CompletionQueue;
 use crate::device::Device;
@@ -34,6 +34,12 @@ pub enum Hoarded {
     EventQueues,
     /// Shared receive queues.
     SharedQueues,
+    /// Shared receive queues with lists of tags.
+    TaggedQueues,
+    /// Keys with signatures.
+    SignedKeys,
+    /// Signature values under way.
+    SignatureValues,
     /// Queue pairs with long queues.
     QueuePairs,
     /// Connected queue pairs, each of which waits for a receiver with the
@@ -45,11 +51,12 @@ pub enum Hoarded {
 
 impl Hoarded {
     /// All kinds, with lists of many lengths.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 18] = [
         Self::Attachments,
         Self::EventQueues,
         Self::QueuePairs,
         Self::SharedQueues,
+        Self::TaggedQueues,
         Self::CompletionQueues(20),
         Self::Pages(1_000_000),
         Self::Pages(1 << 15),
@@ -58,6 +65,8 @@ impl Hoarded {
         Self::Stretches(100),
         Self::Pages(100),
         Self::Waiting,
+        Self::SignedKeys,
+        Self::SignatureValues,
         Self::Keys,
         Self::XrcDomains,
         Self::Domains,
@@ -138,6 +147,14 @@ impl Hoard {
             Hoarded::CompletionQueues(log_size) => self.cq(log_size)?,
             Hoarded::EventQueues => self.eq(),
             Hoarded::SharedQueues => self.srq(),
+            Hoarded::TaggedQueues => self.xrq(),
+            Hoarded::SignedKeys => self.signed_key(),
+            Hoarded::SignatureValues => {
+                let mut input = request(Opcode::CreatePsv, 0, 16);
+                psv::NUM_PSV.set(&mut input, 4);
+                psv::PD.set(&mut input, self.domain.number());
+                return self.device.command(&input, 32).map(drop);
+            }
             Hoarded::QueuePairs => self.qp(),
             Hoarded::Waiting => return self.wait(),
             Hoarded::Attachments => return self.attach(),
@@ -188,6 +205,27 @@ impl Hoard {
         srqc::LOG_RQ_STRIDE.set(context, 7);
         srqc::PD.set(context, self.domain.number());
         input.extend(scattered(1 << 14));
+        input
+    }
+
+    fn xrq(&self) -> Vec<u8> {
+        let mut input = request(Opcode::CreateXrq, 0, xrqc::PAGES);
+        let context = &mut input[request::CONTEXT..];
+        xrqc::TOPOLOGY.set(context, 1);
+        xrqc::CQN.set(context, self.cq.number());
+        xrqc::LOG_MATCHING_LIST_SZ.set(context, 7);
+        xrqc::PD.set(context, self.domain.number());
+        xrqc::LOG_WQ_STRIDE.set(context, 5);
+        input.extend(scattered(1));
+        input
+    }
+
+    fn signed_key(&self) -> Vec<u8> {
+        let mut input = self.key(2, Vec::new());
+        let context = &mut input[request::CONTEXT..];
+        mkc::UMR_EN.set(context, 1);
+        mkc::BSF_EN.set(context, 1);
+        mkc::BSF_OCTWORD_SIZE.set(context, 4);
         input
     }
 

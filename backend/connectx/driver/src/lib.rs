@@ -50,6 +50,7 @@ mod error;
 mod event;
 mod firmware;
 pub mod hoard;
+mod key_update;
 mod memory;
 mod opcode;
 mod paging;
@@ -61,6 +62,8 @@ mod region;
 mod request;
 mod rest;
 mod shared;
+mod signature;
+mod tags;
 mod uar;
 mod wait;
 
@@ -71,6 +74,7 @@ pub use device_memory::DeviceMemory;
 pub use dynamic::{DynamicTarget, TargetConfig};
 pub use error::{Error, Result};
 pub use event::{Event, EventType};
+pub use key_update::{KeyChange, KeyUpdate, PRESENT, PageList};
 pub use memory::{Buffer, Memory, PAGE};
 pub use opcode::{Opcode, Status};
 pub use paging::PageFault;
@@ -79,9 +83,10 @@ pub use port::Port;
 pub use queue_pair::{Config, Connection, QueuePair, Receive, Transport};
 pub use region::{Access, Klm, MemoryRegion, ProtectionDomain, XrcDomain};
 pub use request::{
-    AddressVector, Atomic, Data, KeyChange, KeyUpdate, MAX_SEGMENTS, PRESENT, Packet, PageList,
-    Piece, Remote, SendOpcode, SendRequest, Sge,
+    AddressVector, Atomic, Data, MAX_SEGMENTS, Packet, Piece, Remote, SendOpcode, SendRequest, Sge,
 };
 pub use rest::Paused;
 pub use shared::SharedReceiveQueue;
+pub use signature::{SignatureForm, SignatureValue};
+pub use tags::{TagChange, TagEvent, TagOperation, eager_header, rendezvous_header};
 pub use uar::Uar;

@@ -103,6 +103,10 @@ pub struct Config<'a> {
     pub offloads: bool,
     /// What its completions name it by, of 24 bits, if not its number or its shared receive queue's.
     pub user_index: Option<u32>,
+    /// Completions hold messages and answers of up to 64 bytes.
+    pub in_completions: bool,
+    /// It has no send queue: by lists of tags, such a one reads what a rendezvous says.
+    pub receives_only: bool,
 }
 
 impl<'a> Config<'a> {
@@ -136,6 +140,8 @@ impl<'a> Config<'a> {
             deth_sqpn: 0,
             offloads: false,
             user_index: None,
+            in_completions: false,
+            receives_only: false,
         }
     }
 }
@@ -228,7 +234,7 @@ impl QueuePair {
     /// [`Error`].
     pub fn new(config: &Config<'_>) -> Result<Self> {
         let device = config.pd.device();
-        let has_send = config.transport != Transport::XrcTarget;
+        let has_send = config.transport != Transport::XrcTarget && !config.receives_only;
         let send_len = if has_send {
             BLOCK << config.log_send_blocks
         } else {
@@ -279,6 +285,10 @@ impl QueuePair {
         qpc::RQ_TYPE.set(context, rq_type);
         if let Receive::Shared(queue) = config.receive {
             qpc::SRQN.set(context, queue.number());
+        }
+        if config.in_completions {
+            qpc::CS_REQ.set(context, 0x22);
+            qpc::CS_RES.set(context, 2);
         }
         if let Some(domain) = config.xrcd {
             qpc::XRCD.set(context, domain.number());

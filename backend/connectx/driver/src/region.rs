@@ -309,7 +309,7 @@ impl MemoryRegion {
         Self::create(pd, Mode::Indirect, context, Vec::new(), 0)
     }
 
-    fn create(
+    pub(crate) fn create(
         pd: &Arc<ProtectionDomain>,
         mode: Mode,
         fill: impl FnOnce(&mut [u8]),

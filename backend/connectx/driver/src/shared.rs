@@ -1,4 +1,4 @@
-//! Shared receive queues, basic and of XRC.
+//! Shared receive queues: basic ones, of XRC, and what those with tags have in common with them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -41,26 +41,47 @@ impl SharedReceiveQueue {
         sges: usize,
         xrc: Option<(&XrcDomain, &CompletionQueue)>,
     ) -> Result<Self> {
+        Self::create(
+            pd,
+            log_size,
+            sges,
+            Opcode::DestroySrq,
+            |log_stride, record| {
+                let mut input = request(Opcode::CreateSrq, 0, request::PAGES);
+                let context = &mut input[request::CONTEXT..];
+                srqc::LOG_SRQ_SIZE.set(context, log_size);
+                srqc::LOG_RQ_STRIDE.set(context, log_stride);
+                srqc::USER_INDEX.set(context, NO_USER_INDEX);
+                srqc::PD.set(context, pd.number());
+                if let Some((domain, cq)) = xrc {
+                    srqc::XRCD.set(context, domain.number());
+                    srqc::CQN.set(context, cq.number());
+                }
+                put_qword(context, srqc::DBR_ADDR, record);
+                input
+            },
+        )
+    }
+
+    /// A queue that the request asks for which `input` makes of its stride, as a power of two times 16 bytes, and
+    /// the address of its record. A list of pages follows it.
+    pub(crate) fn create(
+        pd: &Arc<ProtectionDomain>,
+        log_size: u32,
+        sges: usize,
+        destroy: Opcode,
+        input: impl FnOnce(u32, u64) -> Vec<u8>,
+    ) -> Result<Self> {
         let device = pd.device();
         // One segment is for the link.
         let log_stride = (sges + 1).next_power_of_two().ilog2().max(1);
         let ring = device.allocate_pages(16 << (log_stride + log_size))?;
         let record = device.allocate_record()?;
-        let mut input = request(Opcode::CreateSrq, 0, request::PAGES);
-        let context = &mut input[request::CONTEXT..];
-        srqc::LOG_SRQ_SIZE.set(context, log_size);
-        srqc::LOG_RQ_STRIDE.set(context, log_stride);
-        srqc::USER_INDEX.set(context, NO_USER_INDEX);
-        srqc::PD.set(context, pd.number());
-        if let Some((domain, cq)) = xrc {
-            srqc::XRCD.set(context, domain.number());
-            srqc::CQN.set(context, cq.number());
-        }
-        put_qword(context, srqc::DBR_ADDR, record.iova());
+        let mut input = input(log_stride, record.iova());
         append_pages(&mut input, ring.pages(12));
         let out = device.command(&input, 16)?;
         let queue = Self {
-            object: Object::new(device, Opcode::DestroySrq, reply::OBJECT.get(&out)),
+            object: Object::new(device, destroy, reply::OBJECT.get(&out)),
             ring,
             record,
             log_size,
@@ -134,7 +155,12 @@ impl SharedReceiveQueue {
 
     /// Gives a completed request back.
     pub fn complete(&mut self, entry: &Cqe) {
-        let index = entry.wqe_counter() & ((1 << self.log_size) - 1);
+        self.give_back(entry.wqe_counter());
+    }
+
+    /// Gives the request with this index back.
+    pub fn give_back(&mut self, index: u16) {
+        let index = index & ((1 << self.log_size) - 1);
         self.link(self.tail, index);
         self.tail = index;
     }

@@ -1,0 +1,72 @@
+//! What targets have in common in which two hostile guests act, functions 0 and 1, while another function's transfer
+//! goes on.
+
+use arbitrary::Arbitrary;
+
+use crate::Machine;
+use crate::guest::Bystander;
+
+/// Most acts of a scene.
+const ACTS: usize = 64;
+/// The bystander.
+const BYSTANDER: usize = 2;
+
+/// The two guests, and all that they have.
+pub trait Actors: Sized {
+    /// What one of them does.
+    type Op;
+
+    /// Sets their functions up.
+    fn new(machine: Machine) -> Self;
+
+    /// The machine.
+    fn machine(&mut self) -> &mut Machine;
+
+    /// Does it.
+    fn act(&mut self, op: &Self::Op);
+
+    /// Looks whether all is as it must be when nothing happens any more.
+    ///
+    /// # Panics
+    /// Where it is not.
+    fn check(&mut self) {}
+}
+
+/// What they do, one after the other.
+#[derive(Debug, Arbitrary)]
+pub struct Scene<Op> {
+    /// What goes from one function to the other goes by frames, not by one copy.
+    pub by_frames: bool,
+    /// What they do.
+    pub ops: Vec<Op>,
+}
+
+impl<Op> Scene<Op> {
+    /// Plays it, to the end.
+    ///
+    /// # Panics
+    /// Where the bystander is disturbed, or something is not as it must be.
+    pub fn play<P: Actors<Op = Op>>(&self) {
+        let mut machine = if self.by_frames {
+            Machine::by_frames(3)
+        } else {
+            Machine::new(3)
+        };
+        let mut bystander = Bystander::new(&mut machine, BYSTANDER);
+        let mut parties = P::new(machine);
+        for op in self.ops.iter().take(ACTS) {
+            parties.act(op);
+            parties.machine().arrive();
+        }
+        bystander.transfer(parties.machine());
+        // Everything that is still to happen, retries and all.
+        for _ in 0..32 {
+            parties.machine().pass(1_000_000_000);
+        }
+        bystander.transfer(parties.machine());
+        parties.check();
+        parties.machine().reset(0);
+        parties.machine().reset(1);
+        bystander.transfer(parties.machine());
+    }
+}
