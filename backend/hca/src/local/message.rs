@@ -10,8 +10,8 @@ use crate::engine::traffic::{PathId, PathTraffic};
 use crate::engine::vf::Vf;
 use crate::face::Face;
 use crate::memory::access::{
-    CopyError, Cursor, Domain, Source, WINDOW_COST, check_list, checked_window, copy, fits,
-    is_absent_at, is_absent_in, read_list, read_payload, window,
+    CopyError, Cursor, Domain, Source, WINDOW_COST, as_a_whole, check_list, checked_window, copy,
+    fits, is_absent_at, is_absent_in, read_list, read_payload, window,
 };
 use crate::memory::dma::copy_in_order;
 use crate::memory::mr::{Access, KeyError, MemoryKey};
@@ -412,14 +412,14 @@ impl<F: Face> Message<'_, F> {
         let held = &mut inbound.wr.held;
         held.resize(self.len as usize, 0);
         let needed = Access::LOCAL_READ;
-        match read_payload(from, wr, 0, needed, held, &mut { i64::MAX }) {
+        let read = as_a_whole(budget, |left| read_payload(from, wr, 0, needed, held, left));
+        match read {
             Ok(read) if read == held.len() => {}
             _ => {
                 held.clear();
                 return Err(Refusal::Local);
             }
         }
-        *budget -= WINDOW_COST;
         Ok(self.len)
     }
 
@@ -547,12 +547,11 @@ impl<F: Face> Message<'_, F> {
             wr.inline.resize(self.len as usize, 0);
             let from = self.responder_domain();
             let (needed, to) = (Access::REMOTE_READ, &mut wr.inline);
-            let read = read_list(from, &source, 0, needed, to, &mut { i64::MAX });
+            let read = as_a_whole(budget, |left| read_list(from, &source, 0, needed, to, left));
             if read.ok() != Some(wr.inline.len()) {
                 wr.inline.clear();
                 return Err(Refusal::Access);
             }
-            *budget -= WINDOW_COST;
             return self.advance(self.len, *budget);
         }
         let from = Cursor::new(
@@ -631,10 +630,10 @@ impl<F: Face> Message<'_, F> {
         }
         let mut to = Cursor::new(self.requester_domain(), &wr.sges, 0, Access::LOCAL_WRITE);
         // Done as a whole, whatever is left of the turn.
-        let mut left = i64::MAX;
-        copy::<F::Dma, F::Dma>(&mut Source::Bytes(source), &mut to, 8, &mut left)
-            .map_err(|_| Refusal::Local)?;
-        *budget -= i64::MAX - left;
+        as_a_whole(budget, |left| {
+            copy::<F::Dma, F::Dma>(&mut Source::Bytes(source), &mut to, 8, left)
+        })
+        .map_err(|_| Refusal::Local)?;
         Ok(Progress::Done)
     }
 

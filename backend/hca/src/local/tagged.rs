@@ -4,7 +4,7 @@ use vm_memory::VolatileSlice;
 
 use super::message::{Message, Progress, check_local};
 use crate::face::Face;
-use crate::memory::access::{Cursor, Domain, Source, copy, read_payload};
+use crate::memory::access::{Cursor, Domain, Source, as_a_whole, copy, read_payload};
 use crate::memory::mr::{Access, KeyError};
 use crate::transport::refusal::Refusal;
 use crate::transport::tagged::take_tagged;
@@ -21,7 +21,7 @@ impl<F: Face> Message<'_, F> {
     ) -> Result<Progress, Refusal> {
         if self.req.offset == 0 {
             check_local(self.requester_domain(), wr).map_err(|_| Refusal::Local)?;
-            let head = self.head(wr)?;
+            let head = self.head(wr, budget)?;
             let vf = &self.vfs[usize::from(self.to_core.vf.0)];
             take_tagged(
                 self.to_core,
@@ -31,7 +31,7 @@ impl<F: Face> Message<'_, F> {
                 self.spare_recvs,
                 &head,
             )?;
-            let begun = self.begin_tagged()?;
+            let begun = self.begin_tagged(budget)?;
             (self.req.offset, self.resp.received) = (begun, begun);
         }
         let mut done = 0;
@@ -50,13 +50,15 @@ impl<F: Face> Message<'_, F> {
     }
 
     /// How the message begins.
-    fn head(&self, wr: &SendWr) -> Result<Head, Refusal> {
+    fn head(&self, wr: &SendWr, budget: &mut i64) -> Result<Head, Refusal> {
         let mut bytes = [0; RENDEZVOUS];
         let len = self.len.min(RENDEZVOUS as u64) as usize;
-        let mut budget = i64::MAX;
         let domain = self.requester_domain();
         let to = &mut bytes[..len];
-        match read_payload(domain, wr, 0, Access::LOCAL_READ, to, &mut budget) {
+        let read = as_a_whole(budget, |left| {
+            read_payload(domain, wr, 0, Access::LOCAL_READ, to, left)
+        });
+        match read {
             Ok(read) if read == len => Ok(Head::of(&bytes[..len])),
             Err(KeyError::Absent(_)) => Err(Refusal::LocalAbsent),
             Ok(_) | Err(_) => Err(Refusal::Local),
@@ -65,7 +67,7 @@ impl<F: Face> Message<'_, F> {
 
     /// Brings the beginning of the message to where it goes, or leaves it out; how much of it that is. What was
     /// looked at is what is brought, whatever the sender has in its memory by now.
-    fn begin_tagged(&self) -> Result<u64, Refusal> {
+    fn begin_tagged(&self, budget: &mut i64) -> Result<u64, Refusal> {
         let skip = self.resp.arrival().skip();
         let inbound = self.tagged_inbound()?;
         let capacity: u64 = inbound.wr.sges.iter().map(|sge| u64::from(sge.len)).sum();
@@ -81,7 +83,9 @@ impl<F: Face> Message<'_, F> {
         bytes[..len].copy_from_slice(&head.bytes()[..len]);
         let mut from = Source::Bytes(VolatileSlice::from(&mut bytes[..len]));
         let mut to = self.tagged_memory(inbound, 0);
-        let copied = copy::<F::Dma, F::Dma>(&mut from, &mut to, len as u64, &mut { i64::MAX });
+        let copied = as_a_whole(budget, |left| {
+            copy::<F::Dma, F::Dma>(&mut from, &mut to, len as u64, left)
+        });
         copied.map_err(|_| Refusal::Operation)
     }
 

@@ -355,6 +355,15 @@ pub(crate) const fn fits(len: u64, budget: i64) -> bool {
     len as i64 <= budget.saturating_add(OVERDRAFT)
 }
 
+/// Does something as a whole, whatever is left of the turn, which is charged with what it costs.
+#[inline]
+pub(crate) fn as_a_whole<R>(budget: &mut i64, act: impl FnOnce(&mut i64) -> R) -> R {
+    let mut left = i64::MAX;
+    let done = act(&mut left);
+    *budget -= i64::MAX - left.max(1);
+    done
+}
+
 /// Copies `len` bytes, or fewer when `budget` (in bytes) runs out but some in
 /// any case, and returns how many. One copy, from guest memory to guest memory.
 /// The last bytes of `len` may overdraw the budget by [`OVERDRAFT`]. A page that is not there ends the turn where it
@@ -438,7 +447,8 @@ fn copy_signed<A: Dma, B: Dma>(
             break;
         }
         let mut rest = &piece[..read];
-        while !rest.is_empty() {
+        // What is left of it when the turn is over is read once more in the next one.
+        while !rest.is_empty() && (done == begun || *budget > 0) {
             let written = match to.write(rest, budget) {
                 Err(error) if done > 0 && is_absent(error) => return pause(done, budget),
                 written => written.map_err(CopyError::To)?,

@@ -17,7 +17,7 @@ use crate::engine::vf::Vf;
 use crate::face::Face;
 use crate::local::atomic::atomic_result;
 use crate::local::requester::MAX_MESSAGE;
-use crate::memory::access::{Cursor, Domain, copy_whole, read_list, window};
+use crate::memory::access::{Cursor, Domain, as_a_whole, copy_whole, read_list, window};
 use crate::memory::dma::Dma;
 use crate::memory::lending::{Loan, Unread};
 use crate::memory::mr::{Access, KeyError, MemoryKey};
@@ -589,17 +589,10 @@ impl<F: Face> Reception<'_, F> {
             lkey: target.rkey,
             len: target.length,
         }];
-        let mut left = i64::MAX;
         let domain = self.domain(pd);
-        let read = read_list(
-            domain,
-            &list,
-            0,
-            Access::REMOTE_READ,
-            &mut payload,
-            &mut left,
-        );
-        *budget -= i64::MAX - left;
+        let read = as_a_whole(budget, |left| {
+            read_list(domain, &list, 0, Access::REMOTE_READ, &mut payload, left)
+        });
         match read {
             Ok(read) if read == payload.len() => Ok(payload),
             Ok(_) => Err(Refusal::Access),
@@ -617,14 +610,13 @@ pub(crate) fn fill<D: Dma>(
     payload: Bytes<'_>,
     budget: &mut i64,
 ) -> Result<(), Unread<Option<KeyError>>> {
-    let mut left = i64::MAX;
-    let mut take = |from: VolatileSlice<'_>| copy_whole(from, to, &mut left);
-    let filled = match payload {
-        Bytes::Here(bytes) => take(VolatileSlice::from(bytes)).map_err(Unread::Fault),
-        Bytes::Lent(loan) => loan.read(take),
-    };
-    *budget -= i64::MAX - left.max(1);
-    filled
+    as_a_whole(budget, |left| {
+        let mut take = |from: VolatileSlice<'_>| copy_whole(from, to, left);
+        match payload {
+            Bytes::Here(bytes) => take(VolatileSlice::from(bytes)).map_err(Unread::Fault),
+            Bytes::Lent(loan) => loan.read(take),
+        }
+    })
 }
 
 /// What it means that memory cannot be used.

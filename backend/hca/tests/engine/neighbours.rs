@@ -5,6 +5,9 @@
 //! counted, and the order of completions is looked at.
 
 use hca::mr::{Access, Klm, KlmList, MemoryKey, Translation};
+use hca::signature::digest::Algorithm;
+use hca::signature::format::{Escape, Format, Signature, Tags};
+use hca::signature::key::Signed;
 use hca::work::{KeyUpdate, Operation, SendWr, Sge, Status};
 use hca::{Event, QpChange, QpState, Quota, RecvSide, Transport};
 
@@ -564,5 +567,99 @@ fn a_turn_ends_with_a_whole_message_where_little_of_it_is_left() {
             );
             left -= done;
         }
+    }
+}
+
+/// A key with T10-DIF behind each block, over `len` bytes of another key.
+fn signed(lab: &mut Lab, qp: &Qp, of: u32, len: u32) -> u32 {
+    let (vf, pd) = (lab.nodes[qp.node].vf, lab.nodes[qp.node].pd);
+    let stretch = Klm {
+        len,
+        key: of,
+        addr: 0,
+    };
+    let key = MemoryKey {
+        updatable: true,
+        len: 0,
+        translation: Translation::Signed(Box::new(Signed {
+            list: KlmList::new(vec![stretch]),
+            ..Signed::default()
+        })),
+        capacity: 4,
+        ..physical(pd)
+    };
+    let key = lab.engine.create_key(vf, key).unwrap() << 8 | u32::from(VARIANT);
+    let tags = Tags {
+        application: 0,
+        application_mask: 0xffff,
+        reference: 0,
+        increments: true,
+        escape: Escape::Never,
+    };
+    let memory = Signature {
+        algorithm: Algorithm::T10Dif,
+        ones: false,
+        tags: Some(tags),
+        block: 512,
+    };
+    let format = Format {
+        memory: Some(memory),
+        wire: None,
+        check: 0xff,
+        copy: None,
+    };
+    let mut wr = request(Operation::UpdateKey, 77, &[]);
+    wr.is_inline = true;
+    wr.key_update = Some(Box::new(KeyUpdate {
+        mkey: key,
+        len: Some(len.into()),
+        signatures: Some(Some(format)),
+        ..KeyUpdate::default()
+    }));
+    lab.execute(qp, wr);
+    assert_eq!(sent(&qp.cq.poll()), [(77, Status::Success)]);
+    key
+}
+
+/// What a key with signatures has behind its blocks is computed from them, however many pieces they are in: so blocks
+/// in too many pieces are not there, and a copy to many small ones takes many turns.
+#[test]
+fn blocks_in_tiny_pieces_hold_nobody_up() {
+    const BLOCKS: u32 = 8;
+    let mut lab = Lab::new(3);
+    let near = neighbour(&mut lab, false);
+    let (_, b) = lab.pair(Transport::Rc);
+    let all = BLOCKS * 520;
+    let far = chain(&mut lab, 1, all);
+    let tiny = signed(&mut lab, &b, far, all);
+    for operation in [Operation::Write, Operation::Send, Operation::Read] {
+        let (a, b) = lab.pair(Transport::Rc);
+        let sge = lab.sge(0, 0, BLOCKS * 512);
+        let target = Sge {
+            addr: 0,
+            lkey: tiny,
+            len: BLOCKS * 512,
+        };
+        for _ in 0..3 {
+            lab.receive(&b, 1, &[target]);
+            lab.post(&a, remote(operation, 1, &[sge], 0, tiny));
+        }
+        let mut calls = 0;
+        loop {
+            let before = lab.memory(1).given();
+            let more = lab.engine.run();
+            let windows = lab.memory(1).given()[0] - before[0];
+            assert!(
+                windows < 100,
+                "{windows} windows in one call, {operation:?}"
+            );
+            neighbour_is_served(&mut lab, &near);
+            calls += 1;
+            if !more || calls == 1000 {
+                break;
+            }
+        }
+        let done = sent(&a.cq.poll());
+        assert_ne!(done[0].1, Status::Success, "{operation:?}");
     }
 }

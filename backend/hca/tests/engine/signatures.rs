@@ -266,7 +266,8 @@ proptest! {
         len in 1..14_000_usize,
         cuts in proptest::collection::vec(1..5000_usize, 0..6),
         seed in any::<u64>(),
-        longest in prop_oneof![Just(usize::MAX), 3..700_usize],
+        // Blocks in many smaller pieces are refused.
+        longest in prop_oneof![Just(usize::MAX), 200..700_usize],
     ) {
         let mut lab = Lab::new(2);
         let vf = lab.nodes[1].vf;

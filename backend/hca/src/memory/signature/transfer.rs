@@ -14,6 +14,10 @@ const PIECE: usize = 512;
 /// A byte of a check value takes as long as so many that are copied: that of T10-DIF, the slowest.
 const DIGEST_COST: i64 = 7;
 
+/// What an access may cost, which is at most to a block and to what is behind it, and is done in one go: a block in so
+/// many pieces that it costs more is as memory that is not there.
+const LARGEST_COST: i64 = 512 * 1024;
+
 /// An access by a key with signatures.
 struct Transfer<'a, 'b, D> {
     domain: Domain<'a, D>,
@@ -25,6 +29,8 @@ struct Transfer<'a, 'b, D> {
     /// What the access does with the memory behind.
     access: Access,
     budget: &'b mut i64,
+    /// What is left of the budget at least, when the access ends.
+    least: i64,
 }
 
 /// Reads bytes as the key's user sees them, at least one and as many as can be had at once, and returns how many.
@@ -87,6 +93,7 @@ fn begin<'a, 'b, D: Dma>(
         format,
         key,
         access: needed.behind_indirection(),
+        least: budget.saturating_sub(LARGEST_COST),
         budget,
     };
     Ok((transfer, addr.wrapping_sub(region.start)))
@@ -113,6 +120,9 @@ impl<'a, D: Dma> Transfer<'a, '_, D> {
         let window = window.filter(|window| !window.is_empty());
         let window = window.ok_or(KeyError::Unmapped(self.key))?;
         *self.budget -= (window.len() as i64).max(WINDOW_COST);
+        if *self.budget < self.least {
+            return Err(KeyError::Unmapped(self.key));
+        }
         Ok(window)
     }
 
