@@ -5,7 +5,9 @@ use driver::pattern;
 use crate::bulk::{BATCH, Stream};
 use crate::pace::{median, timed};
 use crate::reference::Copy;
-use crate::{Context, Daemon, Measurement, Pinned, Reference, Result, dirty_log, on_demand};
+use crate::{
+    Context, Daemon, Measurement, Pinned, Reference, Result, dirty_log, on_demand, signatures,
+};
 
 const SIZES: [(usize, &str); 2] = [
     (64 << 10, "write_64k_over_memcpy"),
@@ -53,6 +55,10 @@ fn compare(context: &Context, len: usize, name: &'static str) -> Result<Measurem
 /// [`crate::BenchError`].
 pub fn run(context: &Context) -> Result<Vec<Measurement>> {
     let each = SIZES.iter().map(|&(len, name)| compare(context, len, name));
-    each.chain([on_demand::run(context), dirty_log::run(context)])
-        .collect()
+    each.chain([
+        on_demand::run(context),
+        dirty_log::run(context),
+        signatures::run(context),
+    ])
+    .collect()
 }

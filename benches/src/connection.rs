@@ -5,6 +5,12 @@ use driver::{Access, Config, Connection, QueuePair, Receive, SendRequest, Transp
 use crate::pace::until;
 use crate::{BenchError, Peer, Result};
 
+/// A short receive queue.
+const OWN: Receive<'static> = Receive::Own {
+    log_size: 2,
+    log_sges: 0,
+};
+
 /// A queue pair of the first peer, and the one of the second that it is
 /// connected to.
 #[derive(Debug)]
@@ -31,17 +37,27 @@ impl Connected {
     /// # Errors
     /// [`BenchError::Driver`].
     pub(crate) fn between(a: &Peer, b: &Peer, log_blocks: u32) -> Result<Self> {
-        let create = |peer: &Peer| {
+        Self::receiving(a, b, log_blocks, OWN)
+    }
+
+    /// As [`Connected::new`], where the second peer's receive requests come from here.
+    ///
+    /// # Errors
+    /// [`BenchError::Driver`].
+    pub(crate) fn receiving(
+        a: &Peer,
+        b: &Peer,
+        log_blocks: u32,
+        receive: Receive<'_>,
+    ) -> Result<Self> {
+        let create = |peer: &Peer, receive| {
             QueuePair::new(&Config {
                 log_send_blocks: log_blocks,
-                receive: Receive::Own {
-                    log_size: 2,
-                    log_sges: 0,
-                },
+                receive,
                 ..Config::new(Transport::Rc, &peer.pd, &peer.uar, &peer.cq)
             })
         };
-        let (near, far) = (create(a)?, create(b)?);
+        let (near, far) = (create(a, OWN)?, create(b, receive)?);
         near.connect(Access::ALL, &Connection::to(b.port.lid, far.number()))?;
         far.connect(Access::ALL, &Connection::to(a.port.lid, near.number()))?;
         Ok(Self {

@@ -10,7 +10,7 @@ use driver::{
 use crate::lab::configuration_text;
 use crate::pace::{median, timed, until};
 use crate::reference::CacheLine;
-use crate::{Connected, Context, Daemon, Measurement, Peer, Pinned, Reference, Result};
+use crate::{Connected, Context, Daemon, Measurement, Peer, Pinned, Reference, Result, tags};
 
 /// Messages of a batch, one at a time.
 const BATCH: u64 = 16;
@@ -197,6 +197,7 @@ pub fn run(context: &Context) -> Result<Vec<Measurement>> {
     Ok(of_doorbells(context)?
         .into_iter()
         .chain(blue_flame)
+        .chain(tags::run(context)?)
         .collect())
 }
 

@@ -46,9 +46,11 @@ pub mod registration;
 mod report;
 pub mod routing;
 pub mod sa;
+mod signatures;
 pub mod sm;
 pub mod study;
 mod suite;
+mod tags;
 pub mod vhost;
 
 pub use connection::Connected;

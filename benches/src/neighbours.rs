@@ -20,6 +20,7 @@ mod neighbour;
 
 mod bulk;
 mod commands;
+mod completions;
 mod death;
 mod errored;
 mod klm;
@@ -27,8 +28,10 @@ mod mads;
 mod packets;
 mod paging;
 mod passthrough;
+mod signatures;
 mod start;
 mod sweep;
+mod tags;
 mod vhost;
 
 use std::time::Duration;
@@ -170,6 +173,10 @@ impl Attack {
             Self::PassthroughMads => names!(doorbells, "passthrough_mads"),
             Self::Paging => names!(doorbells, "paging"),
             Self::Packets => names!(doorbells, "packets"),
+            Self::Tags => names!(doorbells, "tags"),
+            Self::Signatures => names!(doorbells, "signatures"),
+            Self::ScatteredSignatures => names!(doorbells, "scattered_signatures"),
+            Self::Completions => names!(doorbells, "completions"),
         }
     }
 }

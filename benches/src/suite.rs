@@ -37,13 +37,14 @@ pub type Tell<'a> = &'a mut dyn FnMut(Measurement) -> Result<()>;
 /// A suite of measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Suite {
-    /// One-way time of an 8-byte WRITE.
+    /// One-way time of an 8-byte WRITE, and of messages that are matched with tags.
     Latency,
     /// Rate of 8-byte WRITEs.
     Rate,
     /// Rate of 8-byte WRITEs of several pairs, each in an engine of its own.
     Engines,
-    /// WRITEs of 64 KiB and 1 MiB, and what it costs that pages could be away, and to record written ones.
+    /// WRITEs of 64 KiB and 1 MiB, and what it costs that pages could be away, to record written ones, and to make
+    /// signatures.
     Bandwidth,
     /// Ethernet frames of 64 bytes, and long TCP segments, from one vhost-user-net port to another.
     Vhost,

@@ -6,7 +6,8 @@ use super::attacker::Attacker;
 use super::lab::Lab;
 use super::neighbour::Neighbour;
 use super::{
-    bulk, commands, death, errored, klm, mads, packets, paging, passthrough, start, sweep, vhost,
+    bulk, commands, completions, death, errored, klm, mads, packets, paging, passthrough,
+    signatures, start, sweep, tags, vhost,
 };
 use crate::Result;
 
@@ -39,6 +40,14 @@ pub enum Attack {
     Paging,
     /// Sends TCP over IPoIB, of which each request is cut into thousands of packets.
     Packets,
+    /// Has lists of as many tags as can be, changes them, and sends itself messages that match the last or none.
+    Tags,
+    /// Sends messages as long as can be whose blocks are looked at in memory and on the wire.
+    Signatures,
+    /// The same where each byte of a block is a stretch of its own, four levels of keys away.
+    ScatteredSignatures,
+    /// Sends itself short messages, which completions hold that are compressed, to queues that overflow.
+    Completions,
     /// Asks for its port while the manager sweeps a large subnet: the last, as
     /// it needs a subnet of its own.
     Sweep,
@@ -70,6 +79,10 @@ impl Attack {
             Self::Passthrough => Box::new(passthrough::Passthrough::prepare(lab)),
             Self::Paging => Box::new(paging::Paging::prepare(lab)?),
             Self::Packets => Box::new(packets::Packets::prepare(lab)?),
+            Self::Tags => Box::new(tags::Tags::prepare(lab)?),
+            Self::Signatures => Box::new(signatures::Signatures::prepare(lab)?),
+            Self::ScatteredSignatures => Box::new(signatures::Scattered::prepare(lab)?),
+            Self::Completions => Box::new(completions::Completions::prepare(lab)?),
             Self::Sweep => Box::new(sweep::Sweep::prepare(lab)?),
         })
     }

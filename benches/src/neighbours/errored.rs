@@ -144,7 +144,7 @@ impl QueuePairs {
 
 /// A completion queue that is never full, with the event queue of another; its
 /// number, and its memory.
-fn boundless(device: &Device, other: &CompletionQueue) -> Result<(u32, Buffer)> {
+pub(super) fn boundless(device: &Device, other: &CompletionQueue) -> Result<(u32, Buffer)> {
     let context = other.query()?;
     // The doorbell record lies behind the entries.
     let memory = device.allocate_pages(2 * PAGE)?;

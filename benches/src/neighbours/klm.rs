@@ -12,7 +12,7 @@ use super::lab::{HOSTILE, Lab};
 use crate::{BenchError, Peer, Result};
 
 /// Levels of keys.
-const LEVELS: usize = 4;
+pub(super) const LEVELS: usize = 4;
 /// Queue pairs that use them.
 const PAIRS: usize = 64;
 /// Elements of a request's list: as many as fit four blocks.
@@ -34,14 +34,8 @@ impl Klms {
     pub(super) fn prepare(lab: &Lab) -> Result<Self> {
         let (stretches, mut keys) = (lab.scale.stretches, lab.scale.keys);
         let peer = Peer::open(&lab.socket(HOSTILE), stretches.next_multiple_of(PAGE))?;
-        let made = loop {
-            match levels(&peer, stretches, keys) {
-                // More than it may have.
-                Err(BenchError::Driver(Error::Refused { .. })) if keys > 1 => keys /= 2,
-                made => break made?,
-            }
-        };
-        let pairs = (0..PAIRS).map(|_| connected(&peer, peer.cq.number()));
+        let made = as_many(&peer, stretches, &mut keys)?;
+        let pairs = (0..PAIRS).map(|_| connected(&peer, peer.cq.number(), LOG_BLOCKS));
         Ok(Self {
             pairs: pairs.collect::<Result<_>>()?,
             far: Far::new(&peer, lab.scale.pages)?,
@@ -49,6 +43,21 @@ impl Klms {
             stretches,
             peer,
         })
+    }
+}
+
+/// As many keys of each level as there may be, up to this number, which is changed to that; the highest last.
+pub(super) fn as_many(
+    peer: &Peer,
+    stretches: usize,
+    keys: &mut usize,
+) -> Result<Vec<MemoryRegion>> {
+    loop {
+        match levels(peer, stretches, *keys) {
+            // More than it may have.
+            Err(BenchError::Driver(Error::Refused { .. })) if *keys > 1 => *keys /= 2,
+            made => return made,
+        }
     }
 }
 
@@ -85,11 +94,11 @@ fn levels(peer: &Peer, stretches: usize, keys: usize) -> Result<Vec<MemoryRegion
 }
 
 /// A queue pair that is connected to itself.
-fn connected(peer: &Peer, cq: u32) -> Result<QueuePair> {
+pub(super) fn connected(peer: &Peer, cq: u32, log_send_blocks: u32) -> Result<QueuePair> {
     let pair = QueuePair::new(&Config {
         send_cq: cq,
         recv_cq: cq,
-        log_send_blocks: LOG_BLOCKS,
+        log_send_blocks,
         receive: Receive::Own {
             log_size: 2,
             log_sges: 0,
@@ -160,7 +169,7 @@ impl Far {
     fn new(peer: &Peer, pages: u32) -> Result<Self> {
         let queue = CompletionQueue::new(&peer.device, &peer.uar, 4, 0)?;
         Ok(Self {
-            pair: connected(peer, queue.number())?,
+            pair: connected(peer, queue.number(), LOG_BLOCKS)?,
             queue,
             posted: 0,
             pages,
@@ -202,7 +211,7 @@ impl Far {
         } else {
             // More than it may have.
             self.pages = (self.pages / 2).max(FEWEST_PAGES);
-            self.pair = connected(peer, self.queue.number())?;
+            self.pair = connected(peer, self.queue.number(), LOG_BLOCKS)?;
             self.posted = 0;
         }
         Ok(())
