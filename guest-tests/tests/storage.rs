@@ -13,10 +13,10 @@ use ibvswitch_guest_tests::{
     hca::await_active,
     image::Kernel,
     ipoib,
-    iser::{self, Patience},
+    iser::{self, Disk, Patience},
     nvme,
     outage::outage,
-    testbed::{DEVICE, Testbed},
+    testbed::{DEVICE, Testbed, passed_through},
 };
 
 const LIMIT: Duration = Duration::from_secs(180);
@@ -49,6 +49,10 @@ fn a_disk_by_rdma() -> Result<()> {
     let mut checks = Checks::default();
     by_nvme(server, client, &mut checks)?;
     by_iser(&daemon, server, client, &mut checks)?;
+    // A VF that is passed through has no signatures.
+    if !passed_through() {
+        by_guarded_iser(server, client, &mut checks)?;
+    }
     // iSER tells of every event of a port in the tone of an error.
     checks.check("no kernel warning", || {
         guests
@@ -72,14 +76,8 @@ fn by_nvme(server: &Guest, client: &Guest, checks: &mut Checks) -> Result<()> {
 }
 
 fn by_iser(daemon: &Daemon, server: &Guest, client: &Guest, checks: &mut Checks) -> Result<()> {
-    iser::serve(server, ADDRESSES[0], OF_ISER, LIMIT)?;
-    let with = |patience, check: &dyn Fn(&str) -> Result<()>| {
-        let disk = iser::attach(client, ADDRESSES[0], patience, LIMIT)?;
-        let checked = check(&disk);
-        // The next check attaches it again, whatever has become of this one.
-        let detached = iser::detach(client, ADDRESSES[0], LIMIT);
-        checked.and(detached)
-    };
+    iser::serve(server, Disk::Plain, ADDRESSES[0], OF_ISER, LIMIT)?;
+    let with = |patience, check: Check<'_>| with_disk(client, Disk::Plain, patience, check);
     checks.check("iSER: what was written is read", || {
         with(Patience::Usual, &|disk| {
             disk::verify(client, disk, OF_ISER, &PIECES, LIMIT)
@@ -105,6 +103,53 @@ fn by_iser(daemon: &Daemon, server: &Guest, client: &Guest, checks: &mut Checks)
             match iser::lost_connections(client, LIMIT)? - before {
                 0 => Err(client.failed("no connection was lost, so that none came back".into())),
                 _ => Ok(()),
+            }
+        })
+    });
+    Ok(())
+}
+
+/// What a check does with a device file.
+type Check<'a> = &'a dyn Fn(&str) -> Result<()>;
+
+fn with_disk(client: &Guest, disk: Disk, patience: Patience, check: Check<'_>) -> Result<()> {
+    let device = iser::attach(client, disk, ADDRESSES[0], patience, LIMIT)?;
+    let checked = check(&device);
+    // The next check attaches it again, whatever has become of this one.
+    let detached = iser::detach(client, disk, ADDRESSES[0], LIMIT);
+    checked.and(detached)
+}
+
+/// Blocks with check values: HCAs make, move and compare them.
+fn by_guarded_iser(server: &Guest, client: &Guest, checks: &mut Checks) -> Result<()> {
+    iser::serve(server, Disk::Guarded, ADDRESSES[0], OF_ISER, LIMIT)?;
+    let with = |check: Check<'_>| with_disk(client, Disk::Guarded, Patience::Usual, check);
+    checks.check("iSER with T10-PI: what was written is read", || {
+        with(&|device| {
+            let name = device.trim_start_matches("/dev/");
+            let format = client.sh(&format!("cat /sys/block/{name}/integrity/format"), LIMIT)?;
+            // Between kernel and HCA it is a check sum of IP, which costs processors less. On the wire it is a CRC.
+            if format.trim() != "T10-DIF-TYPE1-IP" {
+                return Err(client.failed(format!("the disk's check values are: {format}")));
+            }
+            disk::verify(client, device, OF_ISER, &PIECES, LIMIT)
+        })
+    });
+    checks.check("iSER with T10-PI: a wrong block is not read", || {
+        let file = Disk::Guarded.file();
+        let spoil = format!("printf spoilt | dd of={file} bs=1 seek=5000 conv=notrunc");
+        server.sh(&spoil, LIMIT)?;
+        with(&|device| {
+            // Of whole pages: a kernel that has a block in two of them compares its value with half of it.
+            let read = |page: u32| {
+                let dd =
+                    format!("dd if={device} of=/dev/null bs=4k count=1 skip={page} iflag=direct");
+                client.run(&dd, LIMIT)
+            };
+            match (read(1)?.status, read(2)?.status) {
+                (0, _) => Err(client.failed("a page with a wrong block was read".into())),
+                (_, 0) => Ok(()),
+                _ => Err(client.failed("the page behind it was not read".into())),
             }
         })
     });
