@@ -217,6 +217,20 @@ fn two_clusters() -> Result<()> {
             view(&guests, device)
         });
     }
+    checks.check(
+        "vendstat: the own device, at a port of its own and at a shared one",
+        || {
+            for device in [DEVICES[0], SHARED[0]] {
+                let own = two.sh(&format!("vendstat -C {device} -N 2"), LIMIT)?;
+                expect(&own, &["fw_version:  16.35.4030"])?;
+                let other = two.run(&format!("vendstat -C {device} -t 200 -N 1"), LIMIT)?;
+                if other.status == 0 {
+                    return Err(two.failed(other.text));
+                }
+            }
+            Ok(())
+        },
+    );
     checks.check("ibping by virtual LID", || {
         let serving = one.spawn("ibping -C mlx5_1 -S")?;
         let ping = "until ibping -C mlx5_1 -c 1 -t 300 1; do :; done; ibping -C mlx5_1 -c 5 1";
@@ -287,6 +301,10 @@ fn view(guests: &[Guest], device: &str) -> Result<()> {
         let lid = lid.ok_or_else(|| two.failed(switch.to_owned()))?;
         let table = two.sh(&format!("ibroute -C {device} {lid}"), LIMIT)?;
         expect(&table, &["0x0001 ", "0x0002 ", "6 valid lids dumped"])?;
+        let device_of = two.run(&format!("vendstat -C {device} -t 100 -N {lid}"), LIMIT)?;
+        if device_of.status == 0 {
+            return Err(two.failed(device_of.text));
+        }
     }
     // Nothing can be set.
     let set = two.run(&format!("ibportstate -C {device} -D 0,1 1 disable"), LIMIT)?;

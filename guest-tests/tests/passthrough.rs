@@ -272,6 +272,17 @@ fn data_are_passed_through() -> Result<()> {
         }
         Err(one.failed(format!("counters grew by {words}")))
     });
+    checks.check("vendstat: what the device is, and no register", || {
+        let lid = Hca::of(one, DEVICE)?.lid;
+        let said = one.sh(&format!("vendstat -N {lid}"), LIMIT)?;
+        expect(&said, &["hw_dev_id:   0x1017", "fw_version:  16.35.4030"])?;
+        let said = one.run(&format!("vendstat -R 10013c {lid}"), LIMIT)?.text;
+        expect(&said, &["cannot get config space records"])?;
+        if said.contains("timed out") {
+            return Err(one.failed(said));
+        }
+        Ok(())
+    });
     checks.check("IPoIB and the connection manager", || {
         for (guest, address) in guests.iter().zip(ADDRESSES) {
             ipoib::up(guest, "ib0", address, LIMIT)?;
