@@ -8,8 +8,10 @@ use administration::{GRH, Vm, group};
 use daemon::live::{Move, STEPS};
 use daemon::{Daemon, HALF, Peer, connected_by};
 use driver::{
-    AddressVector, Atomic, Config, Connection, Data, EventType, QueuePair, Receive, SendOpcode,
-    SendRequest, SharedReceiveQueue, Transport, XrcDomain,
+    Access, AddressVector, Atomic, Config, Connection, CqeKind, Data, EventType, KeyChange,
+    KeyUpdate, Klm, MemoryRegion, PRESENT, QueuePair, Receive, SendOpcode, SendRequest, Sge,
+    SharedReceiveQueue, SignatureForm, SignatureValue, TagChange, TagEvent, TagOperation,
+    Transport, XrcDomain, rendezvous_header,
 };
 
 macro_rules! with_moves_and_upgrades {
@@ -31,6 +33,8 @@ with_moves_and_upgrades!(
     both_ends_move_with_messages_between_them,
     a_member_of_a_group_stays_one,
     what_is_lost_is_sent_again,
+    a_rendezvous_is_read_on,
+    a_wrong_block_is_told_of_once,
 );
 
 /// Two VMs, each with somewhere to go. Doorbells are trapped: the test's driver has mapped the pages of one device
@@ -336,4 +340,124 @@ fn what_is_lost_is_sent_again(mut journeys: Journeys) {
         daemon.ask(&["link", "drop", lossy, "0"]);
     }
     b.write_to(&a);
+}
+
+/// A rendezvous that its receiver has matched and reads, from memory that is not there yet, while either end moves.
+fn a_rendezvous_is_read_on(mut journeys: Journeys) {
+    const LEN: usize = 4096;
+    const TAG: u64 = 5;
+    let daemon = start();
+    let (mut a, mut b) = daemon::peers(&daemon);
+    let (size, cqn) = ((4, 1), b.cq.number());
+    let queue = SharedReceiveQueue::with_tags(&b.pd, size, cqn, 3, true).unwrap();
+    let by_tags = Config {
+        receive: Receive::Shared(&queue),
+        ..b.config(Transport::Rc)
+    };
+    let mut changer = QueuePair::new(&by_tags).unwrap();
+    let itself = Connection::to(b.port.lid, changer.number());
+    changer.connect(Access::ALL, &itself).unwrap();
+    let by_tags = Config {
+        receives_only: true,
+        ..by_tags
+    };
+    let (mut qa, _qb) = connected_by(&a.config(Transport::Rc), &by_tags, &a, &b, patient);
+    let (mut pages, _far) = connected(&a, &b);
+    let mut next = 0;
+    for round in 0..3 {
+        let away = MemoryRegion::on_demand(&a.pd, &a.buffer, Access::ALL).unwrap();
+        a.fill(0, LEN, round);
+        next = (next + 1) % 8;
+        let append = TagChange {
+            operation: TagOperation::Append {
+                next,
+                tag: TAG,
+                mask: u64::MAX,
+            },
+            signaled: false,
+            seen: None,
+        };
+        let into = [b.sge(HALF, LEN)];
+        b.execute(&mut changer, &SendRequest::change_tags(append, &into));
+        qa.post_receive(&[a.sge(HALF, 64)]).unwrap();
+        let lies = Sge {
+            key: away.key(),
+            ..a.sge(0, LEN)
+        };
+        let header = rendezvous_header(TAG, lies);
+        a.execute(&mut qa, &SendRequest::send(Data::Inline(&header)));
+        let event = |b: &mut Peer| {
+            let entry = b.cq.wait().unwrap();
+            (entry.tag_event().0, entry.byte_count())
+        };
+        assert_eq!(event(&mut b).0, TagEvent::Begun);
+        let fault = a.event(EventType::PageFault).page_fault();
+        let both = [(0, &a), (1, &b)];
+        journeys.go(&daemon, [&both[..1], &both[1..], &both][round as usize]);
+        assert!(b.cq.poll().is_none());
+        let page = (a.buffer.iova() | PRESENT).to_be_bytes();
+        let change = KeyChange::Entries {
+            first: 0,
+            entries: &[page, [0; 8]].concat(),
+        };
+        let key = away.key();
+        a.execute(
+            &mut pages,
+            &SendRequest::key_update(KeyUpdate { key, change }),
+        );
+        a.device.resume(&fault, true).unwrap();
+        assert_eq!(event(&mut b), (TagEvent::Received, LEN as u32));
+        b.verify(HALF, LEN, round);
+        // The sender is told.
+        let told = a.cq.wait().unwrap();
+        assert!(told.is_ok() && told.byte_count() == 16, "{told:?}");
+        qa.complete_receive(&told);
+    }
+}
+
+/// A key that has told of a wrong block goes on not to tell of others after a move, and one that has not tells.
+fn a_wrong_block_is_told_of_once(mut journeys: Journeys) {
+    const LEN: usize = 2 * 512;
+    let daemon = start();
+    let (mut a, mut b) = daemon::peers(&daemon);
+    let (mut qa, mut qb) = connected(&a, &b);
+    let value = SignatureValue::new(&b.pd).unwrap();
+    let form = SignatureForm {
+        memory: Some(value.number()),
+        wire: None,
+    };
+    b.fill(0, 2 * 520, 1);
+    for round in 0..2 {
+        let key = MemoryRegion::with_signatures(&b.pd).unwrap();
+        let stretch = Klm {
+            len: 2 * 520,
+            key: b.region.key(),
+            addr: b.region.start(),
+        };
+        let change = KeyChange::Signatures {
+            access: Access::ALL,
+            form: &form.to_bytes(),
+            stretches: &[stretch],
+        };
+        let update = KeyUpdate {
+            key: key.key(),
+            change,
+        };
+        b.execute(&mut qb, &SendRequest::key_update(update));
+        let remote = driver::Remote {
+            addr: 0,
+            key: key.key(),
+        };
+        let into = [a.sge(HALF, LEN)];
+        for told in [true, false] {
+            let both = [(0, &a), (1, &b)];
+            journeys.go(&daemon, &both[1 - round..]);
+            a.execute(&mut qa, &SendRequest::read(remote, &into));
+            a.verify(HALF, 512, 1);
+            let entry = told.then(|| b.cq.wait().unwrap());
+            let kind = entry.map(|entry| entry.kind());
+            assert_eq!(kind, told.then_some(CqeKind::SignatureError));
+            assert!(b.cq.poll().is_none());
+        }
+    }
 }

@@ -13,7 +13,8 @@ use crate::error::{Error, Result};
 use crate::opcode::{Opcode, Status};
 use crate::queue_pair::{Config, Connection, QueuePair, Receive, Transport};
 use crate::region::{Access, Klm, MemoryRegion, ProtectionDomain};
-use crate::request::{Data, SendRequest, Sge};
+use crate::request::{Data, SendRequest};
+use crate::segment::Sge;
 
 /// What is hoarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use crate::bits::{mkc, put_dword, put_qword};
 use crate::region::{Access, Klm};
-use crate::request::{Sge, Writer};
+use crate::segment::{Sge, Writer};
 
 /// A change to a memory key by a work request (UMR).
 #[derive(Debug, Clone, Copy)]

@@ -61,6 +61,7 @@ mod queue_pair;
 mod region;
 mod request;
 mod rest;
+mod segment;
 mod shared;
 mod signature;
 mod tags;
@@ -83,9 +84,10 @@ pub use port::Port;
 pub use queue_pair::{Config, Connection, QueuePair, Receive, Transport};
 pub use region::{Access, Klm, MemoryRegion, ProtectionDomain, XrcDomain};
 pub use request::{
-    AddressVector, Atomic, Data, MAX_SEGMENTS, Packet, Piece, Remote, SendOpcode, SendRequest, Sge,
+    AddressVector, Atomic, Data, MAX_SEGMENTS, Packet, Piece, Remote, SendOpcode, SendRequest,
 };
 pub use rest::Paused;
+pub use segment::Sge;
 pub use shared::SharedReceiveQueue;
 pub use signature::{SignatureForm, SignatureValue};
 pub use tags::{TagChange, TagEvent, TagOperation, eager_header, rendezvous_header};

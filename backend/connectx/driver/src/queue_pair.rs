@@ -12,7 +12,8 @@ use crate::error::{Error, Result};
 use crate::memory::Buffer;
 use crate::opcode::Opcode;
 use crate::region::{Access, ProtectionDomain, XrcDomain};
-use crate::request::{SendRequest, Sge, write_list};
+use crate::request::SendRequest;
+use crate::segment::{Sge, write_list};
 use crate::shared::SharedReceiveQueue;
 use crate::uar::Uar;
 

@@ -1,9 +1,9 @@
-//! Shared receive queues: basic ones, of XRC, and what those with tags have in common with them.
+//! Shared receive queues: basic, of XRC, and with lists of tags (XRQ).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::bits::{NO_USER_INDEX, put_qword, reply, request, srqc};
+use crate::bits::{NO_USER_INDEX, put_qword, reply, request, srqc, xrqc};
 use crate::command::request;
 use crate::completion::{CompletionQueue, Cqe};
 use crate::device::{Object, append_pages};
@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::memory::Buffer;
 use crate::opcode::Opcode;
 use crate::region::{ProtectionDomain, XrcDomain};
-use crate::request::{Sge, write_list};
+use crate::segment::{Sge, write_list};
 
 /// A shared receive queue: a list of requests, linked by their indexes.
 #[derive(Debug)]
@@ -58,6 +58,40 @@ impl SharedReceiveQueue {
                     srqc::CQN.set(context, cq.number());
                 }
                 put_qword(context, srqc::DBR_ADDR, record);
+                input
+            },
+        )
+    }
+
+    /// A queue of `1 << log_size` requests of up to `sges` elements, with a list of `1 << log_tags` entries. It
+    /// completes to completion queue `cqn`. With `rendezvous`, the device reads what a rendezvous says.
+    ///
+    /// # Errors
+    /// [`Error`](crate::Error).
+    pub fn with_tags(
+        pd: &Arc<ProtectionDomain>,
+        (log_size, sges): (u32, usize),
+        cqn: u32,
+        log_tags: u32,
+        rendezvous: bool,
+    ) -> Result<Self> {
+        Self::create(
+            pd,
+            log_size,
+            sges,
+            Opcode::DestroyXrq,
+            |log_stride, record| {
+                let mut input = request(Opcode::CreateXrq, 0, xrqc::PAGES);
+                let context = &mut input[request::CONTEXT..];
+                xrqc::TOPOLOGY.set(context, 1);
+                xrqc::OFFLOAD.set(context, rendezvous.into());
+                xrqc::USER_INDEX.set(context, NO_USER_INDEX);
+                xrqc::CQN.set(context, cqn);
+                xrqc::LOG_MATCHING_LIST_SZ.set(context, log_tags);
+                xrqc::PD.set(context, pd.number());
+                put_qword(context, xrqc::DBR_ADDR, record);
+                xrqc::LOG_WQ_STRIDE.set(context, log_stride + 4);
+                xrqc::LOG_WQ_SZ.set(context, log_size);
                 input
             },
         )

@@ -1,15 +1,9 @@
-//! Shared receive queues with a list of tags (XRQ), and changes of the list.
+//! Tags: changes of a shared receive queue's list, headers of messages, and what completions tell.
 
-use std::sync::Arc;
-
-use crate::bits::{NO_USER_INDEX, put_dword, put_qword, request, xrqc};
-use crate::command::request;
+use crate::bits::{put_dword, put_qword};
 use crate::completion::Cqe;
-use crate::error::Result;
-use crate::opcode::{Opcode, codes};
-use crate::region::ProtectionDomain;
-use crate::request::Sge;
-use crate::shared::SharedReceiveQueue;
+use crate::opcode::codes;
+use crate::segment::Sge;
 
 /// A change of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,41 +105,5 @@ impl Cqe {
     pub const fn tag_event(&self) -> (TagEvent, u16) {
         let info = self.dword(0x28);
         (TagEvent::from_code((info >> 16) as u8), info as u16)
-    }
-}
-
-impl SharedReceiveQueue {
-    /// A queue of `1 << log_size` requests of up to `sges` elements, with a list of `1 << log_tags` entries. It
-    /// completes to completion queue `cqn`. With `rendezvous`, the device reads what a rendezvous says.
-    ///
-    /// # Errors
-    /// [`Error`](crate::Error).
-    pub fn with_tags(
-        pd: &Arc<ProtectionDomain>,
-        (log_size, sges): (u32, usize),
-        cqn: u32,
-        log_tags: u32,
-        rendezvous: bool,
-    ) -> Result<Self> {
-        Self::create(
-            pd,
-            log_size,
-            sges,
-            Opcode::DestroyXrq,
-            |log_stride, record| {
-                let mut input = request(Opcode::CreateXrq, 0, xrqc::PAGES);
-                let context = &mut input[request::CONTEXT..];
-                xrqc::TOPOLOGY.set(context, 1);
-                xrqc::OFFLOAD.set(context, rendezvous.into());
-                xrqc::USER_INDEX.set(context, NO_USER_INDEX);
-                xrqc::CQN.set(context, cqn);
-                xrqc::LOG_MATCHING_LIST_SZ.set(context, log_tags);
-                xrqc::PD.set(context, pd.number());
-                put_qword(context, xrqc::DBR_ADDR, record);
-                xrqc::LOG_WQ_STRIDE.set(context, log_stride + 4);
-                xrqc::LOG_WQ_SZ.set(context, log_size);
-                input
-            },
-        )
     }
 }
