@@ -2,7 +2,7 @@
 
 use vm_memory::VolatileSlice;
 
-use super::format::{Format, LONGEST, Place, Side, Signature};
+use super::format::{Format, LONGEST, LONGEST_BLOCK, Place, Side, Signature};
 use super::key::{SignatureError, Signed, Wrong};
 use crate::memory::access::{Domain, WINDOW_COST};
 use crate::memory::dma::Dma;
@@ -31,6 +31,8 @@ struct Transfer<'a, 'b, D> {
     budget: &'b mut i64,
     /// What is left of the budget at least, when the access ends.
     least: i64,
+    /// Bytes of memory that were looked up last: the first one, its DMA address, and how many follow it there.
+    found: (u64, u64, u64),
 }
 
 /// Reads bytes as the key's user sees them, at least one and as many as can be had at once, and returns how many.
@@ -94,25 +96,48 @@ fn begin<'a, 'b, D: Dma>(
         key,
         access: needed.behind_indirection(),
         least: budget.saturating_sub(LARGEST_COST),
+        found: (0, 0, 0),
         budget,
     };
     Ok((transfer, addr.wrapping_sub(region.start)))
 }
 
 impl<'a, D: Dma> Transfer<'a, '_, D> {
-    /// Memory at byte `at` of what the key's list describes: at least one and at most `len` bytes.
-    fn window(&mut self, at: u64, len: usize) -> Result<VolatileSlice<'a>, KeyError> {
-        let Domain { dma, keys, .. } = self.domain;
-        let access = self.access;
-        let list = &self.signed.list;
-        let place = (at, len as u64);
-        let found = keys.translate_list(self.region, list, self.key, place, access, self.budget);
+    /// DMA address of byte `at` of what the key's list describes, and how many of `len` bytes lie there. What is
+    /// around them in a block is looked up with them: an access is to all of it, most often.
+    fn place(&mut self, at: u64, len: u64) -> Result<(u64, u64), KeyError> {
+        let (first, addr, run) = self.found;
+        if let Some(into) = at.checked_sub(first).filter(|into| *into < run) {
+            return Ok((addr.wrapping_add(into), len.min(run - into)));
+        }
+        let mut look = |len| {
+            let (list, keys) = (&self.signed.list, self.domain.keys);
+            keys.translate_list(
+                self.region,
+                list,
+                self.key,
+                (at, len),
+                self.access,
+                self.budget,
+            )
+        };
+        let around = len.max(LONGEST_BLOCK as u64 + LONGEST as u64);
+        // What follows may not be there.
+        let found = look(around).or_else(|_| look(len));
         // Nobody brings pages for it: what a check needs is more than what a request names.
         let (addr, run) = found.map_err(|error| match error {
             KeyError::Absent(key) => KeyError::Unmapped(key),
             error => error,
         })?;
-        let window = if access.writes() {
+        self.found = (at, addr, run);
+        Ok((addr, len.min(run)))
+    }
+
+    /// Memory at byte `at` of what the key's list describes: at least one and at most `len` bytes.
+    fn window(&mut self, at: u64, len: usize) -> Result<VolatileSlice<'a>, KeyError> {
+        let (addr, run) = self.place(at, len as u64)?;
+        let dma = self.domain.dma;
+        let window = if self.access.writes() {
             dma.write_window(addr, run as usize)
         } else {
             dma.read_window(addr, run as usize)
