@@ -1,7 +1,7 @@
 //! What targets have in common in which two hostile guests act, functions 0 and 1, while another function's transfer
 //! goes on.
 
-use arbitrary::Arbitrary;
+use arbitrary::{Arbitrary, Unstructured};
 
 use crate::Machine;
 use crate::guest::Bystander;
@@ -68,5 +68,33 @@ impl<Op> Scene<Op> {
         parties.machine().reset(0);
         parties.machine().reset(1);
         bystander.transfer(parties.machine());
+    }
+}
+
+/// Plays so many scenes of random acts, as many of them as a scene may have.
+///
+/// # Panics
+/// As [`Scene::play`]; the seed is printed.
+pub fn play_random<P: Actors>(seed: u64, count: usize)
+where
+    P::Op: for<'a> Arbitrary<'a>,
+{
+    // Xorshift (Marsaglia, Xorshift RNGs).
+    let mut state = seed | 1;
+    for number in 0..count {
+        println!("seed {seed:#x}, scene {number}");
+        let bytes: Vec<u8> = (0..4096)
+            .map(|_| {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                (state >> 32) as u8
+            })
+            .collect();
+        let mut from = Unstructured::new(&bytes);
+        if let Ok(by_frames) = from.arbitrary() {
+            let ops = (0..ACTS).map_while(|_| from.arbitrary().ok()).collect();
+            Scene { by_frames, ops }.play::<P>();
+        }
     }
 }

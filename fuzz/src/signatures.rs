@@ -663,4 +663,9 @@ mod tests {
             parties.machine.reset(1);
         }
     }
+
+    #[test]
+    fn random_scenes_disturb_nobody() {
+        crate::scene::play_random::<Parties>(0x9e37_79b9_7f4a_7c15, 400);
+    }
 }

@@ -581,4 +581,26 @@ mod tests {
             parties.machine.reset(1);
         }
     }
+
+    /// Whatever becomes of a message that has matched an entry whose memory is not there.
+    #[test]
+    fn no_entry_is_lost_whose_memory_is_not_there() {
+        for machine in [Machine::new(2), Machine::by_frames(2)] {
+            let mut parties = Parties::new(machine);
+            let away = Change::Add {
+                tag: 1,
+                mask: 0,
+                memory: Piece::of(3, 0x100, 64),
+            };
+            parties.change(1, &away, Seen::All);
+            parties.act(&tell(0, 3, 1));
+            parties.machine.arrive();
+            parties.check();
+        }
+    }
+
+    #[test]
+    fn random_scenes_disturb_nobody() {
+        crate::scene::play_random::<Parties>(0x9e37_79b9_7f4a_7c15, 400);
+    }
 }
