@@ -21,7 +21,6 @@ import unittest
 import pyverbs.addr
 import pyverbs.cmid
 import pyverbs.device
-import pyverbs.mr
 
 _, OTHER_DEVICE, OTHER_ADDRESS, OTHER_NAMESPACE, *ARGUMENTS = sys.argv
 
@@ -56,20 +55,7 @@ class Name(pyverbs.cmid.AddrInfo):
         super().__init__(dst=others.get(dst, dst), **settings)
 
 
-class DeviceMemory(pyverbs.mr.DMMR):
-    """Memory of a device. What is written there is there when it is read.
-
-    A processor's writes to two devices have no order: where each is a message, a doorbell may overtake what was
-    written to the memory of the device that it has the other one ask for.
-    """
-
-    def write(self, *arguments, **settings):
-        super().write(*arguments, **settings)
-        self.read(length=4, offset=0)
-
-
 REPLACED = {
-    pyverbs.mr.DMMR: DeviceMemory,
     pyverbs.addr.AHAttr: Addresses,
     pyverbs.addr.GlobalRoute: Route,
     pyverbs.cmid.AddrInfo: Name,
@@ -156,14 +142,14 @@ class Result(unittest.TextTestResult):
 
 def patch():
     """Has the tests, which are loaded, use what is here."""
-    from tests import base, mlx5_base
+    from tests import base, mlx5_base, test_tag_matching
 
     for name, module in list(sys.modules.items()):
         if name.startswith("tests."):
             for attribute, value in list(vars(module).items()):
                 if isinstance(value, type) and value in REPLACED:
                     setattr(module, attribute, REPLACED[value])
-    for tests in (base.RDMATestCase, mlx5_base.Mlx5DevxTrafficBase):
+    for tests in (base.RDMATestCase, mlx5_base.Mlx5DevxTrafficBase, test_tag_matching.TMTest):
         tests.create_players = apart(tests.create_players)
     cm = base.RDMACMBaseTest
     cm.two_nodes_rdmacm_traffic = processes_apart(cm.two_nodes_rdmacm_traffic)
