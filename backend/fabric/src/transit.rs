@@ -479,8 +479,8 @@ impl Fabric {
         }
     }
 
-    /// A packet has reached a node's agent for performance, the one for congestion control or that of the
-    /// device's vendor.
+    /// A packet has reached an agent of a node: for performance, for congestion control, or for the class of
+    /// the device's vendor.
     fn for_general_agent(&mut self, at: PortRef, by_owner: bool, packet: &MadPacket) {
         let mut reply = packet.reply();
         if let Some(port) = self.port(at) {

@@ -131,7 +131,7 @@ fn a_queue_with_tags_stays_while_it_is_used(daemon: &Daemon) {
     request::OBJECT.set(&mut destroy, queue.number());
     let list = [b.sge(HALF, 100)];
     b.execute(&mut own, &append(1, &list));
-    // By either command, and by another function, whose is none of that number.
+    // By either command, and by another function, which has no queue of that number.
     for (peer, opcode, status) in [
         (&b, Opcode::DestroyXrq, Status::BadResState),
         (&b, Opcode::DestroySrq, Status::BadResState),

@@ -21,7 +21,7 @@ pub const GENERAL_INFO: AttributeId = AttributeId(0x0017);
 /// The organization of the devices that have the class, as their vendor id names it.
 pub const ORGANIZATION: u32 = 0x02c9;
 
-/// PCI device id of a ConnectX-5, the adapter that VFs' firmware is that of.
+/// PCI device id of a ConnectX-5. VFs have the firmware of this adapter.
 pub const CONNECTX_5: u16 = 0x1017;
 /// PCI device id of a VF of an adapter of no particular generation.
 pub const VIRTUAL_FUNCTION: u16 = 0x101e;

@@ -42,7 +42,7 @@ pub enum Attack {
     Packets,
     /// Has lists of as many tags as can be, changes them, and sends itself messages that match the last or none.
     Tags,
-    /// Sends messages as long as can be whose blocks are looked at in memory and on the wire.
+    /// Sends messages as long as can be. Their blocks are looked at in memory and on the wire.
     Signatures,
     /// The same where each byte of a block is a stretch of its own, four levels of keys away.
     ScatteredSignatures,

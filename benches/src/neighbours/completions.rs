@@ -13,7 +13,7 @@ const PAIRS: usize = 64;
 const LOG_REQUESTS: u32 = 6;
 /// Entries of the completion queues, as a power of two.
 const LOG_ENTRIES: u32 = 3;
-/// Bytes of a message: half of them are held, half of them are not, whose completions are compressed.
+/// Messages: completions hold the first one, and completions of the second one, which is empty, are compressed.
 const MESSAGES: [&[u8]; 2] = [&[0x5a; 32], &[]];
 
 /// The attack.

@@ -1,4 +1,4 @@
-//! Messages whose blocks have signatures: as long as can be, or in as many pieces as there are bytes.
+//! Messages of blocks with signatures: as long as can be, or in as many pieces as there are bytes.
 
 use driver::{Access, CqeKind, Data, KeyChange, KeyUpdate, Klm, MemoryRegion, QueuePair, Remote};
 use driver::{SendRequest, Sge, SignatureForm, SignatureValue};
@@ -154,7 +154,7 @@ impl Attacker for Signatures {
     }
 }
 
-/// Blocks each of whose bytes is a stretch of its own.
+/// Blocks in which each byte is a stretch of its own.
 #[derive(Debug)]
 pub(super) struct Scattered {
     signed: Signed,
