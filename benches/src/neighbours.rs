@@ -24,6 +24,7 @@ mod completions;
 mod death;
 mod errored;
 mod klm;
+mod lossy_klm;
 mod mads;
 mod packets;
 mod paging;
@@ -162,6 +163,7 @@ impl Attack {
         match self {
             Self::Errored => names!(doorbells, "errored"),
             Self::Klm => names!(doorbells, "klm"),
+            Self::LossyKlm => names!(doorbells, "lossy_klm"),
             Self::Commands => names!(doorbells, "commands"),
             Self::Bulk => names!(doorbells, "bulk"),
             Self::Death => names!(doorbells, "death"),

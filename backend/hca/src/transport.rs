@@ -20,6 +20,7 @@ mod packets;
 mod paging;
 mod payload;
 pub(crate) mod refusal;
+mod reply;
 pub(crate) mod requester;
 pub(crate) mod responder;
 mod room;

@@ -6,8 +6,8 @@ use super::attacker::Attacker;
 use super::lab::Lab;
 use super::neighbour::Neighbour;
 use super::{
-    bulk, commands, completions, death, errored, klm, mads, packets, paging, passthrough,
-    signatures, start, sweep, tags, vhost,
+    bulk, commands, completions, death, errored, klm, lossy_klm, mads, packets, paging,
+    passthrough, signatures, start, sweep, tags, vhost,
 };
 use crate::Result;
 
@@ -19,6 +19,8 @@ pub enum Attack {
     /// Reads and writes through four levels of keys of one byte each, and
     /// enlarges a key's list.
     Klm,
+    /// The same between two of its VFs, over a link that loses packets, so that messages go in frames.
+    LossyKlm,
     /// Gives commands as long and as many as it can.
     Commands,
     /// Sends and fetches messages as long as can be on many queue pairs.
@@ -68,6 +70,7 @@ impl Attack {
         Ok(match self {
             Self::Errored => Box::new(errored::Errored::prepare(lab)?),
             Self::Klm => Box::new(klm::Klms::prepare(lab)?),
+            Self::LossyKlm => Box::new(lossy_klm::LossyKlms::prepare(lab)?),
             Self::Commands => Box::new(commands::Commands::prepare(lab)?),
             Self::Bulk => Box::new(bulk::Bulk::prepare(lab)?),
             Self::Death => Box::new(death::Death::prepare(lab)),

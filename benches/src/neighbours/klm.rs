@@ -95,7 +95,14 @@ fn levels(peer: &Peer, stretches: usize, keys: usize) -> Result<Vec<MemoryRegion
 
 /// A queue pair that is connected to itself.
 pub(super) fn connected(peer: &Peer, cq: u32, log_send_blocks: u32) -> Result<QueuePair> {
-    let pair = QueuePair::new(&Config {
+    let pair = unconnected(peer, cq, log_send_blocks)?;
+    pair.connect(Access::ALL, &Connection::to(peer.port.lid, pair.number()))?;
+    Ok(pair)
+}
+
+/// A queue pair that is not connected yet.
+pub(super) fn unconnected(peer: &Peer, cq: u32, log_send_blocks: u32) -> Result<QueuePair> {
+    Ok(QueuePair::new(&Config {
         send_cq: cq,
         recv_cq: cq,
         log_send_blocks,
@@ -104,9 +111,7 @@ pub(super) fn connected(peer: &Peer, cq: u32, log_send_blocks: u32) -> Result<Qu
             log_sges: 0,
         },
         ..Config::new(Transport::Rc, &peer.pd, &peer.uar, &peer.cq)
-    })?;
-    pair.connect(Access::ALL, &Connection::to(peer.port.lid, pair.number()))?;
-    Ok(pair)
+    })?)
 }
 
 impl Attacker for Klms {

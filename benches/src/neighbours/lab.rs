@@ -20,6 +20,10 @@ const VFS: [&str; 3] = [NEAR, HOSTILE, FAR];
 pub(super) const NEAR: &str = "near";
 pub(super) const FAR: &str = "far";
 pub(super) const HOSTILE: &str = "hostile";
+/// Another VF of the attacker's, on a hypervisor of its own, where the attack is between two.
+pub(super) const ACCOMPLICE: &str = "accomplice";
+/// That hypervisor.
+pub(super) const BEHIND_A_LINK: &str = "hv3";
 /// The VF behind the attacker's, of another daemon, where the attacker's is passed through.
 const BEHIND: &str = "behind";
 
@@ -77,7 +81,8 @@ impl Lab {
         let _others = others(processors, doorbells)?;
         let behind = { attack.is_passed_through() }.then(|| behind(context, dir.path()));
         let behind = behind.transpose()?;
-        for (number, vf) in VFS.iter().enumerate() {
+        let accomplice = (attack == Attack::LossyKlm).then_some(&ACCOMPLICE);
+        for (number, vf) in VFS.iter().chain(accomplice).enumerate() {
             text += &format!("[[hypervisor]]\nname = \"hv{number}\"\n");
             if let Some(switch) = switches.get(number) {
                 text += &format!("switch = \"{switch}\"\n");

@@ -38,13 +38,14 @@ impl<F: Face> Engine<F> {
         }
     }
 
-    /// A datagram has come in a frame.
+    /// A datagram has come in a frame. `budget` is charged with what it costs its receivers.
     pub(crate) fn datagram_arrives(
         &mut self,
         from: VfId,
         to: Destination,
         path_bits: [u8; 2],
         mut frame: Frame,
+        budget: &mut i64,
     ) {
         let (seen, dest_qp) = (frame.clone(), frame.address.dest_qp);
         let Some(mut datagram) = unframed(&mut frame) else {
@@ -54,14 +55,14 @@ impl<F: Face> Engine<F> {
             Destination::Function(to) => self.receive_for(to, dest_qp, &mut datagram),
             Destination::Away => {}
             Destination::Group(routes, group, cluster) => {
-                let mut budget = i64::MAX;
                 for to in routes.iter().filter_map(Route::here) {
                     self.show_at_port((from, to), cluster, path_bits, &seen);
                     let group = (group, cluster);
-                    self.receive_multicast(to, group, &mut datagram, &mut budget);
+                    self.receive_multicast(to, group, &mut datagram, budget);
                 }
             }
         }
+        *budget -= datagram.cost;
     }
 
     /// Shows a multicast frame at all functions of a port that hear it.

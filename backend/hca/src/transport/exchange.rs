@@ -11,7 +11,7 @@ use super::frame::{Address, Content, Frame};
 use super::lanes::{Links, Shared};
 use super::mesh::Mesh;
 use super::requester::{Finished, Requester, Surroundings};
-use super::responder::{Delivery, Reception, Reply};
+use super::responder::Reception;
 use super::room::Room;
 use crate::engine::agenda::{REQUEST_COST, TURN};
 use crate::engine::counters::TrafficCounters;
@@ -137,8 +137,7 @@ impl<F: Face> Engine<F> {
                 Room::Then(until) => return self.wait_until(index, until, sent),
                 Room::Unknown => return self.exits.crowded.push(index, sent),
             }
-            if !crowded && let Some(frame) = self.next_frame(index) {
-                *budget -= i64::from(frame.len());
+            if !crowded && let Some(frame) = self.next_frame(index, budget) {
                 self.transmit(index, frame, None);
                 self.set_sent(index, true);
             } else if self.sender_misses_page(index)
@@ -174,10 +173,10 @@ impl<F: Face> Engine<F> {
         }
     }
 
-    fn next_frame(&mut self, index: QpIndex) -> Option<Frame> {
+    fn next_frame(&mut self, index: QpIndex, budget: &mut i64) -> Option<Frame> {
         let address = self.objects.address(index)?;
         self.with_requester(index, |requester, around| {
-            requester.poll_transmit(address, around)
+            requester.poll_transmit(address, around, budget)
         })?
     }
 
@@ -484,7 +483,7 @@ impl<F: Face> Engine<F> {
                 Destination::Function(to) if frame.address.service != Service::Ud => {
                     self.arrive(to, frame, afloat, &mut left);
                 }
-                to => self.datagram_arrives(from, to, path_bits, frame),
+                to => self.datagram_arrives(from, to, path_bits, frame, &mut left),
             }
         }
         self.look_at_rests(now);
@@ -500,8 +499,11 @@ impl<F: Face> Engine<F> {
             return;
         }
         match frame.address.service {
-            Service::Ud => self.datagram_arrives(at, Destination::Function(at), [0; 2], frame),
-            _ => self.arrive(at, frame, None, &mut { i64::MAX }),
+            Service::Ud => {
+                let to = Destination::Function(at);
+                self.datagram_arrives(at, to, [0; 2], frame, &mut { TURN });
+            }
+            _ => self.arrive(at, frame, None, &mut { TURN }),
         }
     }
 
@@ -527,7 +529,9 @@ impl<F: Face> Engine<F> {
         }
         self.migrate_along(index, frame.migrated);
         if frame.is_response() {
-            self.with_requester(index, |requester, around| requester.handle(frame, around));
+            self.with_requester(index, |requester, around| {
+                requester.handle(frame, around, budget);
+            });
             self.migrate_exhausted(index);
             self.finish_requests(index);
             return self.make_ready(index);
@@ -557,48 +561,6 @@ impl<F: Face> Engine<F> {
             self.objects.established(index);
         }
         self.reply(index, reply, afloat);
-    }
-
-    /// What comes of a request. Its answer takes the room that it has reserved.
-    fn reply(&mut self, index: QpIndex, reply: Reply, reserved: Option<Arc<Afloat>>) {
-        let Reply {
-            answer,
-            loan,
-            reason,
-            delivery,
-            refusal,
-            fault,
-        } = reply;
-        if let Some(fault) = fault {
-            self.responder_waits(index, fault);
-        }
-        if let (Some((content, psn, payload)), Some(address)) =
-            (answer, self.objects.address(index))
-            && let Some(qp) = self.objects.qps.get(index.0)
-        {
-            let frame = Frame {
-                payload,
-                loan,
-                reason,
-                ..Frame::new(address, qp.core.attr.mtu, psn, content)
-            };
-            self.transmit(index, frame, reserved);
-        }
-        if let Some(Delivery {
-            kind,
-            immediate,
-            len,
-            solicited,
-        }) = delivery
-            && let Some(qp) = self.objects.qps.get_mut(index.0)
-            && let Some(inbound) = qp.resp.inbound.take()
-        {
-            let received = (kind, immediate);
-            self.complete_recv(index, inbound, Status::Success, len, received, solicited);
-        }
-        if let Some(refusal) = refusal {
-            self.refuse(index, refusal, false);
-        }
     }
 
     /// The queue pair that takes a frame for its connection's. It listens to its own peer only, knows

@@ -6,7 +6,7 @@ mod image;
 
 use std::collections::VecDeque;
 
-use wire::Psn;
+use wire::{Mtu, Psn};
 
 use super::frame::{
     Address, Bytes, Content, Frame, LOAN, MAX_PAYLOAD, Session, Syndrome, Tail, Target,
@@ -27,12 +27,26 @@ const WINDOW: u32 = 8192;
 pub(crate) trait Payload {
     /// Checks a request's own list.
     fn check(&self, wr: &SendWr) -> Result<(), Reason>;
-    /// Reads the payload from byte `offset` on.
-    fn gather(&self, wr: &SendWr, offset: u64, to: &mut [u8]) -> Result<(), Reason>;
+    /// Reads the payload from byte `offset` on: as much as there is room for, or some whole packets of it.
+    fn gather(
+        &self,
+        wr: &SendWr,
+        offset: u64,
+        to: &mut [u8],
+        mtu: Mtu,
+        budget: &mut i64,
+    ) -> Result<usize, Reason>;
     /// Lends the payload from byte `offset` on, if that can be done.
     fn lend(&self, wr: &SendWr, offset: u64, len: u32, own: &mut Lending) -> Option<Box<Loan>>;
-    /// Writes an answer from byte `offset` of the list on.
-    fn scatter(&self, wr: &SendWr, offset: u64, from: Bytes<'_>) -> Result<(), Unread<Reason>>;
+    /// Writes an answer from byte `offset` of the list on, or some whole packets of it.
+    fn scatter(
+        &self,
+        wr: &SendWr,
+        offset: u64,
+        from: Bytes<'_>,
+        mtu: Mtu,
+        budget: &mut i64,
+    ) -> Result<u32, Unread<Reason>>;
 }
 
 /// What a requester knows of its queue pair, its port and the time.
@@ -185,11 +199,12 @@ impl Requester {
         self.settle();
     }
 
-    /// The next frame to send, if any may be sent now.
+    /// The next frame to send, if any may be sent now. `budget` is charged with what it costs to read its payload.
     pub fn poll_transmit<M: Payload>(
         &mut self,
         address: Address,
         around: &Surroundings<'_, M>,
+        budget: &mut i64,
     ) -> Option<Frame> {
         if self.pause.is_some() || self.absent.is_some() {
             return None;
@@ -216,7 +231,7 @@ impl Requester {
             0 => around.memory.check(&request.wr),
             _ => Ok(()),
         };
-        let frame = checked.and_then(|()| request.frame(packet, address, around));
+        let frame = checked.and_then(|()| request.frame(packet, address, around, budget));
         let frame = match frame {
             Ok(frame) => frame,
             Err(Reason::LocalKey(KeyFault::Absent)) => {
@@ -252,8 +267,13 @@ impl Requester {
         Some(frame)
     }
 
-    /// An answer has come.
-    pub fn handle<M: Payload>(&mut self, mut frame: Frame, around: &Surroundings<'_, M>) {
+    /// An answer has come. `budget` is charged with what it costs to write its payload.
+    pub fn handle<M: Payload>(
+        &mut self,
+        mut frame: Frame,
+        around: &Surroundings<'_, M>,
+        budget: &mut i64,
+    ) {
         let end = frame.psn.plus(frame.packets());
         if !self.oldest().precedes(end) || !frame.psn.precedes(self.reached) {
             // Of something that is long answered, or was never asked.
@@ -283,7 +303,7 @@ impl Requester {
                 if known > 0 {
                     frame = frame.part(known as u32..frame.packets());
                 }
-                self.answered(&mut frame, around);
+                self.answered(&mut frame, around, budget);
             }
             _ => {}
         }
@@ -518,6 +538,10 @@ impl Requester {
 
     /// The first request was refused.
     fn refused<M>(&mut self, syndrome: Syndrome, why: Reason, around: &Surroundings<'_, M>) {
+        if syndrome == Syndrome::Sequence && why == Reason::Pieces {
+            // Nothing got lost: the responder takes some of it at a time.
+            return self.rewind();
+        }
         if let Some(request) = self.requests.front_mut() {
             request.wr.reason = why;
         }
@@ -549,7 +573,12 @@ impl Requester {
     }
 
     /// What the first request asked for has come, or some of it.
-    fn answered<M: Payload>(&mut self, frame: &mut Frame, around: &Surroundings<'_, M>) {
+    fn answered<M: Payload>(
+        &mut self,
+        frame: &mut Frame,
+        around: &Surroundings<'_, M>,
+        budget: &mut i64,
+    ) {
         let Some(request) = self.requests.front_mut() else {
             return;
         };
@@ -581,12 +610,23 @@ impl Requester {
             Bytes::Here(bytes) if around.in_completion.answers(&request.wr, request.len) => {
                 request.wr.inline.clear();
                 request.wr.inline.extend_from_slice(bytes);
-                Ok(())
+                Ok(len)
             }
-            bytes => around.memory.scatter(&request.wr, offset, bytes),
+            bytes => {
+                let memory = &around.memory;
+                memory.scatter(&request.wr, offset, bytes, around.attr.mtu, budget)
+            }
         };
         match taken {
-            Ok(()) => {}
+            Ok(taken) if taken == len => {}
+            Ok(taken) => {
+                // The rest is asked for once more.
+                let taken = taken / said;
+                request.done += taken;
+                self.progress(around);
+                self.strayed = Some(psn.plus(taken));
+                return self.rewind();
+            }
             Err(Unread::Fault(Reason::LocalKey(KeyFault::Absent))) => {
                 // It is asked for once more when the page is there.
                 self.absent = Some((request.psn, offset));
@@ -627,6 +667,7 @@ impl Request {
         packet: u32,
         address: Address,
         around: &Surroundings<'_, M>,
+        budget: &mut i64,
     ) -> Result<Frame, Reason> {
         let lends = around.lends && !self.again;
         let Self { wr, lending, .. } = self;
@@ -678,9 +719,16 @@ impl Request {
             if lends && len >= LOAN && around.transport.is_reliable() {
                 frame.loan = around.memory.lend(wr, offset, len, lending);
             }
-            if frame.loan.is_none() {
-                frame.payload = vec![0; len as usize];
-                around.memory.gather(wr, offset, &mut frame.payload)?;
+            if frame.loan.is_some() {
+                *budget -= i64::from(len);
+            } else {
+                let mut payload = vec![0; len as usize];
+                let read = (around.memory).gather(wr, offset, &mut payload, mtu, budget)?;
+                frame.payload = payload;
+                if read < len as usize {
+                    frame = frame.part(0..read as u32 / mtu.bytes());
+                    frame.acknowledge = around.transport.is_reliable();
+                }
             }
         }
         Ok(frame)

@@ -5,19 +5,21 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
-use vm_memory::{VolatileMemory, VolatileSlice};
+use vm_memory::VolatileMemory;
 use wire::{Psn, Qpn};
 
-use super::frame::{Bytes, Content, Frame, LOAN, MAX_PAYLOAD, Syndrome, Tail, Target};
+use super::frame::{Content, Frame, LOAN, MAX_PAYLOAD, Syndrome, Tail, Target};
+use super::payload::{Cut, fill, read};
 use super::refusal::{Refusal, Refused};
+use super::reply::{Delivery, Reply};
 use super::requester::MAX_READS;
 use crate::engine::counters::TrafficCounters;
-use crate::engine::paging::{PageFault, Paging};
+use crate::engine::paging::Paging;
 use crate::engine::vf::Vf;
 use crate::face::Face;
 use crate::local::atomic::atomic_result;
 use crate::local::requester::MAX_MESSAGE;
-use crate::memory::access::{Cursor, Domain, as_a_whole, copy_whole, read_list, window};
+use crate::memory::access::{Cursor, Domain, window};
 use crate::memory::dma::Dma;
 use crate::memory::lending::{Loan, Unread};
 use crate::memory::mr::{Access, KeyError, MemoryKey};
@@ -65,41 +67,6 @@ impl Receiving {
     }
 }
 
-/// A message is complete, and a receive request with it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Delivery {
-    pub kind: RecvKind,
-    pub immediate: u32,
-    pub len: u32,
-    pub solicited: bool,
-}
-
-/// What comes of a frame.
-#[derive(Debug, Default)]
-pub(crate) struct Reply {
-    /// The answer: what it says, its number and its payload.
-    pub answer: Option<(Content, Psn, Vec<u8>)>,
-    /// In place of the payload, where the answer lends it.
-    pub loan: Option<Box<Loan>>,
-    /// Why it refuses, if it does.
-    pub reason: Reason,
-    /// A receive request to complete.
-    pub delivery: Option<Delivery>,
-    /// The responder has refused, other than for the time being, and fails.
-    pub refusal: Option<Refusal>,
-    /// A page that it needs is not there.
-    pub fault: Option<PageFault>,
-}
-
-impl Reply {
-    fn say(syndrome: Syndrome, psn: Psn, msn: u32) -> Self {
-        Self {
-            answer: Some((Content::Acknowledge(syndrome, msn), psn, Vec::new())),
-            ..Self::default()
-        }
-    }
-}
-
 /// The responding side, with what of the engine is its own.
 pub(crate) struct Reception<'a, F: Face> {
     pub core: &'a Core,
@@ -131,14 +98,21 @@ impl<F: Face> Reception<'_, F> {
             self.count_duplicates(behind);
             *frame = frame.part(behind..frame.packets());
         }
+        let span = frame.span();
         match self.execute(frame, budget) {
             Ok(mut reply) => {
                 self.advance(frame);
+                if frame.span() < span {
+                    // What follows arrives out of sequence, which the requester need not be told.
+                    let next = frame.psn.plus(frame.span());
+                    self.resp.receiving.strayed = Some(next);
+                    reply.rest = Some((next, self.resp.msn));
+                }
                 if let Some((Content::ReadResponse(msn) | Content::AtomicResponse(_, msn), ..)) =
                     &mut reply.answer
                 {
                     *msn = self.resp.msn;
-                } else if frame.acknowledge {
+                } else if frame.acknowledge && reply.rest.is_none() {
                     let last = frame.psn.plus(frame.span() - 1);
                     let content = Content::Acknowledge(Syndrome::Acknowledged, self.resp.msn);
                     reply.answer = Some((content, last, Vec::new()));
@@ -241,10 +215,17 @@ impl<F: Face> Reception<'_, F> {
     fn duplicate(&mut self, frame: &mut Frame, budget: &mut i64) -> Reply {
         self.count_duplicates(frame.packets());
         match frame.content {
-            Content::Read(_) => match self.execute(frame, budget) {
-                Ok(reply) => reply,
-                Err(refusal) => self.refuse(frame, refusal),
-            },
+            Content::Read(_) => {
+                let span = frame.span();
+                match self.execute(frame, budget) {
+                    Ok(reply) if frame.span() < span => Reply {
+                        rest: Some((frame.psn.plus(frame.span()), self.resp.msn)),
+                        ..reply
+                    },
+                    Ok(reply) => reply,
+                    Err(refusal) => self.refuse(frame, refusal),
+                }
+            }
             Content::Atomic { .. } => {
                 let mut kept = self.resp.receiving.kept.iter();
                 let original = kept.find(|(psn, _)| *psn == frame.psn);
@@ -389,7 +370,9 @@ impl<F: Face> Reception<'_, F> {
                     _ => return Err(Refusal::Invalid),
                 }
                 self.scatter(frame, budget)?;
-                if let Tail::Invalidate(key) = tail {
+                if let Tail::Invalidate(key) = tail
+                    && frame.last
+                {
                     invalidate(self.vf, self.core, pd, key)?;
                 }
                 self.resp.receiving.open = Some(Open::Send);
@@ -422,8 +405,12 @@ impl<F: Face> Reception<'_, F> {
                 if end > length || frame.last && end < length {
                     return Err(Refusal::Invalid);
                 }
-                self.write(pd, target, received, frame.bytes(), budget)?;
-                if let Some(data) = immediate {
+                let taken = self.write(pd, target, received, frame, budget)?;
+                self.cut(frame, taken)?;
+                let end = received + u64::from(taken);
+                if let Some(data) = immediate
+                    && frame.last
+                {
                     self.take_receive(frame.srq)?;
                     let mut delivery = self.delivery(frame, RecvKind::WriteImm, data);
                     delivery.len = target.length;
@@ -443,6 +430,10 @@ impl<F: Face> Reception<'_, F> {
                     Some(_) => Vec::new(),
                     None => self.read(pd, target, budget)?,
                 };
+                if reply.loan.is_none() {
+                    let length = payload.len() as u32;
+                    frame.content = Content::Read(Target { length, ..target });
+                }
                 reply.answer = Some((Content::ReadResponse(self.resp.msn), frame.psn, payload));
             }
             Content::Atomic {
@@ -542,8 +533,30 @@ impl<F: Face> Reception<'_, F> {
         let domain = self.domain(inbound.pd);
         let at = self.resp.received;
         let mut to = Cursor::new(domain, &inbound.wr.sges, at, Access::LOCAL_WRITE);
-        fill(&mut to, frame.bytes(), budget).map_err(|why| unread(why, Refusal::Operation))?;
-        self.resp.received = end;
+        let cut = self.cuts(frame, 0);
+        let taken = fill(&mut to, frame.bytes(), cut, budget);
+        let taken = taken.map_err(|why| unread(why, Refusal::Operation))?;
+        self.resp.received = at + u64::from(taken);
+        self.cut(frame, taken)
+    }
+
+    /// Where the payload of a frame may be cut, of which so many bytes are left out.
+    pub(super) const fn cuts(&self, frame: &Frame, skipped: u32) -> Cut {
+        if self.core.transport.is_reliable() {
+            Cut::packets(frame.mtu, skipped)
+        } else {
+            Cut::NONE
+        }
+    }
+
+    /// As many bytes of a frame have been taken. The requester sends the rest again, if it does so.
+    pub(super) fn cut(&self, frame: &mut Frame, taken: u32) -> Result<(), Refusal> {
+        if taken < frame.len() {
+            if !self.core.transport.is_reliable() {
+                return Err(Refusal::Void);
+            }
+            *frame = frame.part(0..taken / frame.mtu.bytes());
+        }
         Ok(())
     }
 
@@ -552,16 +565,17 @@ impl<F: Face> Reception<'_, F> {
         pd: u32,
         target: Target,
         at: u64,
-        payload: Bytes<'_>,
+        frame: &mut Frame,
         budget: &mut i64,
-    ) -> Result<(), Refusal> {
+    ) -> Result<u32, Refusal> {
         let list = [Sge {
             addr: target.addr,
             lkey: target.rkey,
             len: target.length,
         }];
         let mut to = Cursor::new(self.domain(pd), &list, at, Access::REMOTE_WRITE);
-        fill(&mut to, payload, budget).map_err(|why| unread(why, Refusal::Access))
+        let cut = self.cuts(frame, 0);
+        fill(&mut to, frame.bytes(), cut, budget).map_err(|why| unread(why, Refusal::Access))
     }
 
     /// Lends memory for an answer.
@@ -589,34 +603,18 @@ impl<F: Face> Reception<'_, F> {
             lkey: target.rkey,
             len: target.length,
         }];
-        let domain = self.domain(pd);
-        let read = as_a_whole(budget, |left| {
-            read_list(domain, &list, 0, Access::REMOTE_READ, &mut payload, left)
-        });
-        match read {
-            Ok(read) if read == payload.len() => Ok(payload),
-            Ok(_) => Err(Refusal::Access),
-            Err(error) => Err(refused(Some(error), Refusal::Access)),
-        }
+        let (domain, mtu) = (self.domain(pd), self.core.attr.mtu);
+        let read = read(
+            domain,
+            &list,
+            Access::REMOTE_READ,
+            &mut payload,
+            mtu,
+            budget,
+        );
+        payload.truncate(read.map_err(|error| refused(error, Refusal::Access))?);
+        Ok(payload)
     }
-}
-
-/// Copies all of `payload` to keyed memory: at most a frame, so whatever is left of the turn.
-///
-/// # Errors
-/// Why not; of the memory, what is wrong with it, if not that it ends.
-pub(crate) fn fill<D: Dma>(
-    to: &mut Cursor<'_, D>,
-    payload: Bytes<'_>,
-    budget: &mut i64,
-) -> Result<(), Unread<Option<KeyError>>> {
-    as_a_whole(budget, |left| {
-        let mut take = |from: VolatileSlice<'_>| copy_whole(from, to, left);
-        match payload {
-            Bytes::Here(bytes) => take(VolatileSlice::from(bytes)).map_err(Unread::Fault),
-            Bytes::Lent(loan) => loan.read(take),
-        }
-    })
 }
 
 /// What it means that memory cannot be used.

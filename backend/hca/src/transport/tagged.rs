@@ -2,8 +2,9 @@
 //! and changes of the list.
 
 use super::frame::{Bytes, Frame};
+use super::payload::fill;
 use super::refusal::Refusal;
-use super::responder::{Reception, fill, take_receive, unread};
+use super::responder::{Reception, take_receive, unread};
 use crate::engine::objects::Objects;
 use crate::engine::progress::{Outcome, failed};
 use crate::engine::vf::Vf;
@@ -133,6 +134,7 @@ impl<F: Face> Reception<'_, F> {
             let to = at.saturating_sub(skip);
             let mut to = Cursor::new(domain, &inbound.wr.sges, to, Access::LOCAL_WRITE);
             let left_out = skip.saturating_sub(at) as usize;
+            let cut = self.cuts(frame, left_out as u32);
             let payload = match frame.bytes() {
                 Bytes::Here(bytes) => {
                     let head = self.resp.head();
@@ -148,7 +150,11 @@ impl<F: Face> Reception<'_, F> {
                 }
                 lent => lent,
             };
-            fill(&mut to, payload, budget).map_err(|why| unread(why, Refusal::Operation))?;
+            let taken = fill(&mut to, payload, cut, budget);
+            let taken = taken.map_err(|why| unread(why, Refusal::Operation))?;
+            let taken = taken + left_out as u32;
+            self.resp.received = at + u64::from(taken);
+            return self.cut(frame, taken);
         }
         self.resp.received = end;
         Ok(())

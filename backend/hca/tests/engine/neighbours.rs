@@ -12,8 +12,8 @@ use hca::work::{KeyUpdate, Operation, SendWr, Sge, Status};
 use hca::{Event, QpChange, QpState, Quota, RecvSide, Transport};
 
 use crate::lab::{
-    ALIAS, Cq, Lab, Qp, VARIANT, base, datagram, everything, physical, received, remote, request,
-    sent,
+    ALIAS, Cq, Lab, Qp, VARIANT, Way, base, datagram, everything, physical, received, remote,
+    request, sent,
 };
 
 /// Queue pairs of the one that asks for much.
@@ -64,9 +64,14 @@ fn large_write(lab: &Lab, len: u32) -> SendWr {
 
 /// What function 0's memory gives out during `act`: windows and bytes.
 fn given(lab: &mut Lab, act: impl FnOnce(&mut Lab)) -> [u64; 2] {
-    let before = lab.memory(0).given();
+    given_by(lab, 0, act)
+}
+
+/// The same of another function's.
+fn given_by(lab: &mut Lab, node: usize, act: impl FnOnce(&mut Lab)) -> [u64; 2] {
+    let before = lab.memory(node).given();
     act(lab);
-    let after = lab.memory(0).given();
+    let after = lab.memory(node).given();
     [0, 1].map(|at| after[at] - before[at])
 }
 
@@ -316,6 +321,84 @@ fn keys_of_tiny_pieces_take_many_turns() {
         assert!(lab.memory(1).read(base(1), LEN as usize) == bytes);
         b.cq.poll();
     }
+}
+
+#[test]
+fn keys_of_tiny_pieces_take_many_frames() {
+    const LEN: u32 = 64 << 10;
+    const PACKET: u32 = 4096;
+    let mut lab = Lab::new(3);
+    lab.go(Way::Frames);
+    let near = neighbour(&mut lab, false);
+    // No retry is used up by it.
+    let (a, b) = lab.pair_with(Transport::Rc, |change| change.retry_count = Some(0));
+    let keys = [chain(&mut lab, 0, LEN), chain(&mut lab, 1, LEN)];
+    let whole = [lab.nodes[0].key, lab.nodes[1].key];
+    let bytes = crate::lab::pattern(4, LEN as usize);
+    let operations = [Operation::Write, Operation::Send, Operation::Read];
+    // Tiny pieces at one end are enough.
+    for (operation, tiny) in operations.into_iter().flat_map(|it| [(it, 0), (it, 1)]) {
+        let ends: [Sge; 2] = std::array::from_fn(|node| Sge {
+            addr: if node == tiny { 0 } else { base(node) },
+            lkey: if node == tiny {
+                keys[node]
+            } else {
+                whole[node]
+            },
+            len: LEN,
+        });
+        let (from, to) = match operation {
+            Operation::Read => (1, 0),
+            _ => (0, 1),
+        };
+        lab.memory(from).write(base(from), &bytes);
+        lab.memory(to).write(base(to), &vec![0; LEN as usize]);
+        lab.receive(&b, 1, &ends[1..]);
+        let [own, far] = ends;
+        lab.post(&a, remote(operation, 7, &[own], far.addr, far.lkey));
+        let mut entries = Vec::new();
+        for _ in 0..100 {
+            let [windows, _] = given_by(&mut lab, tiny, |lab| {
+                lab.engine.run();
+            });
+            assert!(
+                windows < 2 * u64::from(PACKET),
+                "{windows} windows in one call, {operation:?}"
+            );
+            neighbour_is_served(&mut lab, &near);
+            entries.extend(a.cq.poll());
+        }
+        assert_eq!(
+            sent(&entries),
+            [(7, Status::Success)],
+            "{operation:?}, {tiny}"
+        );
+        let got = lab.memory(to).read(base(to), LEN as usize);
+        assert!(got == bytes, "{operation:?}, {tiny}");
+        b.cq.poll();
+    }
+}
+
+#[test]
+fn who_does_not_send_again_loses_messages_into_tiny_pieces() {
+    const LEN: u32 = 64 << 10;
+    let mut lab = Lab::new(3);
+    lab.go(Way::Frames);
+    let near = neighbour(&mut lab, false);
+    let (a, _b) = lab.pair(Transport::Uc);
+    let far = chain(&mut lab, 1, LEN);
+    let sge = lab.sge(0, 0, LEN);
+    lab.post(&a, remote(Operation::Write, 1, &[sge], 0, far));
+    let [windows, _] = given_by(&mut lab, 1, Lab::settle);
+    assert!(windows < 8192, "{windows} windows");
+    neighbour_is_served(&mut lab, &near);
+    assert_eq!(sent(&a.cq.poll()), [(1, Status::Success)]);
+    let key = lab.nodes[1].key;
+    lab.memory(0).write(base(0), &[5; 9]);
+    let sge = lab.sge(0, 0, 9);
+    lab.execute(&a, remote(Operation::Write, 2, &[sge], base(1), key));
+    assert_eq!(sent(&a.cq.poll()), [(2, Status::Success)]);
+    assert_eq!(lab.memory(1).read(base(1), 9), [5; 9]);
 }
 
 #[test]

@@ -1,0 +1,116 @@
+//! What comes of a request: an answer, and a message that is complete.
+
+use std::sync::Arc;
+
+use wire::Psn;
+
+use super::endpoint::Afloat;
+use super::frame::{Content, Frame, Syndrome};
+use super::refusal::Refusal;
+use crate::engine::paging::PageFault;
+use crate::engine::{Engine, QpIndex};
+use crate::face::Face;
+use crate::memory::lending::Loan;
+use crate::verbs::reason::Reason;
+use crate::verbs::work::{RecvKind, Status};
+
+/// A message is complete, and a receive request with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Delivery {
+    pub kind: RecvKind,
+    pub immediate: u32,
+    pub len: u32,
+    pub solicited: bool,
+}
+
+/// What comes of a frame.
+#[derive(Debug, Default)]
+pub(crate) struct Reply {
+    /// The answer: what it says, its number and its payload.
+    pub answer: Option<(Content, Psn, Vec<u8>)>,
+    /// In place of the payload, where the answer lends it.
+    pub loan: Option<Box<Loan>>,
+    /// Why it refuses, if it does.
+    pub reason: Reason,
+    /// The packet from which on the requester is to send again, if only what precedes it was carried out, and the
+    /// message sequence number.
+    pub rest: Option<(Psn, u32)>,
+    /// A receive request to complete.
+    pub delivery: Option<Delivery>,
+    /// The responder has refused, other than for the time being, and fails.
+    pub refusal: Option<Refusal>,
+    /// A page that it needs is not there.
+    pub fault: Option<PageFault>,
+}
+
+impl Reply {
+    pub fn say(syndrome: Syndrome, psn: Psn, msn: u32) -> Self {
+        Self {
+            answer: Some((Content::Acknowledge(syndrome, msn), psn, Vec::new())),
+            ..Self::default()
+        }
+    }
+}
+
+impl<F: Face> Engine<F> {
+    /// What comes of a request. Its answer takes the room that it has reserved.
+    pub(super) fn reply(&mut self, index: QpIndex, reply: Reply, reserved: Option<Arc<Afloat>>) {
+        let Reply {
+            answer,
+            loan,
+            reason,
+            rest,
+            delivery,
+            refusal,
+            fault,
+        } = reply;
+        if let Some(fault) = fault {
+            self.responder_waits(index, fault);
+        }
+        if let (Some((content, psn, payload)), Some(address)) =
+            (answer, self.objects.address(index))
+            && let Some(qp) = self.objects.qps.get(index.0)
+        {
+            let frame = Frame {
+                payload,
+                loan,
+                reason,
+                ..Frame::new(address, qp.core.attr.mtu, psn, content)
+            };
+            self.transmit(index, frame, reserved);
+        }
+        if let Some((psn, msn)) = rest {
+            self.ask_for_rest(index, psn, msn);
+        }
+        if let Some(Delivery {
+            kind,
+            immediate,
+            len,
+            solicited,
+        }) = delivery
+            && let Some(qp) = self.objects.qps.get_mut(index.0)
+            && let Some(inbound) = qp.resp.inbound.take()
+        {
+            let received = (kind, immediate);
+            self.complete_recv(index, inbound, Status::Success, len, received, solicited);
+        }
+        if let Some(refusal) = refusal {
+            self.refuse(index, refusal, false);
+        }
+    }
+
+    /// Has the requester send again from this packet on: what precedes it was as much as is taken at a time.
+    #[cold]
+    fn ask_for_rest(&mut self, index: QpIndex, psn: Psn, msn: u32) {
+        if let (Some(address), Some(qp)) =
+            (self.objects.address(index), self.objects.qps.get(index.0))
+        {
+            let content = Content::Acknowledge(Syndrome::Sequence, msn);
+            let frame = Frame {
+                reason: Reason::Pieces,
+                ..Frame::new(address, qp.core.attr.mtu, psn, content)
+            };
+            self.transmit(index, frame, None);
+        }
+    }
+}
