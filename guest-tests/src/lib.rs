@@ -6,7 +6,7 @@
 //! - [`perftest`], [`pingpong`], [`ipoib`], [`ibacm`], [`rxe`], [`diags`]: stock tools, run and parsed;
 //! - [`capture`], [`requests`]: packets as tshark reads them, and what guests ask of the subnet
 //!   administration;
-//! - [`disk`], [`nvme`], [`iser`]: disks of one guest that another uses;
+//! - [`disk`], [`nvme`], [`iser`], [`srp`]: disks of one guest that another uses;
 //! - [`rds`]: messages of the kernel's reliable datagram sockets;
 //! - [`outage`]: a cable that is out for a while;
 //! - [`testbed`], [`checks`]: guests booted once for many named assertions;
@@ -36,6 +36,7 @@ pub mod report;
 pub mod requests;
 pub mod rxe;
 pub mod shared_memory;
+pub mod srp;
 pub mod tcp;
 pub mod testbed;
 pub mod ucx;

@@ -1,4 +1,4 @@
-//! A disk of one guest that another uses by NVMe over RDMA, and by iSER: the kernel's own use of verbs, with memory
+//! A disk of one guest that another uses by NVMe over RDMA, by iSER and by SRP: the kernel's own use of verbs, with memory
 //! that is registered by work requests and keys that the other end invalidates.
 
 use std::time::Duration;
@@ -16,6 +16,7 @@ use ibvswitch_guest_tests::{
     iser::{self, Disk, Patience},
     nvme,
     outage::outage,
+    srp,
     testbed::{DEVICE, Testbed, passed_through},
 };
 
@@ -28,6 +29,7 @@ const CLIENT: &str = "vm2:1";
 /// The same of iSER, whose requests take a millisecond each where processors are emulated; so there are none of one
 /// block, either.
 const OF_ISER: u32 = 8;
+const OF_SRP: u32 = 8;
 const PIECES: [&str; 3] = ["1M", "64k", "4k"];
 /// Without its cable, a disk is read in pieces that take less time.
 const WITHOUT_CABLE: [&str; 2] = ["1M", "64k"];
@@ -47,8 +49,9 @@ fn a_disk_by_rdma() -> Result<()> {
         ipoib::up(guest, "ib0", address, LIMIT)?;
     }
     let mut checks = Checks::default();
-    by_nvme(server, client, &mut checks)?;
+    by_nvme(&daemon, server, client, &mut checks)?;
     by_iser(&daemon, server, client, &mut checks)?;
+    by_srp(&daemon, server, client, &mut checks)?;
     // A VF that is passed through has no signatures.
     if !passed_through() {
         by_guarded_iser(server, client, &mut checks)?;
@@ -63,7 +66,7 @@ fn a_disk_by_rdma() -> Result<()> {
     Ok(())
 }
 
-fn by_nvme(server: &Guest, client: &Guest, checks: &mut Checks) -> Result<()> {
+fn by_nvme(daemon: &Daemon, server: &Guest, client: &Guest, checks: &mut Checks) -> Result<()> {
     nvme::serve(server, ADDRESSES[0], MEBIBYTES, LIMIT)?;
     let verified = || {
         let disk = nvme::attach(client, ADDRESSES[0], LIMIT)?;
@@ -72,6 +75,11 @@ fn by_nvme(server: &Guest, client: &Guest, checks: &mut Checks) -> Result<()> {
     };
     checks.check("NVMe: what was written is read", verified);
     checks.check("NVMe: taken away and attached again", verified);
+    checks.check("NVMe: 5 s without the cable", || {
+        let disk = nvme::attach(client, ADDRESSES[0], LIMIT)?;
+        without_cable(daemon, client, &disk)?;
+        nvme::detach(client, LIMIT)
+    });
     Ok(())
 }
 
@@ -105,6 +113,22 @@ fn by_iser(daemon: &Daemon, server: &Guest, client: &Guest, checks: &mut Checks)
                 _ => Ok(()),
             }
         })
+    });
+    Ok(())
+}
+
+fn by_srp(daemon: &Daemon, server: &Guest, client: &Guest, checks: &mut Checks) -> Result<()> {
+    srp::serve((server, client), DEVICE, OF_SRP, LIMIT)?;
+    let with = |check: Check<'_>| {
+        let disk = srp::attach(client, DEVICE, LIMIT)?;
+        let checked = check(&disk);
+        checked.and(srp::detach(client, LIMIT))
+    };
+    checks.check("SRP: found, and what was written is read", || {
+        with(&|disk| disk::verify(client, disk, OF_SRP, &PIECES, LIMIT))
+    });
+    checks.check("SRP: 5 s without the cable", || {
+        with(&|disk| without_cable(daemon, client, disk))
     });
     Ok(())
 }

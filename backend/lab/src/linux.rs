@@ -38,6 +38,7 @@ const MODULES: Modules = Modules {
         "rdma_ucm",
         "ib_ipoib",
         "ib_srpt",
+        "ib_srp",
         "nvme-rdma",
         "nvmet-rdma",
         "ib_isert",

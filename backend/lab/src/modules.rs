@@ -47,7 +47,9 @@ const WANTED: &[&str] = &[
     "ib_uverbs",
     "rdma_ucm",
     "ib_ipoib",
+    // SRP: a target and an initiator
     "ib_srpt",
+    "ib_srp",
     "nvme-rdma",
     "nvmet-rdma",
     // iSER: a target with disks that are files, and an initiator

@@ -97,7 +97,7 @@ fn files_by_rdma() {
     let printed = succeeds("nfs", &[]);
     assert!(printed.contains("client: proto=rdma"), "{printed}");
     assert!(
-        printed.contains("client: 20000000 bytes are the same"),
+        printed.contains("client: 20000000 bytes are the same, twice"),
         "{printed}"
     );
 }

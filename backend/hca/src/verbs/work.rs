@@ -5,7 +5,7 @@ use crate::memory::signature::format::Format;
 use crate::memory::signature::key::SignatureError;
 use crate::verbs::qp::MAX_IN_COMPLETION;
 use crate::verbs::reason::Reason;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 use wire::ipoib::Checked;
 use wire::{Gid, Lid, PKey, QKey, Qpn, Sl};
@@ -221,6 +221,11 @@ pub struct KeyUpdate {
     /// Whether remote invalidation is allowed from now on.
     pub remote_invalidate: Option<bool>,
     /// Restrict to one queue pair, or (`Some(None)`) lift the restriction.
+    #[serde(
+        default,
+        serialize_with = "restriction",
+        deserialize_with = "restricted"
+    )]
     pub qpn: Option<Option<Qpn>>,
     /// Fail unless the key is free now.
     pub check_free: bool,
@@ -254,6 +259,17 @@ pub struct KeyUpdate {
 /// What is there, if only to say that there is none: JSON writes `None` and `Some(None)` alike.
 fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<Option<T>, D::Error> {
     T::deserialize(from).map(Some)
+}
+
+/// A restriction is written as the number of a queue pair, and none as the number that no queue pair has: nothing in
+/// its place, as there may be in older images, changes nothing.
+fn restriction<S: Serializer>(of: &Option<Option<Qpn>>, to: S) -> Result<S::Ok, S::Error> {
+    of.map(|qpn| qpn.unwrap_or(Qpn::MULTICAST)).serialize(to)
+}
+
+fn restricted<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<Qpn>>, D::Error> {
+    let of = Option::<Qpn>::deserialize(from)?;
+    Ok(of.map(|qpn| Some(qpn).filter(|qpn| *qpn != Qpn::MULTICAST)))
 }
 
 /// A change of a queue's list, posted as work.
@@ -716,4 +732,26 @@ pub enum Side {
         /// Unexpected messages so far, modulo 2^16.
         unexpected: u16,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_know_what_changes_to_nothing() {
+        for change in [None, Some(None), Some(Some(Qpn::new(7)))] {
+            let update = KeyUpdate {
+                qpn: change,
+                signatures: change.map(|_| None),
+                ..KeyUpdate::default()
+            };
+            let text = serde_json::to_string(&update).unwrap();
+            assert_eq!(serde_json::from_str::<KeyUpdate>(&text).unwrap(), update);
+            // As they were written before.
+            let older = text.replace("16777215", "null");
+            let read: KeyUpdate = serde_json::from_str(&older).unwrap();
+            assert_eq!(read.qpn, change.filter(Option::is_some));
+        }
+    }
 }
