@@ -41,7 +41,7 @@ pub fn attach(guest: &Guest, device: &str, limit: Duration) -> Result<String> {
         "modprobe -a sd_mod ib_srp && until target=$(ibsrpdm -c 2>/dev/null | grep id_ext); do \
              usleep 50000; done && \
              echo $target >/sys/class/infiniband_srp/srp-{device}-1/add_target && \
-             {{ until ls -d {CONNECTIONS}/port-*/device/target*/*/block/*; do \
+             {{ until ls -d {CONNECTIONS}/port-*/device/../target*/*/block/*; do \
                  usleep 50000; done; }} 2>/dev/null"
     );
     let text = guest.sh(&command, limit)?;
