@@ -3,9 +3,9 @@
 use hca::{Half, NO_READ, NO_WRITE, Needed, PageFault};
 
 use crate::bits::event::{
-    EventType, PAGE_FAULT_RDMA, PAGE_FAULT_REQUESTER_READ, PAGE_FAULT_REQUESTER_WRITE,
-    PAGE_FAULT_RESPONDER, PAGE_FAULT_SHARED, PAGE_FAULT_WRITE, PageFaultSubtype,
-    rdma_page_fault_event as rdma, wqe_associated_page_fault_event as wqe,
+    EventType, PAGE_FAULT_RDMA, PAGE_FAULT_REQUESTER, PAGE_FAULT_REQUESTER_READ,
+    PAGE_FAULT_REQUESTER_WRITE, PAGE_FAULT_RESPONDER, PAGE_FAULT_SHARED, PAGE_FAULT_WRITE,
+    PageFaultSubtype, rdma_page_fault_event as rdma, wqe_associated_page_fault_event as wqe,
 };
 use crate::bits::memory_key::{MTT_READ, MTT_WRITE};
 use crate::queue::event::Entry;
@@ -47,20 +47,21 @@ pub(crate) fn entry(fault: PageFault) -> Entry {
             srqn: Some(srqn),
         } => request(PAGE_FAULT_SHARED, srqn, index),
         Needed::Receive { index, srqn: None } => request(PAGE_FAULT_RESPONDER, qpn, index),
-        Needed::Remote {
-            rkey,
+        Needed::Memory {
+            key,
             addr,
             len,
             writes,
         } => {
-            let kind = if writes {
-                PAGE_FAULT_RDMA | PAGE_FAULT_WRITE
-            } else {
-                PAGE_FAULT_RDMA
+            let write = if writes { PAGE_FAULT_WRITE } else { 0 };
+            let who = match fault.half {
+                Half::Requester => PAGE_FAULT_REQUESTER,
+                Half::Responder => 0,
             };
+            let kind = PAGE_FAULT_RDMA | write | who;
             let mut entry = about(PageFaultSubtype::Rdma, kind, qpn);
             rdma::BYTES_COMMITTED.set(&mut entry.data, fault.committed);
-            rdma::R_KEY.set(&mut entry.data, rkey);
+            rdma::R_KEY.set(&mut entry.data, key);
             rdma::PACKET_LEN.set(&mut entry.data, fault.packet.into());
             rdma::RDMA_OP_LEN.set(&mut entry.data, len);
             rdma::RDMA_VA.set(&mut entry.data, addr);
@@ -71,9 +72,45 @@ pub(crate) fn entry(fault: PageFault) -> Entry {
 
 /// Which half of a queue pair a type of page fault is about.
 pub(crate) const fn half(kind: u32) -> Half {
-    if kind & crate::bits::event::PAGE_FAULT_REQUESTER != 0 {
+    if kind & PAGE_FAULT_REQUESTER != 0 {
         Half::Requester
     } else {
         Half::Responder
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::Qpn;
+
+    use super::*;
+
+    /// Who reads the message of a rendezvous waits for memory that nobody has posted: what the driver sends back to have
+    /// it go on is of the same half.
+    #[test]
+    fn both_halves_wait_for_memory() {
+        for (side, writes, kind) in [
+            (Half::Requester, true, 7),
+            (Half::Responder, true, 6),
+            (Half::Responder, false, 4),
+        ] {
+            let of = Needed::Memory {
+                key: 0x1234,
+                addr: 0x5678_9abc_def0,
+                len: 0x1000,
+                writes,
+            };
+            let told = entry(PageFault {
+                qpn: Qpn::new(0x42),
+                half: side,
+                of,
+                committed: 0x10,
+                packet: 4096,
+            });
+            assert_eq!(told.subtype, 1);
+            let number = u32::from_be_bytes(told.data[0x18..0x1c].try_into().unwrap());
+            assert_eq!(number, kind << 24 | 0x42);
+            assert_eq!(half(kind), side);
+        }
     }
 }

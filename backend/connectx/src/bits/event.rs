@@ -35,7 +35,7 @@ structures! {
         LEN: 0x08 [15:0];
     }
 
-    /// Data of a page fault that is about memory which the far end names.
+    /// Data of a page fault that is about memory which no request of the queue pair names.
     rdma_page_fault_event(28) {
         BYTES_COMMITTED: 0x00 [31:0];
         R_KEY: 0x04 [31:0];
@@ -130,9 +130,9 @@ pub const PAGE_FAULT_RESPONDER: u32 = 2;
 pub const PAGE_FAULT_REQUESTER_READ: u32 = 3;
 /// Bit of the type: a requester.
 pub const PAGE_FAULT_REQUESTER: u32 = 1 << 0;
-/// Bit of the type, of memory that the far end names: it is written.
+/// Bit of the type, of memory that no request names: it is written.
 pub const PAGE_FAULT_WRITE: u32 = 1 << 1;
-/// Bit of the type: memory that the far end names.
+/// Bit of the type: memory that no request of the queue pair names.
 pub const PAGE_FAULT_RDMA: u32 = 1 << 2;
 
 /// Syndrome of a completion queue error event: the queue overran.

@@ -15,10 +15,12 @@ use crate::engine::objects::Objects;
 use crate::engine::turns::Turns;
 use crate::engine::{Engine, QpIndex, VerbError, VfId};
 use crate::face::{Event, Face};
+use crate::memory::access::{Domain, first_absent};
+use crate::memory::mr::Access;
 use crate::verbs::dynamic::Role;
-use crate::verbs::qp::{Core, Inbound, Qp, QpState, Wait};
+use crate::verbs::qp::{Core, Inbound, Qp, QpState, RecvQueue, Requester, Responder, Wait};
 use crate::verbs::reason::{KeyFault, Reason};
-use crate::verbs::work::{Operation, SendWr, Status};
+use crate::verbs::work::{Operation, SendWr, Sge, Status};
 
 /// Page faults that a function is told of at a time. Those beyond come when it has resumed others: its queue
 /// of events is not to overflow.
@@ -69,10 +71,11 @@ pub enum Needed {
         /// The shared receive queue that it came from.
         srqn: Option<u32>,
     },
-    /// What a request of the far end names.
-    Remote {
+    /// Memory that no request of the queue pair's own names: a request of the far end does, or an entry of a list of
+    /// tags.
+    Memory {
         /// The key.
-        rkey: u32,
+        key: u32,
         /// First address.
         addr: u64,
         /// Length in bytes.
@@ -124,27 +127,77 @@ pub(crate) struct Faults {
     last: u64,
 }
 
+impl Needed {
+    /// An element of a list, to be written.
+    const fn filled(element: &Sge) -> Self {
+        Self::Memory {
+            key: element.lkey,
+            addr: element.addr,
+            len: element.len,
+            writes: true,
+        }
+    }
+}
+
 impl PageFault {
     /// A responder's, of its receive request.
     pub(crate) fn receive(core: &Core, inbound: &Inbound, committed: u64) -> Self {
         let (index, srqn) = (inbound.wr.index, inbound.srqn);
-        Self::of(
-            core,
-            Half::Responder,
-            Needed::Receive { index, srqn },
-            committed,
-        )
+        let needed = Needed::Receive { index, srqn };
+        Self::of(core, Half::Responder, needed, committed)
+    }
+
+    /// A responder's, of what its message goes to in this memory, which has come as far as byte `committed` and goes
+    /// on to `end` at least.
+    pub(crate) fn message<F: Face>(
+        core: &Core,
+        resp: &Responder<F>,
+        memory: Domain<'_, F::Dma>,
+        [committed, end]: [u64; 2],
+    ) -> Option<Self> {
+        let inbound = resp.inbound.as_ref()?;
+        let RecvQueue::Tagged(_) = resp.queue else {
+            return Some(Self::receive(core, inbound, committed));
+        };
+        // An entry is no receive request, and drivers do not look for one in such a queue.
+        let skip = resp.arrival().skip();
+        let [at, end] = [committed, end].map(|to| to.saturating_sub(skip));
+        let list = &inbound.wr.sges;
+        let mut at = first_absent(memory, list, at, end, Access::LOCAL_WRITE)?;
+        let left = end - at;
+        let element = list.iter().find(|element| {
+            let len = u64::from(element.len);
+            let here = at < len;
+            at -= if here { 0 } else { len };
+            here
+        })?;
+        let len = u64::from(element.len).min(at + left) as u32;
+        let needed = Needed::filled(&Sge { len, ..*element });
+        Some(Self::of(core, Half::Responder, needed, at))
+    }
+
+    /// A requester's, of this request.
+    fn send<F: Face>(core: &Core, req: &Requester<F>, wr: &SendWr, committed: u64) -> Self {
+        let needed = match (&req.queue, wr.sges.first()) {
+            // The HCA reads the message of a rendezvous: nobody has posted that.
+            (None, Some(entry)) => Needed::filled(entry),
+            _ => Needed::Send {
+                index: wr.index,
+                fills: wr.operation.fills_list(),
+            },
+        };
+        Self::of(core, Half::Requester, needed, committed)
     }
 
     /// A responder's, of memory that the far end names.
     pub(crate) fn remote(
         core: &Core,
         operation: Operation,
-        (rkey, addr, len): (u32, u64, u32),
+        (key, addr, len): (u32, u64, u32),
         committed: u64,
     ) -> Self {
-        let needed = Needed::Remote {
-            rkey,
+        let needed = Needed::Memory {
+            key,
             addr,
             len,
             writes: operation != Operation::Read,
@@ -241,11 +294,7 @@ impl<F: Face> Engine<F> {
             return;
         };
         if F::hears_of_pages(&self.vf(qp.core.vf).face) {
-            let needed = Needed::Send {
-                index: wr.index,
-                fills: wr.operation.fills_list(),
-            };
-            let fault = PageFault::of(&qp.core, Half::Requester, needed, qp.req.offset);
+            let fault = PageFault::send(&qp.core, &qp.req, &wr, qp.req.offset);
             self.objects.keep(index, wr);
             self.objects.requester_tells(index, fault);
         } else {
@@ -261,18 +310,14 @@ impl<F: Face> Engine<F> {
             return;
         };
         let vf = &self.objects.vfs[usize::from(qp.core.vf.0)];
-        let Some(away) = &mut qp.req.away else { return };
-        let Some((request, fills, committed)) = away.requester.absent() else {
+        let Some(away) = &qp.req.away else { return };
+        let Some((wr, committed)) = away.requester.absent() else {
             return;
         };
         if F::hears_of_pages(&vf.face) {
-            let needed = Needed::Send {
-                index: request,
-                fills,
-            };
-            let fault = PageFault::of(&qp.core, Half::Requester, needed, committed);
+            let fault = PageFault::send(&qp.core, &qp.req, wr, committed);
             self.objects.requester_tells(index, fault);
-        } else {
+        } else if let Some(away) = &mut qp.req.away {
             away.requester.paged(false);
             self.finish_requests(index);
             self.make_ready(index);
@@ -296,8 +341,7 @@ impl<F: Face> Engine<F> {
         };
         let vf = qp.core.vf;
         let state = &mut vfs[usize::from(vf.0)];
-        // A driver that is told of a receive request would look for it in the shared queue.
-        if !F::hears_of_pages(&state.face) || qp.resp.is_for_tag() {
+        if !F::hears_of_pages(&state.face) {
             return false;
         }
         // Contexts have their target's number: the owner is told of one of them at a time.

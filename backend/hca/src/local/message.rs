@@ -129,6 +129,13 @@ impl<F: Face> Message<'_, F> {
         }
     }
 
+    /// What the message goes to, where that is a receive request or an entry of a list of tags.
+    pub(super) fn message_domain(&self) -> Domain<'_, F::Dma> {
+        let domain = self.responder_domain();
+        let pd = self.resp.inbound.as_ref().map_or(self.pd, |it| it.pd);
+        Domain { pd, ..domain }
+    }
+
     /// Moves the message on.
     ///
     /// # Errors
@@ -197,11 +204,11 @@ impl<F: Face> Message<'_, F> {
             }
             Refusal::Operation => {
                 let inbound = self.resp.inbound.as_ref()?;
-                let domain = Domain {
-                    pd: inbound.pd,
-                    ..self.responder_domain()
-                };
-                is_absent_in(domain, &inbound.wr.sges, at, self.len, Access::LOCAL_WRITE)
+                let domain = self.message_domain();
+                // A header may stay out.
+                let skip = self.resp.arrival().skip();
+                let [at, end] = [at, self.len].map(|to| to.saturating_sub(skip));
+                is_absent_in(domain, &inbound.wr.sges, at, end, Access::LOCAL_WRITE)
             }
             Refusal::Access => {
                 let needed = match wr.operation {
@@ -229,13 +236,17 @@ impl<F: Face> Message<'_, F> {
     #[cold]
     pub fn fault(&self, wr: &SendWr) -> PageFault {
         let at = self.req.offset;
-        match (&self.resp.inbound, Refusal::without_page(wr.operation)) {
-            (Some(inbound), Refusal::Operation) => PageFault::receive(self.to_core, inbound, at),
-            _ => {
-                let memory = (wr.rkey, wr.remote_addr, self.len as u32);
-                PageFault::remote(self.to_core, wr.operation, memory, at)
+        let of_message = match Refusal::without_page(wr.operation) {
+            Refusal::Operation => {
+                let memory = self.message_domain();
+                PageFault::message(self.to_core, self.resp, memory, [at, self.len])
             }
-        }
+            _ => None,
+        };
+        of_message.unwrap_or_else(|| {
+            let memory = (wr.rkey, wr.remote_addr, self.len as u32);
+            PageFault::remote(self.to_core, wr.operation, memory, at)
+        })
     }
 
     /// Why the requester's request was refused, its own list apart.

@@ -4,7 +4,7 @@ use vm_memory::VolatileSlice;
 
 use super::message::{Message, Progress, check_local};
 use crate::face::Face;
-use crate::memory::access::{Cursor, Domain, Source, as_a_whole, copy, read_payload};
+use crate::memory::access::{Cursor, Source, as_a_whole, copy, read_payload};
 use crate::memory::mr::{Access, KeyError};
 use crate::transport::refusal::Refusal;
 use crate::transport::tagged::take_tagged;
@@ -31,13 +31,18 @@ impl<F: Face> Message<'_, F> {
                 self.spare_recvs,
                 &head,
             )?;
-            let begun = self.begin_tagged(budget)?;
-            (self.req.offset, self.resp.received) = (begun, begun);
+            self.check_tagged()?;
+        }
+        let skip = self.resp.arrival().skip();
+        if self.req.offset < skip {
+            self.begun(skip.min(self.len));
+        }
+        if skip == 0 && !self.brings_head(budget)? {
+            return Ok(Progress::Partly);
         }
         let mut done = 0;
         if self.req.offset < self.len {
-            let skip = self.resp.arrival().skip();
-            let at = self.req.offset.saturating_sub(skip);
+            let at = self.req.offset - skip;
             let inbound = self.tagged_inbound()?;
             let mut to = self.tagged_memory(inbound, at);
             done = self.gather(wr, &mut to, budget, Refusal::Operation)?;
@@ -65,28 +70,44 @@ impl<F: Face> Message<'_, F> {
         }
     }
 
-    /// Brings the beginning of the message to where it goes, or leaves it out; how much of it that is. What was
-    /// looked at is what is brought, whatever the sender has in its memory by now.
-    fn begin_tagged(&self, budget: &mut i64) -> Result<u64, Refusal> {
+    /// Checks that what the message goes to has room for it.
+    fn check_tagged(&self) -> Result<(), Refusal> {
         let skip = self.resp.arrival().skip();
         let inbound = self.tagged_inbound()?;
         let capacity: u64 = inbound.wr.sges.iter().map(|sge| u64::from(sge.len)).sum();
         if capacity < self.len.saturating_sub(skip) {
             return Err(Refusal::Invalid);
         }
-        if skip > 0 {
-            return Ok(skip.min(self.len));
-        }
+        Ok(())
+    }
+
+    /// So much of the message is where it goes, or stays out.
+    fn begun(&mut self, offset: u64) {
+        (self.req.offset, self.resp.received) = (offset, offset);
+    }
+
+    /// Brings what has been looked at of the message to where it goes, as far as it is not there yet; whether all of it
+    /// is. What was looked at is what is brought, whatever the sender has in its memory by now.
+    fn brings_head(&mut self, budget: &mut i64) -> Result<bool, Refusal> {
         let head = self.resp.head();
-        let mut bytes = [0; RENDEZVOUS];
-        let len = head.bytes().len().min(self.len as usize);
-        bytes[..len].copy_from_slice(&head.bytes()[..len]);
-        let mut from = Source::Bytes(VolatileSlice::from(&mut bytes[..len]));
-        let mut to = self.tagged_memory(inbound, 0);
+        let bytes = head.bytes();
+        let end = self.len.min(bytes.len() as u64);
+        let at = self.req.offset;
+        if at >= end {
+            return Ok(true);
+        }
+        let mut piece = [0; RENDEZVOUS];
+        let piece = &mut piece[..(end - at) as usize];
+        piece.copy_from_slice(&bytes[at as usize..end as usize]);
+        let mut from = Source::Bytes(VolatileSlice::from(piece));
+        let inbound = self.tagged_inbound()?;
+        let mut to = self.tagged_memory(inbound, at);
         let copied = as_a_whole(budget, |left| {
-            copy::<F::Dma, F::Dma>(&mut from, &mut to, len as u64, left)
+            copy::<F::Dma, F::Dma>(&mut from, &mut to, end - at, left)
         });
-        copied.map_err(|_| Refusal::Operation)
+        let reached = at + copied.map_err(|_| Refusal::Operation)?;
+        self.begun(reached);
+        Ok(reached == end)
     }
 
     fn tagged_inbound(&self) -> Result<&Inbound, Refusal> {
@@ -95,10 +116,11 @@ impl<F: Face> Message<'_, F> {
 
     /// What the message goes to, from this byte on.
     fn tagged_memory<'a>(&'a self, inbound: &'a Inbound, at: u64) -> Cursor<'a, F::Dma> {
-        let domain = Domain {
-            pd: inbound.pd,
-            ..self.responder_domain()
-        };
-        Cursor::new(domain, &inbound.wr.sges, at, Access::LOCAL_WRITE)
+        Cursor::new(
+            self.message_domain(),
+            &inbound.wr.sges,
+            at,
+            Access::LOCAL_WRITE,
+        )
     }
 }

@@ -355,12 +355,16 @@ pub(crate) const fn fits(len: u64, budget: i64) -> bool {
     len as i64 <= budget.saturating_add(OVERDRAFT)
 }
 
-/// Does something as a whole, whatever is left of the turn, which is charged with what it costs.
+/// Does something as a whole, whatever is left of the turn, which is charged with what it costs. What ends a turn ends
+/// this one.
 #[inline]
 pub(crate) fn as_a_whole<R>(budget: &mut i64, act: impl FnOnce(&mut i64) -> R) -> R {
     let mut left = i64::MAX;
     let done = act(&mut left);
-    *budget -= i64::MAX - left.max(1);
+    *budget = match left {
+        1.. => *budget - (i64::MAX - left),
+        _ => (*budget).min(0),
+    };
     done
 }
 
@@ -530,4 +534,29 @@ pub(crate) fn is_absent_in<D: Dma>(
     let left = end.saturating_sub(offset);
     let found = Cursor::new(domain, list, offset, needed).window(left, &mut { 0 });
     found.is_err_and(is_absent)
+}
+
+/// The first byte of a list, from byte `offset` on and before byte `end`, that is on a page which is not there.
+#[cold]
+pub(crate) fn first_absent<D: Dma>(
+    domain: Domain<'_, D>,
+    list: &[Sge],
+    offset: u64,
+    end: u64,
+    needed: Access,
+) -> Option<u64> {
+    let mut cursor = Cursor::new(domain, list, offset, needed);
+    let mut at = offset;
+    while at < end {
+        match cursor.window(end - at, &mut { 0 }) {
+            Ok(Some(window)) => {
+                let len = window.len() as u64;
+                cursor.advance(len);
+                at += len;
+            }
+            Err(error) if is_absent(error) => return Some(at),
+            Ok(None) | Err(_) => break,
+        }
+    }
+    None
 }

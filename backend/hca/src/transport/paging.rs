@@ -33,7 +33,11 @@ impl<F: Face> Reception<'_, F> {
                 },
                 _,
             ) => PageFault::remote(self.core, operation, (rkey, addr, 8), 0),
-            _ => PageFault::receive(self.core, self.resp.inbound.as_ref()?, received),
+            _ => {
+                let end = received + u64::from(frame.len());
+                let memory = self.domain(self.resp.inbound.as_ref()?.pd);
+                PageFault::message(self.core, self.resp, memory, [received, end])?
+            }
         })
     }
 }

@@ -453,12 +453,11 @@ impl Requester {
         self.settle();
     }
 
-    /// The request that waits for a page: its index, whether it fills its list, and the bytes before the page.
-    pub fn absent(&self) -> Option<(u16, bool, u64)> {
+    /// The request that waits for a page, and the bytes before the page.
+    pub fn absent(&self) -> Option<(&SendWr, u64)> {
         let (psn, before) = self.absent?;
         let request = self.requests.iter().find(|request| request.psn == psn)?;
-        let wr = &request.wr;
-        Some((wr.index, wr.operation.fills_list(), before))
+        Some((&request.wr, before))
     }
 
     /// The page is there now, or does not come.

@@ -332,7 +332,7 @@ impl<F: Face> Reception<'_, F> {
         }
         let result = self.carry_out(frame, budget);
         if let Err(Refusal::Absent) = result
-            && (!F::hears_of_pages(&self.vf.face) || self.resp.is_for_tag())
+            && !F::hears_of_pages(&self.vf.face)
         {
             return Err(self.without_page(frame));
         }

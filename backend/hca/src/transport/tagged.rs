@@ -40,11 +40,6 @@ impl<F: Face> Responder<F> {
         }
     }
 
-    /// Whether a message is arriving that has matched a tag.
-    pub(crate) fn is_for_tag(&self) -> bool {
-        matches!(self.queue, RecvQueue::Tagged(_)) && self.arrival().matched().is_some()
-    }
-
     fn tagged_mut(&mut self) -> Option<&mut Tagged> {
         match &mut self.role {
             Role::Tagged(tagged) => Some(tagged),

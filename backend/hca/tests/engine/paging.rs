@@ -11,12 +11,12 @@ use crate::lab::{
     Lab, Qp, VARIANT, Way, base, datagram, pattern, physical, received, remote, request, sent,
 };
 
-const PAGE: u64 = 4096;
+pub(crate) const PAGE: u64 = 4096;
 /// Where the pages of a key lie in its function's memory.
-const PAGES: u64 = 16 * PAGE;
+pub(crate) const PAGES: u64 = 16 * PAGE;
 
 /// A key of `count` pages, at the addresses of the memory behind them, of which none is there.
-fn paged(lab: &mut Lab, node: usize, count: u64, entry: u64) -> u32 {
+pub(crate) fn paged(lab: &mut Lab, node: usize, count: u64, entry: u64) -> u32 {
     let (vf, pd) = (lab.nodes[node].vf, lab.nodes[node].pd);
     let region = MemoryKey {
         start: base(node) + PAGES,
@@ -36,7 +36,7 @@ fn paged(lab: &mut Lab, node: usize, count: u64, entry: u64) -> u32 {
 }
 
 /// Brings pages of such a key, or takes them away.
-fn set(lab: &mut Lab, node: usize, key: u32, pages: std::ops::Range<u64>, missing: u64) {
+pub(crate) fn set(lab: &mut Lab, node: usize, key: u32, pages: std::ops::Range<u64>, missing: u64) {
     let changer = lab.qp(node, Transport::KeyUpdate);
     lab.bring_up(&changer, &QpChange::default());
     let entry = |page: u64| ((base(node) + PAGES + page * PAGE) | missing).to_be_bytes();
@@ -55,12 +55,12 @@ fn set(lab: &mut Lab, node: usize, key: u32, pages: std::ops::Range<u64>, missin
     assert_eq!(sent(&changer.cq.poll()), [(0, Status::Success)]);
 }
 
-fn at(node: usize, offset: u64, len: u32, lkey: u32) -> Sge {
+pub(crate) fn at(node: usize, offset: u64, len: u32, lkey: u32) -> Sge {
     let addr = base(node) + PAGES + offset;
     Sge { addr, lkey, len }
 }
 
-fn faults(lab: &Lab, node: usize) -> Vec<PageFault> {
+pub(crate) fn faults(lab: &Lab, node: usize) -> Vec<PageFault> {
     let events = lab.events(node).into_iter();
     events
         .filter_map(|event| match event {
@@ -70,7 +70,7 @@ fn faults(lab: &Lab, node: usize) -> Vec<PageFault> {
         .collect()
 }
 
-fn resume(lab: &mut Lab, qp: &Qp, half: Half, there: bool) -> Result<(), VerbError> {
+pub(crate) fn resume(lab: &mut Lab, qp: &Qp, half: Half, there: bool) -> Result<(), VerbError> {
     let engine = lab.home(qp.vf);
     let result = engine.resume_fault(qp.vf, qp.qpn, half, there);
     lab.settle();
@@ -178,8 +178,8 @@ fn a_responder_waits(way: Way, operation: Operation) {
             index: 7,
             srqn: None,
         },
-        _ => Needed::Remote {
-            rkey: key,
+        _ => Needed::Memory {
+            key,
             addr: base(1) + PAGES,
             len,
             writes: operation == Operation::Write,

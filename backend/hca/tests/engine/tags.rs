@@ -1,7 +1,10 @@
 //! Messages that are matched with tags.
 
+#[path = "tags/paging.rs"]
+mod paging;
+
 use hca::work::{
-    CompletionEntry, Operation, RecvKind, RecvWr, SendWr, Side, Status, TagChange, TagEvent,
+    CompletionEntry, Operation, RecvKind, RecvWr, SendWr, Sge, Side, Status, TagChange, TagEvent,
     TagOperation,
 };
 use hca::{QpState, RecvSide, Transport, VerbError};
@@ -80,10 +83,14 @@ impl Lab {
         &mut self,
         tags: &Tags,
         operation: TagOperation,
-        list: (u64, u32),
+        (at, len): (u64, u32),
         seen: Option<u16>,
     ) {
-        let sges = [self.sge(tags.node, list.0, list.1)];
+        let memory = self.sge(tags.node, at, len);
+        self.change_to(tags, operation, memory, seen);
+    }
+
+    fn change_to(&mut self, tags: &Tags, operation: TagOperation, to: Sge, seen: Option<u16>) {
         let wr = SendWr {
             tags: TagChange {
                 operation,
@@ -91,17 +98,22 @@ impl Lab {
                 seen,
             },
             signaled: false,
-            ..request(Operation::ChangeTags, 77, &sges)
+            ..request(Operation::ChangeTags, 77, &[to])
         };
         self.execute(&tags.command, wr);
     }
 
     /// Adds an entry for memory at this offset; its index.
     fn add(&mut self, tags: &mut Tags, tag: u64, mask: u64, at: (u64, u32), seen: u16) -> u16 {
+        let memory = self.sge(tags.node, at.0, at.1);
+        self.add_to(tags, tag, mask, memory, seen)
+    }
+
+    fn add_to(&mut self, tags: &mut Tags, tag: u64, mask: u64, to: Sge, seen: u16) -> u16 {
         let index = tags.free.remove(0);
         let next = tags.free[0];
         let append = TagOperation::Append { next, tag, mask };
-        self.change(tags, append, at, Some(seen));
+        self.change_to(tags, append, to, Some(seen));
         index
     }
 
