@@ -15,7 +15,9 @@ use crate::engine::objects::Objects;
 use crate::engine::turns::Turns;
 use crate::engine::{Engine, QpIndex, VerbError, VfId};
 use crate::face::{Event, Face};
-use crate::memory::access::{Domain, first_absent};
+use crate::local::message::local_access;
+use crate::memory::access::{Domain, Missing, missing, missing_of};
+use crate::memory::dma::Dma;
 use crate::memory::mr::Access;
 use crate::verbs::dynamic::Role;
 use crate::verbs::qp::{Core, Inbound, Qp, QpState, RecvQueue, Requester, Responder, Wait};
@@ -128,23 +130,30 @@ pub(crate) struct Faults {
 }
 
 impl Needed {
-    /// An element of a list, to be written.
-    const fn filled(element: &Sge) -> Self {
+    /// An element of a list.
+    const fn element(element: &Sge, writes: bool) -> Self {
         Self::Memory {
             key: element.lkey,
             addr: element.addr,
             len: element.len,
-            writes: true,
+            writes,
         }
     }
 }
 
 impl PageFault {
-    /// A responder's, of its receive request.
-    pub(crate) fn receive(core: &Core, inbound: &Inbound, committed: u64) -> Self {
+    /// A responder's, of its receive request, which a message fills from byte `committed` to byte `end` at least.
+    pub(crate) fn receive<D: Dma>(
+        core: &Core,
+        memory: Domain<'_, D>,
+        inbound: &Inbound,
+        [committed, end]: [u64; 2],
+    ) -> Self {
         let (index, srqn) = (inbound.wr.index, inbound.srqn);
+        let (list, access) = (&inbound.wr.sges, Access::LOCAL_WRITE);
+        let found = missing(memory, list, [committed, end], access);
         let needed = Needed::Receive { index, srqn };
-        Self::of(core, Half::Responder, needed, committed)
+        Self::of(core, Half::Responder, needed, committed).unless_behind(found, access)
     }
 
     /// A responder's, of what its message goes to in this memory, which has come as far as byte `committed` and goes
@@ -157,13 +166,14 @@ impl PageFault {
     ) -> Option<Self> {
         let inbound = resp.inbound.as_ref()?;
         let RecvQueue::Tagged(_) = resp.queue else {
-            return Some(Self::receive(core, inbound, committed));
+            return Some(Self::receive(core, memory, inbound, [committed, end]));
         };
         // An entry is no receive request, and drivers do not look for one in such a queue.
         let skip = resp.arrival().skip();
         let [at, end] = [committed, end].map(|to| to.saturating_sub(skip));
-        let list = &inbound.wr.sges;
-        let mut at = first_absent(memory, list, at, end, Access::LOCAL_WRITE)?;
+        let (list, access) = (&inbound.wr.sges, Access::LOCAL_WRITE);
+        let found = missing(memory, list, [at, end], access)?;
+        let mut at = found.at;
         let left = end - at;
         let element = list.iter().find(|element| {
             let len = u64::from(element.len);
@@ -172,37 +182,67 @@ impl PageFault {
             here
         })?;
         let len = u64::from(element.len).min(at + left) as u32;
-        let needed = Needed::filled(&Sge { len, ..*element });
-        Some(Self::of(core, Half::Responder, needed, at))
+        let needed = Needed::element(&Sge { len, ..*element }, true);
+        Some(Self::of(core, Half::Responder, needed, at).unless_behind(Some(found), access))
     }
 
-    /// A requester's, of this request.
-    fn send<F: Face>(core: &Core, req: &Requester<F>, wr: &SendWr, committed: u64) -> Self {
+    /// A requester's, of this request's own memory.
+    fn send<F: Face>(
+        core: &Core,
+        req: &Requester<F>,
+        memory: Domain<'_, F::Dma>,
+        wr: &SendWr,
+        committed: u64,
+    ) -> Self {
+        let fills = wr.operation.fills_list();
         let needed = match (&req.queue, wr.sges.first()) {
             // The HCA reads the message of a rendezvous: nobody has posted that.
-            (None, Some(entry)) => Needed::filled(entry),
+            (None, Some(entry)) => Needed::element(entry, true),
             _ => Needed::Send {
                 index: wr.index,
-                fills: wr.operation.fills_list(),
+                fills,
             },
         };
-        Self::of(core, Half::Requester, needed, committed)
+        let access = local_access(wr.operation);
+        let found = missing_of(memory, wr, committed, access);
+        Self::of(core, Half::Requester, needed, committed).unless_behind(found, access)
     }
 
     /// A responder's, of memory that the far end names.
-    pub(crate) fn remote(
+    pub(crate) fn remote<D: Dma>(
         core: &Core,
+        memory: Domain<'_, D>,
         operation: Operation,
         (key, addr, len): (u32, u64, u32),
         committed: u64,
     ) -> Self {
-        let needed = Needed::Memory {
-            key,
+        let writes = operation != Operation::Read;
+        let list = Sge {
             addr,
+            lkey: key,
             len,
-            writes: operation != Operation::Read,
         };
-        Self::of(core, Half::Responder, needed, committed)
+        let needed = Needed::element(&list, writes);
+        let access = match operation {
+            Operation::Read => Access::REMOTE_READ,
+            operation if operation.is_atomic() => Access::ATOMIC,
+            _ => Access::REMOTE_WRITE,
+        };
+        let found = missing(memory, &[list], [committed, len.into()], access);
+        Self::of(core, Half::Responder, needed, committed).unless_behind(found, access)
+    }
+
+    /// The same, or of the memory behind a key with signatures, where that is missing: a driver that adds up lengths of
+    /// what a request names would look in the wrong places.
+    fn unless_behind(self, found: Option<Missing>, access: Access) -> Self {
+        match found.and_then(|found| found.behind) {
+            Some(memory) => Self {
+                of: Needed::element(&memory, access.writes()),
+                committed: 0,
+                ..self
+            },
+            None => self,
+        }
     }
 
     fn of(core: &Core, half: Half, of: Needed, committed: u64) -> Self {
@@ -293,8 +333,10 @@ impl<F: Face> Engine<F> {
         let Some(qp) = self.objects.qps.get(index.0) else {
             return;
         };
-        if F::hears_of_pages(&self.vf(qp.core.vf).face) {
-            let fault = PageFault::send(&qp.core, &qp.req, &wr, qp.req.offset);
+        let vf = self.vf(qp.core.vf);
+        if F::hears_of_pages(&vf.face) {
+            let memory = vf.domain(qp.core.pd);
+            let fault = PageFault::send(&qp.core, &qp.req, memory, &wr, qp.req.offset);
             self.objects.keep(index, wr);
             self.objects.requester_tells(index, fault);
         } else {
@@ -315,7 +357,8 @@ impl<F: Face> Engine<F> {
             return;
         };
         if F::hears_of_pages(&vf.face) {
-            let fault = PageFault::send(&qp.core, &qp.req, wr, committed);
+            let memory = vf.domain(qp.core.pd);
+            let fault = PageFault::send(&qp.core, &qp.req, memory, wr, committed);
             self.objects.requester_tells(index, fault);
         } else if let Some(away) = &mut qp.req.away {
             away.requester.paged(false);

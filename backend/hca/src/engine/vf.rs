@@ -14,6 +14,7 @@ use crate::engine::rest::{RESTS_KEPT, Rest};
 use crate::engine::service_level::ServiceLevels;
 use crate::engine::{CqIndex, QpIndex, SrqIndex, VfId};
 use crate::face::Face;
+use crate::memory::access::Domain;
 use crate::memory::mr::KeyTable;
 use crate::storage::numbers::Numbers;
 use crate::storage::share::Memory;
@@ -237,6 +238,15 @@ pub(crate) struct Vf<F: Face> {
 }
 
 impl<F: Face> Vf<F> {
+    /// The memory that a protection domain can reach.
+    pub fn domain(&self, pd: u32) -> Domain<'_, F::Dma> {
+        Domain {
+            dma: &self.dma,
+            keys: &self.keys,
+            pd,
+        }
+    }
+
     pub fn new(dma: F::Dma, face: F::Vf, quota: Quota, seed: u64) -> Self {
         Self {
             dma,

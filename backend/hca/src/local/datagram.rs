@@ -511,7 +511,7 @@ impl<F: Face> Engine<F> {
         {
             // It is dropped, and the next one finds the request here, and the page.
             let inbound = Inbound { wr: recv, srqn, pd };
-            let fault = PageFault::receive(&qp.core, &inbound, 0);
+            let fault = PageFault::receive(&qp.core, domain, &inbound, [0, total as u64]);
             if let Some(qp) = self.objects.qps.get_mut(index.0) {
                 qp.resp.inbound = Some(inbound);
             }

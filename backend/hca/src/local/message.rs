@@ -11,7 +11,7 @@ use crate::engine::vf::Vf;
 use crate::face::Face;
 use crate::memory::access::{
     CopyError, Cursor, Domain, Source, WINDOW_COST, as_a_whole, check_list, checked_window, copy,
-    fits, is_absent_at, is_absent_in, read_list, read_payload, window,
+    fits, missing, missing_of, read_list, read_payload, window,
 };
 use crate::memory::dma::copy_in_order;
 use crate::memory::mr::{Access, KeyError, MemoryKey};
@@ -200,7 +200,7 @@ impl<F: Face> Message<'_, F> {
             Refusal::LocalAbsent => true,
             Refusal::Local => {
                 let needed = local_access(wr.operation);
-                is_absent_at(self.requester_domain(), wr, at, needed)
+                missing_of(self.requester_domain(), wr, at, needed).is_some()
             }
             Refusal::Operation => {
                 let inbound = self.resp.inbound.as_ref()?;
@@ -208,7 +208,7 @@ impl<F: Face> Message<'_, F> {
                 // A header may stay out.
                 let skip = self.resp.arrival().skip();
                 let [at, end] = [at, self.len].map(|to| to.saturating_sub(skip));
-                is_absent_in(domain, &inbound.wr.sges, at, end, Access::LOCAL_WRITE)
+                missing(domain, &inbound.wr.sges, [at, end], Access::LOCAL_WRITE).is_some()
             }
             Refusal::Access => {
                 let needed = match wr.operation {
@@ -222,7 +222,7 @@ impl<F: Face> Message<'_, F> {
                     lkey: wr.rkey,
                     len: self.len as u32,
                 }];
-                is_absent_in(self.responder_domain(), &list, at, self.len, needed)
+                missing(self.responder_domain(), &list, [at, self.len], needed).is_some()
             }
             _ => false,
         };
@@ -244,8 +244,9 @@ impl<F: Face> Message<'_, F> {
             _ => None,
         };
         of_message.unwrap_or_else(|| {
-            let memory = (wr.rkey, wr.remote_addr, self.len as u32);
-            PageFault::remote(self.to_core, wr.operation, memory, at)
+            let named = (wr.rkey, wr.remote_addr, self.len as u32);
+            let memory = self.responder_domain();
+            PageFault::remote(self.to_core, memory, wr.operation, named, at)
         })
     }
 
@@ -698,7 +699,7 @@ pub(crate) fn check_local<D>(domain: Domain<'_, D>, wr: &SendWr) -> Result<(), K
 
 /// What a request does with its own list.
 #[inline]
-const fn local_access(operation: Operation) -> Access {
+pub(crate) const fn local_access(operation: Operation) -> Access {
     if operation.fills_list() {
         Access::LOCAL_WRITE
     } else {

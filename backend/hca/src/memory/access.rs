@@ -133,6 +133,19 @@ impl<'a, D: Dma> Cursor<'a, D> {
         )
     }
 
+    /// Why there is nothing at the position; `None` at the end.
+    #[cold]
+    fn fault(&self) -> Option<KeyError> {
+        match self.window(1, &mut { 0 }).err()? {
+            KeyError::Signed(key) => {
+                let (addr, _) = self.place(1);
+                let missing = transfer::missing(self.domain, key, (addr, 1), self.needed);
+                Some(missing.map_or(KeyError::Unmapped(key), |_| KeyError::Absent(key)))
+            }
+            error => Some(error),
+        }
+    }
+
     /// Moves on by `len` bytes.
     #[inline]
     pub fn advance(&mut self, len: u64) {
@@ -494,68 +507,80 @@ pub(crate) fn copy_whole<D: Dma>(
     let len = from.len() as u64;
     match copy::<D, D>(&mut Source::Bytes(from), to, len, budget) {
         Ok(copied) if copied == len => Ok(()),
-        Ok(_) => Err(to.window(1, &mut { 0 }).err()),
+        Ok(_) => Err(to.fault()),
         Err(CopyError::To(error) | CopyError::From(error)) => Err(Some(error)),
     }
 }
 
-/// Whether byte `offset` of a request's own memory is on a page that is not there.
-#[cold]
-pub(crate) fn is_absent_at<D: Dma>(
-    domain: Domain<'_, D>,
-    wr: &SendWr,
-    mut offset: u64,
-    needed: Access,
-) -> bool {
-    for piece in wr.pieces() {
-        if offset < piece.len() {
-            let Piece::Memory(sge) = piece else {
-                return false;
-            };
-            let (addr, len) = (sge.addr.wrapping_add(offset), piece.len() - offset);
-            let found = window(domain, sge.lkey, addr, len, needed, &mut { 0 });
-            return found.is_err_and(is_absent);
-        }
-        offset -= piece.len();
-    }
-    false
+/// Bytes of a message that are copied at once, of a frame: a page that is missing may be anywhere there.
+const AT_ONCE: u64 = 64 << 10;
+
+/// A page that is not there, of what a list names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Missing {
+    /// The first byte of the list that it is needed for.
+    pub at: u64,
+    /// Where the list's key has signatures: what is to be there, of the memory behind.
+    pub behind: Option<Sge>,
 }
 
-/// The same of a list, which a message fills as far as byte `end`: what the list names beyond is not
-/// looked at.
+/// The first page that is not there of what a list names from byte `offset` on, as far as a message goes that ends at
+/// byte `end`, and no further than what is copied at once: what the list names beyond is not looked at.
 #[cold]
-pub(crate) fn is_absent_in<D: Dma>(
+pub(crate) fn missing<D: Dma>(
     domain: Domain<'_, D>,
     list: &[Sge],
-    offset: u64,
-    end: u64,
+    [offset, end]: [u64; 2],
     needed: Access,
-) -> bool {
-    let left = end.saturating_sub(offset);
-    let found = Cursor::new(domain, list, offset, needed).window(left, &mut { 0 });
-    found.is_err_and(is_absent)
-}
-
-/// The first byte of a list, from byte `offset` on and before byte `end`, that is on a page which is not there.
-#[cold]
-pub(crate) fn first_absent<D: Dma>(
-    domain: Domain<'_, D>,
-    list: &[Sge],
-    offset: u64,
-    end: u64,
-    needed: Access,
-) -> Option<u64> {
+) -> Option<Missing> {
     let mut cursor = Cursor::new(domain, list, offset, needed);
     let mut at = offset;
-    while at < end {
-        match cursor.window(end - at, &mut { 0 }) {
-            Ok(Some(window)) => {
-                let len = window.len() as u64;
-                cursor.advance(len);
-                at += len;
+    let last = end.min(offset.saturating_add(AT_ONCE));
+    while at < last {
+        let (addr, len) = cursor.place((end - at).try_into().unwrap_or(usize::MAX));
+        let there = match cursor.window(len as u64, &mut { 0 }) {
+            Ok(Some(window)) => window.len() as u64,
+            Err(KeyError::Absent(_)) => return Some(Missing { at, behind: None }),
+            Err(KeyError::Signed(key)) => {
+                let len = last.min(at + len as u64) - at;
+                match transfer::missing(domain, key, (addr, len), needed) {
+                    Some((before, memory)) => {
+                        let (at, behind) = (at + before, Some(memory));
+                        return Some(Missing { at, behind });
+                    }
+                    None => len,
+                }
             }
-            Err(error) if is_absent(error) => return Some(at),
             Ok(None) | Err(_) => break,
+        };
+        cursor.advance(there);
+        at += there;
+    }
+    None
+}
+
+/// The same of a request's own memory.
+#[cold]
+pub(crate) fn missing_of<D: Dma>(
+    domain: Domain<'_, D>,
+    wr: &SendWr,
+    offset: u64,
+    needed: Access,
+) -> Option<Missing> {
+    let mut start = 0;
+    for piece in wr.pieces() {
+        let len = piece.len();
+        let into = offset.saturating_sub(start);
+        if let Piece::Memory(sge) = piece
+            && into < len
+            && let Some(found) = missing(domain, std::slice::from_ref(sge), [into, len], needed)
+        {
+            let at = start + found.at;
+            return Some(Missing { at, ..found });
+        }
+        start += len;
+        if start >= offset.saturating_add(AT_ONCE) {
+            break;
         }
     }
     None

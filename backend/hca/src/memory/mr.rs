@@ -13,6 +13,7 @@ use crate::memory::signature::key::{SignatureError, Signed};
 use crate::memory::uniform::{NULL_KEY, Stretches};
 use crate::storage::numbers::Numbers;
 use crate::storage::share::Memory;
+use crate::verbs::work::Sge;
 
 /// Page sizes that a translation may have, as powers of two.
 pub const PAGE_SIZES: std::ops::RangeInclusive<u8> = 12..=40;
@@ -257,6 +258,16 @@ impl KlmList {
         }
         let start = self.ends[at] - u64::from(klm.len);
         Some((klm, offset - start))
+    }
+
+    /// What of another key is at byte `offset`, at most `len` bytes of it.
+    pub(crate) fn stretch(&self, offset: u64, len: u64) -> Option<Sge> {
+        let (klm, into) = self.find(offset, &mut { 0 })?;
+        Some(Sge {
+            addr: klm.addr.wrapping_add(into),
+            lkey: klm.key,
+            len: (u64::from(klm.len) - into).min(len) as u32,
+        })
     }
 
     /// Where byte `offset` is if all stretches are as long as the first, as they are in most lists.

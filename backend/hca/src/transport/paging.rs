@@ -2,9 +2,10 @@
 
 use super::frame::{Content, Frame, Target};
 use super::refusal::Refusal;
-use super::responder::{Open, Reception};
+use super::responder::{Open, Reception, xrc_domain};
 use crate::engine::paging::{PageFault, Paging};
 use crate::face::Face;
+use crate::verbs::qp::RecvQueue;
 use crate::verbs::work::Operation;
 
 impl<F: Face> Reception<'_, F> {
@@ -14,9 +15,14 @@ impl<F: Face> Reception<'_, F> {
             return None;
         }
         let received = self.resp.received;
+        let pd = match self.resp.queue {
+            RecvQueue::Xrc(xrcd) => xrc_domain(self.vf, self.srqs, xrcd, frame.srq).ok()?,
+            _ => self.core.pd,
+        };
+        let memory = self.domain(pd);
         let remote = |operation, target: Target, at| {
-            let memory = (target.rkey, target.addr, target.length);
-            PageFault::remote(self.core, operation, memory, at)
+            let named = (target.rkey, target.addr, target.length);
+            PageFault::remote(self.core, memory, operation, named, at)
         };
         Some(match (frame.content.clone(), self.resp.receiving.open) {
             (Content::Write(Some(target), _), _) => remote(Operation::Write, target, 0),
@@ -32,7 +38,7 @@ impl<F: Face> Reception<'_, F> {
                     ..
                 },
                 _,
-            ) => PageFault::remote(self.core, operation, (rkey, addr, 8), 0),
+            ) => PageFault::remote(self.core, memory, operation, (rkey, addr, 8), 0),
             _ => {
                 let end = received + u64::from(frame.len());
                 let memory = self.domain(self.resp.inbound.as_ref()?.pd);

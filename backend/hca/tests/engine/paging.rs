@@ -3,8 +3,8 @@
 use hca::mr::{MemoryKey, Translation};
 use hca::work::{AtomicOperands, KeyUpdate, Operation, SendWr, Sge, Status};
 use hca::{
-    ABSENT, Event, Half, MAX_PAGE_FAULTS, NO_WRITE, Needed, PageFault, PageList, QpChange, QpState,
-    Transport, VerbError,
+    ABSENT, Event, Half, InCompletion, MAX_PAGE_FAULTS, NO_WRITE, Needed, PageFault, PageList,
+    QpChange, QpState, Transport, VerbError,
 };
 
 use crate::lab::{
@@ -244,6 +244,35 @@ fn a_responder_waits_for_the_pages_of_the_message() {
         assert_eq!(sent(&a.cq.poll()), [(3, Status::Success)]);
         assert_eq!(received(&b.cq.poll()).len(), 1);
         assert_eq!(lab.memory(1).read(base(1) + PAGES, data.len()), data);
+    }
+}
+
+/// A message that is held for its completion is read at once, from all of its elements.
+#[test]
+fn a_sender_whose_message_is_in_a_completion_waits_for_the_page_of_any_element() {
+    for way in [Way::Copied, Way::Frames] {
+        let mut lab = Lab::new(2);
+        lab.go(way);
+        let in_completion = InCompletion {
+            received: 32,
+            answered: 32,
+        };
+        let mut end = |node| {
+            lab.qp_with(node, Transport::Rc, |desc| {
+                desc.in_completion = in_completion
+            })
+        };
+        let (a, b) = (end(0), end(1));
+        lab.connect_with(&a, &b, |_| {});
+        let key = paged(&mut lab, 0, 4, ABSENT);
+        lab.receive(&b, 7, &[lab.sge(1, 0, 64)]);
+        let list = [lab.sge(0, 0, 16), at(0, 0, 16, key)];
+        lab.execute(&a, request(Operation::Send, 3, &list));
+        assert_eq!(faults(&lab, 0).len(), 1, "{way:?}");
+        set(&mut lab, 0, key, 0..2, 0);
+        resume(&mut lab, &a, Half::Requester, true).unwrap();
+        lab.advance(10_000_000);
+        assert_eq!(sent(&a.cq.poll()), [(3, Status::Success)], "{way:?}");
     }
 }
 

@@ -2,6 +2,7 @@
 //! by bit.
 
 mod hostile;
+mod paging;
 
 use hca::mr::{Klm, KlmList, MemoryKey, Translation};
 use hca::signature::digest::Algorithm;

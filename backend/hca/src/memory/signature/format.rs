@@ -233,6 +233,30 @@ impl Format {
         }
     }
 
+    /// Where in memory the blocks are that an access to byte `offset` on the wire, and to as many of the `len` bytes there
+    /// as are of the same block, takes: first byte and end. And how many bytes these are.
+    pub(super) fn behind(&self, offset: u64, len: u64) -> ([u64; 2], u64) {
+        let (first, end, stretch) = match (self.wire, self.place(offset)) {
+            (Some(wire), _) => {
+                let (number, within) = (offset / wire.stride(), offset % wire.stride());
+                let block = u64::from(wire.block);
+                let first = number * block;
+                (first, first.saturating_add(block), wire.stride() - within)
+            }
+            (None, Place::Data { at, .. }) => (at, at.saturating_add(len), len),
+            (None, Place::Behind { .. }) => (0, 0, len),
+        };
+        let memory = match self.memory {
+            None => [first, end],
+            Some(memory) => {
+                let block = u64::from(memory.block);
+                let [from, to] = [first / block, end.div_ceil(block)];
+                [from, to].map(|number| number.saturating_mul(memory.stride()))
+            }
+        };
+        (memory, stretch.min(len))
+    }
+
     /// Where a byte of data is in memory, and how many follow it there.
     pub(super) fn data(&self, at: u64) -> (u64, u64) {
         let Some(memory) = self.memory else {

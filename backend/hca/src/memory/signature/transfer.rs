@@ -7,6 +7,7 @@ use super::key::{SignatureError, Signed, Wrong};
 use crate::memory::access::{Domain, WINDOW_COST};
 use crate::memory::dma::Dma;
 use crate::memory::mr::{Access, KeyError, MemoryKey, Translation};
+use crate::verbs::work::Sge;
 
 /// Bytes that are taken from memory at once.
 const PIECE: usize = 512;
@@ -75,6 +76,44 @@ pub(crate) fn write<D: Dma>(
     }
 }
 
+/// The first page that is not there of what is behind `len` bytes of a key with signatures: the byte that it is needed for,
+/// counted from `addr` on, and the memory that is to be there. What is needed for a byte is all of its block on either
+/// side: a check takes more than a request names.
+#[cold]
+pub(crate) fn missing<D: Dma>(
+    domain: Domain<'_, D>,
+    key: u32,
+    (addr, len): (u64, u64),
+    needed: Access,
+) -> Option<(u64, Sge)> {
+    let mut cost = 0;
+    let (transfer, offset) = begin(domain, key, addr, len as usize, needed, &mut cost).ok()?;
+    let Transfer { format, signed, .. } = transfer;
+    let mut before = 0;
+    while before < len {
+        let (memory, stretch) = format.behind(offset.saturating_add(before), len - before);
+        let [first, end] = memory.map(|place| place.min(signed.len));
+        let mut place = first;
+        let mut left = LARGEST_COST;
+        while place < end && left > 0 {
+            let (list, keys) = (&signed.list, domain.keys);
+            let here = (place, end - place);
+            let found =
+                keys.translate_list(transfer.region, list, key, here, transfer.access, &mut left);
+            match found {
+                Ok((_, run)) => place += run.max(1),
+                Err(KeyError::Absent(_)) => {
+                    let memory = list.stretch(place, end - place)?;
+                    return Some((before, memory));
+                }
+                Err(_) => return None,
+            }
+        }
+        before += stretch;
+    }
+    None
+}
+
 fn begin<'a, 'b, D: Dma>(
     domain: Domain<'a, D>,
     key: u32,
@@ -123,12 +162,7 @@ impl<'a, D: Dma> Transfer<'a, '_, D> {
         };
         let around = len.max(LONGEST_BLOCK as u64 + LONGEST as u64);
         // What follows may not be there.
-        let found = look(around).or_else(|_| look(len));
-        // Nobody brings pages for it: what a check needs is more than what a request names.
-        let (addr, run) = found.map_err(|error| match error {
-            KeyError::Absent(key) => KeyError::Unmapped(key),
-            error => error,
-        })?;
+        let (addr, run) = look(around).or_else(|_| look(len))?;
         self.found = (at, addr, run);
         Ok((addr, len.min(run)))
     }

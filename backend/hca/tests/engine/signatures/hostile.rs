@@ -1,6 +1,8 @@
 //! A guest that writes what it likes into its keys.
 
 use super::*;
+use crate::paging::{PAGES, paged};
+use hca::ABSENT;
 
 /// Forms that nobody would write: any block, any algorithm with any tags.
 fn wild_formats() -> impl Strategy<Value = Format> {
@@ -49,10 +51,17 @@ proptest! {
             (wild_formats(), wild_numbers(), 1..40_u32, any::<bool>()), 1..4),
         uses in proptest::collection::vec((wild_numbers(), 0..9000_u32, 0..4_u8), 1..12),
         way in ways(),
+        // The memory behind is on pages that are not there, and never come.
+        away in any::<bool>(),
     ) {
         let mut lab = Lab::new(2);
         lab.go(way);
-        let (vf, all) = (lab.nodes[1].vf, lab.nodes[1].key);
+        let vf = lab.nodes[1].vf;
+        let (all, memory) = if away {
+            (paged(&mut lab, 1, 2, ABSENT), PAGES)
+        } else {
+            (lab.nodes[1].key, MEMORY)
+        };
         let key = signed(&lab, 1, 600);
         let key = lab.home(vf).create_key(vf, key).unwrap() << 8 | u32::from(VARIANT);
         for (format, len, stretch, repeats) in updates {
@@ -64,7 +73,7 @@ proptest! {
                     (true, 0) => (0, Klm::REPEATED),
                     _ => (stretch, all),
                 };
-                let addr = if key == all { base(1) + MEMORY + at * 64 } else { 1 << 40 | 3 };
+                let addr = if key == all { base(1) + memory + at * 64 } else { 1 << 40 | 3 };
                 list.extend(len.to_be_bytes());
                 list.extend(key.to_be_bytes());
                 list.extend(addr.to_be_bytes());
