@@ -120,7 +120,7 @@ const NOT_PASSED: [(usize, u32); 13] = [
     (HEADER + 0x28, 0x0080_0000),
     (HEADER + 0x30, 0x1000_0000),
     (HEADER + 0x3c, 0x0000_8000),
-    (HEADER + 0x40, 0x0800_2520),
+    (HEADER + 0x40, 0x0801_2520),
     (HEADER + 0x44, 0x0102_0000),
     (HEADER + 0x48, 0x0000_2000),
     (HEADER + 0x8c, 0x0c0c_0000),

@@ -66,6 +66,7 @@ structures! {
         COMPACT_ADDRESS_VECTOR: 0x040 [31:31];
         IPOIB_BASIC_OFFLOADS: 0x040 [27:27];
         UMR_MODIFY_ENTITY_SIZE_DISABLED: 0x040 [24:24];
+        DRAIN_SIGERR: 0x040 [16:16];
         SIGERR_CQE: 0x040 [13:13];
         SCTR_DATA_CQE: 0x040 [10:10];
         SHO: 0x040 [8:8];

@@ -11,6 +11,8 @@ structures! {
         PM_STATE: 0x00 [12:11];
         WQ_SIGNATURE: 0x04 [31:31];
         BLOCK_LB_MC: 0x04 [30:30];
+        /// A block that is not as its signature says drains the send queue.
+        DRAIN_SIGERR: 0x04 [26:26];
         PD: 0x04 [23:0];
         MTU: 0x08 [31:29];
         LOG_MSG_MAX: 0x08 [28:24];
@@ -202,6 +204,8 @@ pub mod optional {
     pub const PRIMARY_PATH: u32 = 1 << 7;
     /// State of the migration to the alternate path.
     pub const MIGRATION_STATE: u32 = 1 << 10;
+    /// Whether a wrong block drains the send queue: where the state stays Init.
+    pub const DRAIN_SIGERR: u32 = 1 << 11;
     /// Retries.
     pub const RETRY_COUNT: u32 = 1 << 12;
     /// RNR retries.

@@ -108,6 +108,7 @@ pub(crate) fn general(configuration: &Configuration, quota: &Quota) -> Box<[u8; 
         // Keys with signatures. A completion tells of a block that is wrong, and says on which side.
         (cap::SHO, 1),
         (cap::SIGERR_CQE, 1),
+        (cap::DRAIN_SIGERR, 1),
         (cap::SIGERR_DOMAIN_AND_SIG_TYPE, 1),
         (cap::SIG_CRC32C, 1),
         (cap::SIG_BLOCK_4048, 1),

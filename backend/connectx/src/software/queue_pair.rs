@@ -388,6 +388,7 @@ struct Given {
     counter_set: bool,
     alternate: bool,
     migration: bool,
+    drain_sigerr: bool,
 }
 
 impl Given {
@@ -412,6 +413,7 @@ impl Given {
             counter_set: init || mask & optional::COUNTER_SET_ID != 0,
             alternate: mask & optional::ALTERNATE_PATH != 0,
             migration: mask & optional::MIGRATION_STATE != 0,
+            drain_sigerr: matches!(opcode, Opcode::Init2Init) && mask & optional::DRAIN_SIGERR != 0,
         }
     }
 
@@ -449,6 +451,7 @@ impl Given {
             } else {
                 None
             },
+            drain_sigerr: self.drain_sigerr.then(|| qpc::DRAIN_SIGERR.is_set(context)),
         })
     }
 
@@ -545,6 +548,7 @@ fn show(view: &QpView, out: &mut [u8]) {
         (qpc::MIN_RNR_NAK, u32::from(attr.min_rnr_timer)),
         (qpc::RETRY_COUNT, u32::from(attr.retry_count)),
         (qpc::RNR_RETRY, u32::from(attr.rnr_retry)),
+        (qpc::DRAIN_SIGERR, u32::from(attr.drain_sigerr)),
     ];
     for (field, value) in values {
         field.set(out, value);

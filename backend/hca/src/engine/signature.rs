@@ -6,7 +6,7 @@ use crate::engine::{Engine, QpIndex, VfId};
 use crate::face::Face;
 use crate::memory::signature::format::Side as Domain;
 use crate::memory::signature::key::SignatureError;
-use crate::verbs::qp::RecvQueue;
+use crate::verbs::qp::{Qp, QpState, RecvQueue};
 use crate::verbs::reason::Reason;
 use crate::verbs::work::{CompletionEntry, Operation, Side, Status};
 
@@ -50,6 +50,15 @@ impl<F: Face> Engine<F> {
         let (vf, qpn) = (qp.core.vf, qp.core.qpn);
         let is_of = |error: &mut SignatureError| of.is_none_or(|of| error.side == of);
         let told = self.objects.vf_mut(vf).keys.take_failed(is_of);
+        if half == Half::Requester
+            && !told.is_empty()
+            && let Some(Qp { core, .. }) = self.objects.qps.get_mut(index.0)
+            && core.attr.drain_sigerr
+            && core.state == QpState::ReadyToSend
+        {
+            // Drained it is when the request that has used the key is complete.
+            core.state = QpState::SendQueueDrain;
+        }
         for error in told {
             let entry = CompletionEntry {
                 qpn,

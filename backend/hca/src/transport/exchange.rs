@@ -98,7 +98,8 @@ impl<F: Face> Engine<F> {
                 return;
             };
             let takes = match qp.core.state {
-                QpState::ReadyToSend => true,
+                // One that drains for a wrong block takes the next when nothing before it can be found to be wrong.
+                QpState::ReadyToSend => !qp.core.attr.drain_sigerr,
                 QpState::SendQueueDrain => false,
                 QpState::Error | QpState::SendQueueError => {
                     self.flush(index, budget);

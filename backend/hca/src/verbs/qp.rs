@@ -165,6 +165,10 @@ pub struct QpAttr {
     /// Whether it may migrate.
     #[serde(default)]
     pub migration: MigrationState,
+    /// A block that is not as its signature says, of a key that a request of its own has used, drains its send queue:
+    /// those behind wait until somebody has decided what becomes of them.
+    #[serde(default)]
+    pub drain_sigerr: bool,
 }
 
 impl Default for QpAttr {
@@ -184,6 +188,7 @@ impl Default for QpAttr {
             rnr_retry: 0,
             alternate: None,
             migration: MigrationState::Migrated,
+            drain_sigerr: false,
         }
     }
 }
@@ -225,6 +230,8 @@ pub struct QpChange {
     pub alternate: Option<AlternatePath>,
     /// See [`QpAttr::migration`]. One that is armed and is to have migrated does so.
     pub migration: Option<MigrationState>,
+    /// See [`QpAttr::drain_sigerr`].
+    pub drain_sigerr: Option<bool>,
 }
 
 impl QpAttr {
@@ -250,6 +257,7 @@ impl QpAttr {
         set(&mut self.timeout, change.timeout);
         set(&mut self.retry_count, change.retry_count);
         set(&mut self.rnr_retry, change.rnr_retry);
+        set(&mut self.drain_sigerr, change.drain_sigerr);
         if change.alternate.is_some() {
             self.alternate = change.alternate;
         }

@@ -308,6 +308,7 @@ impl Lab {
             rnr_retry: Some(7),
             alternate: None,
             migration: None,
+            drain_sigerr: None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Keys with signatures: held against streams of bytes that are put together here, with check values computed bit
 //! by bit.
 
+mod draining;
 mod hostile;
 mod paging;
 
