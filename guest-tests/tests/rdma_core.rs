@@ -36,6 +36,9 @@ const RUNNER: &str = "usr/lib/two_devices.py";
 /// What tests say that pass elsewhere and are skipped where doorbells trap, and how many.
 const WITHOUT_MEMORY: (&str, usize) = ("Device memory is not supported", 18);
 
+/// Pages of 2 MiB for tests that register some, or have their queues there.
+const HUGE_PAGES: usize = 32;
+
 /// The device of the second VF, and the network namespace of its IPoIB interface.
 const OTHER: (&str, &str) = ("mlx5_1", "other");
 /// Addresses of the IPoIB interfaces, of two networks: the tests make an address of a multicast group of all but the
@@ -68,6 +71,12 @@ fn guest(bed: &Testbed, daemon: &Daemon, vfs: &[&str]) -> Result<Guest> {
     }
     let guest = bed.start(config)?;
     guest.booted()?;
+    // While memory is not in pieces yet.
+    let reserve = format!(
+        "echo {HUGE_PAGES} >/proc/sys/vm/nr_hugepages && \
+         [ $(cat /proc/sys/vm/nr_hugepages) = {HUGE_PAGES} ]"
+    );
+    guest.sh(&reserve, LIMIT)?;
     await_active(&guest, DEVICE)?;
     // Tests of the connection manager need an address.
     ipoib::up(&guest, "ib0", ADDRESSES[0], LIMIT)?;
