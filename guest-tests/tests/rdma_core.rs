@@ -32,6 +32,12 @@ const TWO_DEVICES: &str = concat!(
 );
 /// Where that is in the guest.
 const RUNNER: &str = "usr/lib/two_devices.py";
+const ON_DEMAND: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rdma_core/on_demand.py");
+/// As above.
+const ON_DEMAND_RUNNER: &str = "usr/lib/on_demand.py";
+/// What it runs: tests of tags, and of signatures.
+const ON_DEMAND_TESTS: &str = "tests.test_tag_matching tests.test_mlx5_mkey.Mlx5MkeyTest.test_mkey_sig_crc \
+                               tests.test_mlx5_mkey.Mlx5MkeyTest.test_mkey_sig_t10dif";
 
 /// What tests say that pass elsewhere and are skipped where doorbells trap, and how many.
 const WITHOUT_MEMORY: (&str, usize) = ("Device memory is not supported", 18);
@@ -62,7 +68,10 @@ name = "vm2"
 /// Starts a guest that has the tests and these VFs, with an address at the first one.
 fn guest(bed: &Testbed, daemon: &Daemon, vfs: &[&str]) -> Result<Guest> {
     let mut config = bed.config("vm1");
-    let files: [(&str, &Path); 1] = [(RUNNER, TWO_DEVICES.as_ref())];
+    let files: [(&str, &Path); 2] = [
+        (RUNNER, TWO_DEVICES.as_ref()),
+        (ON_DEMAND_RUNNER, ON_DEMAND.as_ref()),
+    ];
     config.image = bed.image.with(&files, &[&rdma_core_tests()?], bed.dir())?;
     config.memory = 1536;
     config.modules = MLX5.map(str::to_owned).to_vec();
@@ -114,6 +123,17 @@ fn check(
             .map(|(reason, count)| format!("{count} {reason}\n"))
             .collect();
         Err(guest.failed(format!("{}\n{found}", said.text)))
+    });
+    checks.check("tags and signatures on pages that are away", || {
+        let run = format!(
+            "cd {RDMA_CORE_TESTS} && python3 /{ON_DEMAND_RUNNER} -v --dev {DEVICE} {ON_DEMAND_TESTS} 2>&1"
+        );
+        let said = guest.run(&run, LIMIT)?;
+        let six = Outcomes::from([("ok".to_owned(), 6)]);
+        if outcomes(&said.text) == six {
+            return Ok(());
+        }
+        Err(guest.failed(said.text))
     });
     // A queue that is made shorter than what is in it.
     let resized = "MODIFY_CQ(0x403) op_mod(0x1) failed, status bad resource state(0x9)";
