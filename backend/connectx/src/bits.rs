@@ -12,6 +12,7 @@ pub mod completion;
 pub mod counter;
 pub mod dynamic;
 pub mod event;
+pub mod general_object;
 pub mod initialization;
 pub mod memory_key;
 pub mod port;
@@ -288,6 +289,7 @@ mod tests {
             dynamic::STRUCTURES,
             counter::STRUCTURES,
             event::STRUCTURES,
+            general_object::STRUCTURES,
             initialization::STRUCTURES,
             memory_key::STRUCTURES,
             port::STRUCTURES,

@@ -14,6 +14,7 @@ mod dynamic;
 mod event_queue;
 pub(crate) mod firmware;
 pub(crate) mod firmware_pages;
+mod general_object;
 mod management;
 mod memory_key;
 mod multicast;
@@ -268,6 +269,8 @@ impl<D: Dma + 'static> Commands<'_, D> {
             Opcode::DestroyPsv => self.destroy_psv(request),
             Opcode::AllocXrcd => self.alloc_xrcd(reply),
             Opcode::DeallocXrcd => self.dealloc_xrcd(request),
+            Opcode::CreateGeneralObject => self.create_general_object(request, reply),
+            Opcode::DestroyGeneralObject => self.destroy_general_object(request),
             Opcode::AttachToMcg => self.attach_to_mcg(request),
             Opcode::DetachFromMcg => self.detach_from_mcg(request),
             // These are prepared, and those of the port are not the engine's.

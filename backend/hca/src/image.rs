@@ -84,6 +84,9 @@ pub struct VfImageV1<F: Face> {
     pub(crate) cqs: Vec<CqImageV1<F>>,
     pub(crate) srqs: Vec<SrqImageV1<F>>,
     pub(crate) qps: Vec<QpImageV1<F>>,
+    /// Numbers of queue pairs that are nobody's.
+    #[serde(default)]
+    pub(crate) reserved_qpns: Vec<u32>,
     pub(crate) multicast: Vec<GroupImageV1>,
     /// Queue pairs whose turn comes, in that order.
     pub(crate) ready: Vec<Qpn>,
@@ -110,6 +113,7 @@ impl<F: Face> Default for VfImageV1<F> {
             cqs: Vec::new(),
             srqs: Vec::new(),
             qps: Vec::new(),
+            reserved_qpns: Vec::new(),
             multicast: Vec::new(),
             ready: Vec::new(),
             errored: Vec::new(),

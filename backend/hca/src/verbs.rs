@@ -10,6 +10,7 @@ pub(crate) mod multicast;
 pub(crate) mod objects;
 pub(crate) mod qp;
 pub(crate) mod reason;
+pub(crate) mod reserved;
 pub(crate) mod srq;
 pub(crate) mod tags;
 pub mod work;

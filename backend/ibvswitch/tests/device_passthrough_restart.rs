@@ -114,7 +114,8 @@ fn flipped(one: &[u8], other: &[u8]) -> Vec<(usize, u32)> {
 /// General capabilities that guests of such VFs are not told of: dynamic connections, dumps of
 /// resources, alternate paths, the null key, user contexts and memory objects, paging on demand, offloads of IP over
 /// InfiniBand, messages in completions, compressed completions, signatures.
-const NOT_PASSED: [(usize, u32); 13] = [
+const NOT_PASSED: [(usize, u32); 15] = [
+    (HEADER + 0x04, 0x8000_0000),
     (HEADER + 0x20, 0x0080_00c0),
     (HEADER + 0x24, 0x0004_0004),
     (HEADER + 0x28, 0x0080_0000),
@@ -123,6 +124,7 @@ const NOT_PASSED: [(usize, u32); 13] = [
     (HEADER + 0x40, 0x0801_2520),
     (HEADER + 0x44, 0x0102_0000),
     (HEADER + 0x48, 0x0000_2000),
+    (HEADER + 0x80, 0x0000_1000),
     (HEADER + 0x8c, 0x0c0c_0000),
     (HEADER + 0x90, 0x8000_0000),
     (HEADER + 0xb4, 0x0000_000b),
@@ -180,8 +182,8 @@ fn a_vm_goes_from_software_to_hardware_and_back() {
         let name = "general capabilities";
         let mut expected = NOT_PASSED;
         if isolation == "strict" {
-            expected[5].1 |= 0x01c0_0000;
-            expected[6].1 |= 0x4000;
+            expected[6].1 |= 0x01c0_0000;
+            expected[7].1 |= 0x4000;
         }
         assert_eq!(
             flipped(&before[name], &passed[name]),

@@ -324,6 +324,11 @@ impl Judge<'_> {
             Opcode::CreatePsv | Opcode::DestroyPsv => {
                 refuse(Status::BadOperation, "signatures are not passed through")
             }
+            // Nor of these: of what programs make by themselves, nobody would know what it leads to.
+            Opcode::CreateGeneralObject | Opcode::DestroyGeneralObject => refuse(
+                Status::BadOperation,
+                "general objects are not passed through",
+            ),
         }
     }
 

@@ -16,13 +16,16 @@ pub const TYPE_DEVICE_MEMORY: u32 = 15;
 /// Atomic operations (type 3).
 pub const TYPE_ATOMIC: u32 = 3;
 /// What devices with InfiniBand links alone have nothing of: Ethernet offloads, RoCE, offloads of IP over InfiniBand,
-/// flow tables, flow tables of the embedded switch, that switch, quality of service, and general ones of later devices.
-pub const TYPES_ABSENT: [u32; 8] = [1, 4, 5, 7, 8, 9, 12, 0x20];
+/// flow tables, flow tables of the embedded switch, that switch, and quality of service.
+pub const TYPES_ABSENT: [u32; 7] = [1, 4, 5, 7, 8, 9, 12];
+/// More general device capabilities (type 0x20).
+pub const TYPE_GENERAL_2: u32 = 0x20;
 
 structures! {
     /// General device capabilities.
     cmd_hca_cap(256) {
         PAGE_REQUEST_DISABLE: 0x000 [25:25];
+        HCA_CAP_2: 0x004 [31:31];
         VHCA_ID: 0x004 [15:0];
         LOG_MAX_SRQ_SZ: 0x010 [31:24];
         LOG_MAX_QP_SZ: 0x010 [23:16];
@@ -107,6 +110,7 @@ structures! {
         DEVICE_FREQUENCY_MHZ: 0x098 [31:0];
         DEVICE_FREQUENCY_KHZ: 0x09c [31:0];
         NUM_OF_UARS_PER_PAGE: 0x0a4 [31:0];
+        GENERAL_OBJ_TYPES: 0x080 wide;
         TAG_MATCHING: 0x0bc [15:15];
         RNDV_OFFLOAD_RC: 0x0bc [14:14];
         LOG_TAG_MATCHING_LIST_SZ: 0x0bc [12:8];

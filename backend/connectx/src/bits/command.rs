@@ -212,6 +212,8 @@ codes! {
         AllocXrcd = 0x80e,
         DeallocXrcd = 0x80f,
         QueryLag = 0x842,
+        CreateGeneralObject = 0xa00,
+        DestroyGeneralObject = 0xa03,
     }
 }
 

@@ -7,11 +7,12 @@ use super::user_context::LOG_MAX as LOG_MAX_USER_CONTEXTS;
 use super::user_memory::LOG_MAX as LOG_MAX_USER_MEMORY;
 use super::{Commands, Outcome, Refusal, refuse};
 use crate::bits::capability::{
-    TYPE_ATOMIC, TYPE_DEBUG, TYPE_DEVICE_MEMORY, TYPE_GENERAL, TYPE_ODP, TYPES_ABSENT,
-    atomic_caps as atomic_cap, cmd_hca_cap as cap, debug_cap, device_mem_cap as memory_cap,
-    odp_cap, query_hca_cap_out, set_hca_cap_in,
+    TYPE_ATOMIC, TYPE_DEBUG, TYPE_DEVICE_MEMORY, TYPE_GENERAL, TYPE_GENERAL_2, TYPE_ODP,
+    TYPES_ABSENT, atomic_caps as atomic_cap, cmd_hca_cap as cap, debug_cap,
+    device_mem_cap as memory_cap, odp_cap, query_hca_cap_out, set_hca_cap_in,
 };
 use crate::bits::command::{Status, create_eq_in as head_in};
+use crate::bits::general_object::RESERVED_QPN;
 use crate::configuration::{Configuration, Likeness, MAX_DEVICE_MEMORY};
 use crate::queue::completion::MAX_COMPRESSED;
 use crate::queue::event::LOG_MAX_EQ_SIZE;
@@ -45,6 +46,7 @@ pub(crate) fn general(configuration: &Configuration, quota: &Quota) -> Box<[u8; 
     let values = [
         // A plain function needs no page of the guest's memory, and its driver no queue of such requests.
         (cap::PAGE_REQUEST_DISABLE, 1),
+        (cap::HCA_CAP_2, 1),
         (cap::LOG_MAX_SRQ_SZ, LOG_MAX_SRQ_SIZE),
         (cap::LOG_MAX_QP_SZ, LOG_MAX_QP_SIZE),
         (cap::LOG_MAX_QP, u32::from(quota.log_qps)),
@@ -157,6 +159,7 @@ pub(crate) fn general(configuration: &Configuration, quota: &Quota) -> Box<[u8; 
     for (field, value) in values {
         field.set(caps.as_mut_slice(), value);
     }
+    cap::GENERAL_OBJ_TYPES.set(caps.as_mut_slice(), 1 << RESERVED_QPN);
     if configuration.like == Likeness::ConnectX5 {
         cap::PAGE_REQUEST_DISABLE.set(caps.as_mut_slice(), 0);
     }
@@ -273,6 +276,8 @@ impl<D: Dma + 'static> Commands<'_, D> {
             (TYPE_ODP, _) => copy(paging().as_slice()),
             (TYPE_ATOMIC, true) => copy(state.atomic_capabilities.as_slice()),
             (TYPE_ATOMIC, false) => copy(atomic().as_slice()),
+            // Reserved numbers of queue pairs are taken one by one, as long as it does not say more.
+            (TYPE_GENERAL_2, _) => {}
             (TYPE_DEBUG, _) => debug_cap::RESOURCE_DUMP.set(out, 1),
             (TYPE_DEVICE_MEMORY, _) => copy(device_memory(&state.configuration).as_slice()),
             // Programs ask for these without a look at the general ones: the device has nothing of them.

@@ -50,6 +50,7 @@ const AT_ONCE: usize = 64;
 pub(crate) enum Kind {
     QueuePair,
     Target,
+    ReservedNumber,
     SharedReceiveQueue,
     CompletionQueue,
     MemoryKey,
@@ -373,6 +374,7 @@ const fn named(opcode: Opcode) -> Option<Kind> {
         | Opcode::ArmDctForKeyViolation => Some(Kind::Target),
         Opcode::QuerySrq | Opcode::ArmRq | Opcode::DestroySrq => Some(Kind::SharedReceiveQueue),
         Opcode::DestroyPsv => Some(Kind::SignatureValue),
+        Opcode::DestroyGeneralObject => Some(Kind::ReservedNumber),
         Opcode::DeallocPd => Some(Kind::ProtectionDomain),
         Opcode::DeallocXrcd => Some(Kind::XrcDomain),
         Opcode::DeallocUar => Some(Kind::Page),
@@ -393,6 +395,7 @@ const fn is_for_all(opcode: Opcode) -> bool {
             | Opcode::AllocXrcd
             | Opcode::AllocUar
             | Opcode::AllocQCounter
+            | Opcode::CreateGeneralObject
     )
 }
 
@@ -405,6 +408,7 @@ const fn made(opcode: Opcode) -> Option<Kind> {
         Opcode::CreateCq => Kind::CompletionQueue,
         Opcode::CreateMkey => Kind::MemoryKey,
         Opcode::CreatePsv => Kind::SignatureValue,
+        Opcode::CreateGeneralObject => Kind::ReservedNumber,
         Opcode::AllocQCounter => Kind::CounterSet,
         Opcode::AllocXrcd => Kind::XrcDomain,
         Opcode::AllocPd => Kind::ProtectionDomain,
@@ -423,6 +427,7 @@ const fn gone(opcode: Opcode) -> Option<(Kind, Field)> {
         Opcode::DestroyCq => (Kind::CompletionQueue, NUMBER),
         Opcode::DestroyMkey => (Kind::MemoryKey, NUMBER),
         Opcode::DestroyPsv => (Kind::SignatureValue, NUMBER),
+        Opcode::DestroyGeneralObject => (Kind::ReservedNumber, NUMBER),
         Opcode::DeallocQCounter => (Kind::CounterSet, dealloc_q_counter_in::COUNTER_SET_ID),
         Opcode::DeallocXrcd => (Kind::XrcDomain, NUMBER),
         Opcode::DeallocPd => (Kind::ProtectionDomain, NUMBER),
@@ -622,6 +627,7 @@ impl<D: Dma + 'static> Commands<'_, D> {
                 self.engine.destroy_dct(vf, dctn)?;
                 self.state_mut().contexts.dcts.remove(&number);
             }
+            Kind::ReservedNumber => self.engine.release_qpn(vf, Qpn::new(number))?,
             Kind::SharedReceiveQueue => {
                 self.engine.destroy_srq(vf, number)?;
                 self.state_mut().contexts.srqs.remove(&number);

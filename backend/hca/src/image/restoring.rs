@@ -11,8 +11,9 @@ use super::{
     SrqImageV1, VfImage,
 };
 use crate::engine::counters::QpCounters;
+use crate::engine::shared_port::is_free;
 use crate::engine::vf::Vf;
-use crate::engine::{Engine, VerbError, VfId};
+use crate::engine::{Engine, QpIndex, VerbError, VfId};
 use crate::face::Face;
 use crate::memory::mr::MemoryKey;
 
@@ -37,6 +38,7 @@ enum Step<F: Face> {
     Cq(Box<CqImageV1<F>>),
     Srq(Box<SrqImageV1<F>>),
     Qp(Box<QpImageV1<F>>),
+    ReservedQpn(u32),
     /// A table has all that it is to have.
     Close(Table),
     Member(Gid, Qpn),
@@ -87,6 +89,8 @@ impl<F: Face> Restoring<F> {
         let sets = image.counter_sets.into_iter();
         steps.extend(sets.map(|set| Step::CounterSet(Box::new(set))));
         steps.extend(image.qps.into_iter().map(|qp| Step::Qp(Box::new(qp))));
+        let reserved = image.reserved_qpns.into_iter();
+        steps.extend(reserved.map(Step::ReservedQpn));
         steps.push_back(Step::Close(Table::Qps));
         for group in image.multicast {
             let members = group.members.into_iter();
@@ -197,6 +201,15 @@ impl<F: Face> Engine<F> {
             Step::Cq(cq) => self.restore_cq(vf, *cq, now),
             Step::Srq(srq) => self.objects.restore_srq(vf, *srq),
             Step::Qp(qp) => self.restore_qp(vf, *qp, now),
+            Step::ReservedQpn(number) => {
+                let of = Object::new("reserved queue pair number", number);
+                let lid = state.port.lid;
+                if !is_free(&self.objects.vfs, vf, number) {
+                    return Err(ImageError::Taken { number, lid });
+                }
+                let state = self.vf_mut(vf);
+                place(&mut state.qps, of, &mut state.memory, QpIndex::NOBODY)
+            }
             Step::Close(table) => {
                 match table {
                     Table::Pds => state.pds.close(),

@@ -182,11 +182,16 @@ impl<F: Face> Engine<F> {
             }
             Stage::Srqs => saving.next_stage(Stage::Qps),
             Stage::Qps if at < state.qps.slots() => {
-                let qp = state
-                    .qps
-                    .in_slot(at)
-                    .and_then(|index| objects.qps.get(index.0));
-                let Some(qp) = qp else { return 1 };
+                let Some((number, &index)) = state.qps.numbered(at) else {
+                    return 1;
+                };
+                if index == QpIndex::NOBODY {
+                    image.reserved_qpns.push(number);
+                    return 1;
+                }
+                let Some(qp) = objects.qps.get(index.0) else {
+                    return 1;
+                };
                 image.qps.push(objects.save_qp(qp, now));
                 let away = qp.req.away.as_ref();
                 OBJECT + away.map_or(0, |away| away.requester.under_way() * OBJECT)

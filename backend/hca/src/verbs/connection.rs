@@ -398,7 +398,7 @@ impl<F: Face> Objects<F> {
     pub(crate) fn qp_index(&self, vf: VfId, qpn: Qpn) -> Result<QpIndex, VerbError> {
         let index = self.vf(vf).qps.get(u32::from(qpn)).copied();
         // Targets of dynamic connections have verbs of their own.
-        let index = index.filter(|index| self.target(*index).is_none());
+        let index = index.filter(|&index| index != QpIndex::NOBODY && self.target(index).is_none());
         index.ok_or(VerbError::NotFound)
     }
 }

@@ -6,7 +6,9 @@ use hca::image::{ImageError, VfImage};
 use hca::mr::{Klm, KlmList, MemoryKey, Translation};
 use hca::transport::{Delayed, Loopback, Lossy, Single};
 use hca::work::{Operation, Status};
-use hca::{Engine, PageList, PortView, QpChange, QpState, Quota, RecvSide, Transport, VfId};
+use hca::{
+    Engine, PageList, PortView, QpChange, QpState, Quota, RecvSide, Transport, VerbError, VfId,
+};
 use wire::{Gid, Qpn};
 
 use crate::lab::net::NetState;
@@ -292,6 +294,36 @@ fn a_number_that_is_taken_at_the_port_is_refused() {
     let number = qp.qpn.value();
     let expected = format!("queue pair {number:#x} is another function's at port 2; restore the");
     assert!(error.starts_with(&expected), "{error}");
+}
+
+/// Numbers that are nobody's stay so where their function goes, and no queue pair at their port gets one.
+#[test]
+fn reserved_numbers_of_queue_pairs() {
+    for elsewhere in [false, true] {
+        let mut lab = Lab::new(2);
+        let vf = lab.nodes[0].vf;
+        let numbers: Vec<_> = (0..20)
+            .map(|_| lab.engine.reserve_qpn(vf).unwrap())
+            .collect();
+        let qp = lab.qp(0, Transport::Rc);
+        lab.save_and_restore(0, elsewhere);
+        let vf = lab.nodes[0].vf;
+        assert!(!numbers.contains(&lab.qp(0, Transport::Rc).qpn) && !numbers.contains(&qp.qpn));
+        for number in numbers {
+            assert_eq!(lab.engine.destroy_qp(vf, number), Err(VerbError::NotFound));
+            assert!(lab.engine.query_qp(vf, number).is_err());
+            assert_eq!(lab.engine.release_qpn(vf, number), Ok(()));
+            assert_eq!(lab.engine.release_qpn(vf, number), Err(VerbError::NotFound));
+        }
+        assert_eq!(lab.engine.release_qpn(vf, qp.qpn), Err(VerbError::NotFound));
+        // They count as queue pairs do, and a reset takes them.
+        let count = (0..)
+            .take_while(|_| lab.engine.reserve_qpn(vf).is_ok())
+            .count();
+        assert!(count > 100, "{count}");
+        lab.engine.reset_vf(vf);
+        assert!(lab.engine.reserve_qpn(vf).is_ok());
+    }
 }
 
 #[test]

@@ -199,6 +199,8 @@ const REFUSED: &[Opcode] = &[
     Opcode::ArmDctForKeyViolation,
     Opcode::CreatePsv,
     Opcode::DestroyPsv,
+    Opcode::CreateGeneralObject,
+    Opcode::DestroyGeneralObject,
 ];
 
 fn place(isolation: Isolation) -> Place {

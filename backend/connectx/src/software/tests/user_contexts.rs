@@ -1,11 +1,14 @@
 //! User contexts: whose objects are whose, and what becomes of them.
 
+use std::collections::BTreeSet;
+
 use super::guest::Guest;
 use crate::bits::capability::cmd_hca_cap;
 use crate::bits::command::{
     Opcode, SharedQueueOpcode, Status, UserContextOpcode, UserMemoryOpcode, create_eq_in,
 };
 use crate::bits::completion::{cqc, create_cq_in};
+use crate::bits::general_object::{LOG_OBJ_RANGE, RESERVED_QPN, general_obj_in_cmd_hdr};
 use crate::bits::memory_key::{MODE_KLM, MODE_MTT, MODE_PHYSICAL, create_mkey_in, mkc};
 use crate::bits::queue_pair::{create_qp_in, qpc};
 use crate::bits::shared_receive::{arm_rq_in, create_srq_in, srqc};
@@ -537,4 +540,51 @@ fn signature_values_of_programs_are_their_own() {
         assert_eq!(programs.ask(destroy, 0, field.get(&answer.reply)), OK);
     }
     assert_eq!(programs.ask(Opcode::DeallocPd.code(), 0, kernels), OK);
+}
+
+/// A number that is nobody's is its context's, and no queue pair is made, changed or taken away by it.
+#[test]
+fn reserved_numbers_of_programs_are_their_own() {
+    let mut programs = Programs::new();
+    let (one, two) = (programs.open(), programs.open());
+    let object = |opcode: Opcode, uid: u32, number: u32| {
+        let mut request = request(opcode.code(), uid, number);
+        general_obj_in_cmd_hdr::OBJ_TYPE.set(&mut request, RESERVED_QPN);
+        request
+    };
+    let create = |uid: u32| object(Opcode::CreateGeneralObject, uid, 0);
+    let destroy = |uid: u32, number: u32| object(Opcode::DestroyGeneralObject, uid, number);
+    let number = programs.make(&create(one));
+    for opcode in [
+        Opcode::DestroyQp,
+        Opcode::QueryQp,
+        Opcode::ToErr,
+        Opcode::DestroyDct,
+    ] {
+        assert_eq!(programs.ask(opcode.code(), one, number), FOREIGN);
+        assert_eq!(programs.ask(opcode.code(), 0, number), FOREIGN);
+    }
+    assert_eq!(programs.status(&destroy(two, number)), FOREIGN);
+    // Of another type, of many at a time, and with more than a number has.
+    let mut other = destroy(one, number);
+    general_obj_in_cmd_hdr::OBJ_TYPE.set(&mut other, RESERVED_QPN + 1);
+    assert_eq!(programs.status(&other), Some(Status::BadOperation));
+    let mut other = create(one);
+    general_obj_in_cmd_hdr::OBJ_TYPE.set(&mut other, RESERVED_QPN + 1);
+    assert_eq!(programs.status(&other), Some(Status::BadOperation));
+    let mut many = create(one);
+    LOG_OBJ_RANGE.set(&mut many, 3);
+    assert_eq!(programs.status(&many), Some(Status::ExceededLimits));
+    let mut longer = destroy(one, number);
+    general_obj_in_cmd_hdr::OBJ_ID.set(&mut longer, 1 << 24 | number);
+    assert_eq!(programs.status(&longer), FOREIGN);
+    assert_eq!(programs.status(&destroy(one, number)), OK);
+    assert_eq!(programs.status(&destroy(one, number)), FOREIGN);
+    // Many, all of them different, and what is left goes with its context.
+    let many: BTreeSet<u32> = (0..300).map(|_| programs.make(&create(two))).collect();
+    assert_eq!(many.len(), 300);
+    while programs.close(two) != OK {}
+    for number in many {
+        assert_eq!(programs.status(&destroy(0, number)), FOREIGN);
+    }
 }

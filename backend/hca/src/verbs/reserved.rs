@@ -1,0 +1,45 @@
+//! Numbers of queue pairs that are nobody's: programs name their connections by them to a connection manager, where
+//! no queue pair of the connection's own has a number to name it by.
+
+use wire::Qpn;
+
+use crate::engine::shared_port::is_free;
+use crate::engine::vf::Vf;
+use crate::engine::{Engine, QpIndex, VerbError, VfId};
+use crate::face::Face;
+
+impl QpIndex {
+    /// Where reserved numbers lead: to no queue pair.
+    pub(crate) const NOBODY: Self = Self(u32::MAX);
+}
+
+impl<F: Face> Engine<F> {
+    /// Takes a number that no queue pair at the function's port has, and that none gets until it is given back.
+    ///
+    /// # Errors
+    /// [`VerbError::Exhausted`]: reserved numbers count as queue pairs do.
+    pub fn reserve_qpn(&mut self, vf: VfId) -> Result<Qpn, VerbError> {
+        let Vf { qps, memory, .. } = self.vf_mut(vf);
+        if !qps.make_room(memory) {
+            return Err(VerbError::Exhausted);
+        }
+        let mut numbers = std::mem::take(&mut self.vf_mut(vf).qps);
+        let vfs = &self.objects.vfs;
+        let number = numbers.insert_free(|number| is_free(vfs, vf, number), |_| QpIndex::NOBODY);
+        self.vf_mut(vf).qps = numbers;
+        number.map(Qpn::new).ok_or(VerbError::Exhausted)
+    }
+
+    /// Gives a reserved number back.
+    ///
+    /// # Errors
+    /// [`VerbError::NotFound`].
+    pub fn release_qpn(&mut self, vf: VfId, qpn: Qpn) -> Result<(), VerbError> {
+        let numbers = &mut self.vf_mut(vf).qps;
+        if numbers.get(qpn.value()) != Some(&QpIndex::NOBODY) {
+            return Err(VerbError::NotFound);
+        }
+        numbers.remove(qpn.value());
+        Ok(())
+    }
+}
