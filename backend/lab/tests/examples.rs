@@ -31,15 +31,17 @@ fn succeeds(name: &str, options: &[&str]) -> String {
     printed
 }
 
+/// Messages, collectives and one-sided operations, by MPICH and by Open MPI as Debian has them, and by Open MPI over UCX.
 fn mpi(nodes: usize, options: &[&str]) {
     let printed = succeeds("mpi", options);
+    let times = |line: &str| printed.lines().filter(|it| *it == line).count();
     for rank in 0..nodes {
-        let line = format!(
-            "n1: rank {rank} of {nodes} in n{}: all sums are right",
-            rank + 1
-        );
-        assert!(printed.contains(&line), "{printed}");
+        let host = rank + 1;
+        let line = format!("n1: rank {rank} of {nodes} in n{host}: all elements are right");
+        assert_eq!(times(&line), 3, "{printed}");
     }
+    assert_eq!(times("n1: exchanges are right"), 3, "{printed}");
+    assert_eq!(times("n1: one_sided are right"), 2, "{printed}");
 }
 
 /// A folder with what examples call `ibvswitch`, as PATH with it.
