@@ -84,6 +84,49 @@ fn mpi_as_it_is() {
     mpi(4, &[]);
 }
 
+/// HPC Challenge compares its results itself. Its limits are above what is seen.
+#[test]
+#[ignore = "four nodes"]
+fn hpc_challenge() {
+    let printed = succeeds("hpcc", &[]);
+    let lines: Vec<&str> = printed
+        .lines()
+        .filter_map(|it| it.strip_prefix("n1: "))
+        .collect();
+    let times = |line: &str| lines.iter().filter(|it| it.contains(line)).count();
+    // HPL: two grids, six broadcasts. PTRANS: the same grids, more sizes.
+    for tests in [" 12", " 60"] {
+        let line = format!("{tests} tests completed and passed residual checks");
+        assert_eq!(times(&line), 1, "{printed}");
+    }
+    assert_eq!(
+        times(" 0 tests completed and failed residual checks"),
+        2,
+        "{printed}"
+    );
+    assert!(times("PASSED") >= 72, "{printed}");
+    assert_eq!(times("FAILED"), 0, "{printed}");
+    // Tables that all update: with MPI, and each its own.
+    assert_eq!(times("Found 0 errors in "), 4, "{printed}");
+    assert_eq!(times("Solution Validates"), 1, "{printed}");
+
+    let value = |name: &str| -> f64 {
+        let found = lines.iter().find_map(|it| it.strip_prefix(name));
+        found.and_then(|it| it.parse().ok()).expect(name)
+    };
+    for name in ["MPIRandomAccess_Errors=", "MPIRandomAccess_LCG_Errors="] {
+        assert_eq!(value(name), 0.0, "{printed}");
+    }
+    assert!(value("MPIFFT_maxErr=") < 1e-13, "{printed}");
+    assert!(value("PTRANS_residual=") < 16.0, "{printed}");
+    assert!(value("StarDGEMM_Gflops=") > 0.0, "{printed}");
+    assert_eq!(value("Success="), 1.0, "{printed}");
+    let sent = lines
+        .iter()
+        .find_map(|it| it.strip_suffix(" MB over InfiniBand"));
+    assert!(sent.unwrap().parse::<u64>().unwrap() > 100, "{printed}");
+}
+
 #[test]
 #[ignore = "long"]
 fn a_disk_by_rdma() {
