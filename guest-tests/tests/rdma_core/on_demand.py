@@ -16,12 +16,14 @@ import re
 import runpy
 import subprocess
 import sys
+from importlib.machinery import SourceFileLoader
 
 import pyverbs.enums as e
 from pyverbs.mr import MR
 
+# The package has its name by run_tests.py, whatever its folder is called.
 sys.path.insert(0, os.getcwd())
-sys.path.insert(0, os.path.dirname(os.getcwd()))
+SourceFileLoader("tests", os.path.abspath("__init__.py")).load_module()
 
 import tests.base
 import tests.test_mlx5_mkey
