@@ -289,7 +289,6 @@ mod tests {
             dynamic::STRUCTURES,
             counter::STRUCTURES,
             event::STRUCTURES,
-            general_object::STRUCTURES,
             initialization::STRUCTURES,
             memory_key::STRUCTURES,
             port::STRUCTURES,
