@@ -20,7 +20,7 @@ if [ "$LAB_NODE" = n1 ]; then
     by verbs mpiexec.mpich -hosts "$hosts" python3 checks.py mpich
     # Open MPI has UCX, and Debian tells it not to take it (/etc/openmpi/openmpi-mca-params.conf): it takes TCP.
     by ipoib mpirun -H "$hosts" python3 checks.py
-    # So it does; windows, which would take `--mca osc ucx`, are not tried.
+    # So it takes UCX. Windows would take `--mca osc ucx`, too, and may hang (docs/users/lab.md).
     by verbs mpirun --mca pml ucx -H "$hosts" python3 checks.py two-sided
 fi
 lab-barrier done
