@@ -15,6 +15,7 @@ pub mod event;
 pub mod general_object;
 pub mod initialization;
 pub mod memory_key;
+pub mod network;
 pub mod port;
 pub mod queue_pair;
 pub mod resource_dump;
@@ -291,6 +292,7 @@ mod tests {
             event::STRUCTURES,
             initialization::STRUCTURES,
             memory_key::STRUCTURES,
+            network::STRUCTURES,
             port::STRUCTURES,
             queue_pair::STRUCTURES,
             resource_dump::STRUCTURES,

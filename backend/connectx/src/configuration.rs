@@ -55,6 +55,16 @@ pub enum Likeness {
     ConnectX5,
 }
 
+/// What drivers leave to the function of IP over InfiniBand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum IpOverInfiniBand {
+    /// Checksums and segments of a queue pair of datagrams. A driver may have connections besides.
+    #[default]
+    Basic,
+    /// All that queues of network interfaces have: the driver of those has the interface, without a connected mode.
+    Enhanced,
+}
+
 /// What a function is like on the PCI bus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Configuration {
@@ -73,6 +83,8 @@ pub struct Configuration {
     pub doorbells: Doorbells,
     /// After what it is made.
     pub like: Likeness,
+    /// What it does for IP over InfiniBand.
+    pub ipoib: IpOverInfiniBand,
 }
 
 impl Default for Configuration {
@@ -84,6 +96,7 @@ impl Default for Configuration {
             vectors: 32,
             doorbells: Doorbells::Trap,
             like: Likeness::Plain,
+            ipoib: IpOverInfiniBand::Basic,
         }
     }
 }
@@ -114,6 +127,12 @@ impl Configuration {
             configuration.identity.device = 0x1018;
         }
         configuration
+    }
+
+    /// Whether drivers may have queues of network interfaces.
+    #[must_use]
+    pub const fn has_network_queues(&self) -> bool {
+        matches!(self.ipoib, IpOverInfiniBand::Enhanced)
     }
 
     /// Whether the MSI-X structures lie in BAR 0, before the first doorbell page; else they have BAR 2.

@@ -3,8 +3,9 @@
 use std::marker::PhantomData;
 
 use hca::mr::Klm;
-use hca::work::{CompletionEntry, RecvWr, SendWr, WqeError};
+use hca::work::{CompletionEntry, PacketHash, RecvWr, SendWr, WqeError};
 use hca::{Attention, CqError, Dma, Event, Face, PortChange};
+use wire::Qpn;
 
 use crate::bits::dynamic::EVENT_QUEUE_TYPE;
 use crate::bits::event::{CQ_ERROR_ACCESS, CQ_ERROR_OVERRUN, EventType, PortSubtype};
@@ -204,6 +205,10 @@ impl<D: Dma + 'static> Face for Mlx5<D> {
         if queue.expire() {
             vf.completion_event(dma, queue.eqn, queue.cqn);
         }
+    }
+
+    fn steer(vf: &FunctionState, underlay: Qpn, packet: &[u8]) -> Option<(Qpn, PacketHash)> {
+        vf.network.steer(underlay, packet)
     }
 
     fn event(dma: &D, vf: &mut FunctionState, event: Event) {

@@ -39,6 +39,9 @@ pub struct FunctionImageV1<D: Dma + 'static> {
     /// It is made after a ConnectX-5.
     #[serde(default)]
     connectx_5: bool,
+    /// Drivers may have queues of network interfaces.
+    #[serde(default)]
+    enhanced_ipoib: bool,
     config: ConfigImageV1,
     msix: MsixImageV1,
     segment: SegmentImageV1,
@@ -90,6 +93,7 @@ impl<H: Host> Function<Software<H>> {
             vectors: configuration.vectors,
             polled: is_polled(configuration),
             connectx_5: is_connectx_5(configuration),
+            enhanced_ipoib: configuration.has_network_queues(),
             config: registers.0.save(),
             msix: registers.1.save(),
             segment: registers.2.save(),
@@ -128,6 +132,11 @@ impl<H: Host> Function<Software<H>> {
                 polls,
             ),
             ("the likeness of a ConnectX-5 (1) or none (0):", like, likes),
+            (
+                "enhanced IP over InfiniBand (1) or basic (0):",
+                image.enhanced_ipoib.into(),
+                own.has_network_queues().into(),
+            ),
         ] {
             if there != here {
                 return Err(RestoreError::Differs { what, there, here });

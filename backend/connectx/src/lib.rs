@@ -44,7 +44,8 @@ mod testing;
 pub use absent::{Absent, Part};
 pub use backend::{Backend, DoorbellPages, Registers};
 pub use configuration::{
-    Configuration, Doorbells, Identity, Likeness, MAX_DEVICE_MEMORY, TRAPPED_PAGES,
+    Configuration, Doorbells, Identity, IpOverInfiniBand, Likeness, MAX_DEVICE_MEMORY,
+    TRAPPED_PAGES,
 };
 pub use face::Mlx5;
 pub use function::{Effect, Function, Region};

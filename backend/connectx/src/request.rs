@@ -310,14 +310,15 @@ pub fn key_queue_pair(context: &[u8]) -> Option<Qpn> {
     (qpn != memory_key::ANY_QPN).then(|| Qpn::new(qpn))
 }
 
-/// Decodes the scatter list of a receive request into `wr`, which is clear.
+/// Decodes the scatter list of a receive request into `wr`, which is clear. Bits of lengths that are `ignored` mean
+/// nothing.
 ///
 /// # Errors
 /// [`WqeError::Malformed`].
 #[inline]
-pub fn decode_scatter(bytes: &[u8], wr: &mut RecvWr) -> Result<(), WqeError> {
+pub fn decode_scatter(bytes: &[u8], ignored: u32, wr: &mut RecvWr) -> Result<(), WqeError> {
     for segment in bytes.as_chunks::<SEGMENT>().0 {
-        let len = data_segment::BYTE_COUNT.get(segment);
+        let len = data_segment::BYTE_COUNT.get(segment) & !ignored;
         let lkey = data_segment::LKEY.get(segment);
         if len == 0 {
             if lkey == memory_key::TERMINATOR_LKEY {
@@ -696,17 +697,17 @@ mod tests {
             bytes[at * 16 + 4..at * 16 + 8].copy_from_slice(&lkey.to_be_bytes());
         }
         let mut wr = RecvWr::with_capacity();
-        decode_scatter(&bytes, &mut wr).unwrap();
+        decode_scatter(&bytes, 0, &mut wr).unwrap();
         assert_eq!(
             wr.sges.iter().map(|sge| sge.len).collect::<Vec<_>>(),
             [16, 32]
         );
         bytes[0] = 0x80;
         wr.clear();
-        assert!(decode_scatter(&bytes, &mut wr).is_err());
+        assert!(decode_scatter(&bytes, 0, &mut wr).is_err());
         // More elements than any list may have.
         let mut wr = RecvWr::with_capacity();
-        assert!(decode_scatter(&[1; 16 * 65], &mut wr).is_err());
+        assert!(decode_scatter(&[1; 16 * 65], 0, &mut wr).is_err());
     }
 
     proptest! {
@@ -724,7 +725,7 @@ mod tests {
             let _ = decode(&bytes, format, &mut wr);
             prop_assert!(wr.sges.len() <= MAX_SGE && wr.inline.len() <= MAX_INLINE);
             let mut wr = RecvWr::with_capacity();
-            let _ = decode_scatter(&bytes, &mut wr);
+            let _ = decode_scatter(&bytes, 0, &mut wr);
         }
     }
 }

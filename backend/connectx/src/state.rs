@@ -3,6 +3,7 @@
 
 pub(crate) mod device_memory;
 pub(crate) mod doorbell;
+pub(crate) mod network;
 mod uar;
 
 use std::collections::{BTreeMap, HashSet};
@@ -26,6 +27,7 @@ use crate::software::user_memory::{UserMemory, UserMemoryImageV1};
 
 use device_memory::DeviceMemory;
 use doorbell::{Half, Halves};
+use network::{Network, NetworkImageV1};
 use uar::Uars;
 
 /// How far the driver has brought the function.
@@ -54,6 +56,7 @@ pub struct FunctionState {
     pub(crate) contexts: Contexts,
     pub(crate) user_memory: UserMemory,
     pub(crate) user_contexts: UserContexts,
+    pub(crate) network: Network,
     pub(crate) device_memory: DeviceMemory,
     /// Pages that the driver has given to firmware.
     pub(crate) firmware_pages: Vec<u64>,
@@ -83,6 +86,7 @@ pub struct Left {
     _contexts: Contexts,
     _user_memory: UserMemory,
     _user_contexts: UserContexts,
+    _network: Network,
 }
 
 impl FunctionState {
@@ -106,6 +110,7 @@ impl FunctionState {
             contexts: Contexts::default(),
             user_memory: UserMemory::default(),
             user_contexts: UserContexts::default(),
+            network: Network::default(),
             device_memory: DeviceMemory::default(),
             firmware_pages: Vec::new(),
             interface: 0,
@@ -138,6 +143,7 @@ impl FunctionState {
             _contexts: std::mem::take(&mut self.contexts),
             _user_memory: std::mem::take(&mut self.user_memory),
             _user_contexts: std::mem::take(&mut self.user_contexts),
+            _network: std::mem::take(&mut self.network),
         }
     }
 
@@ -246,6 +252,8 @@ pub struct StateImageV1 {
     #[serde(default)]
     user_contexts: UserContextsImageV1,
     #[serde(default)]
+    network: NetworkImageV1,
+    #[serde(default)]
     firmware_pages: Vec<u64>,
     #[serde(default)]
     interface: u32,
@@ -257,10 +265,11 @@ impl StateImageV1 {
         self.counter_set.is_some()
     }
 
-    /// Queue pairs, and targets of dynamic connections, that contexts are of.
+    /// Queue pairs, targets of dynamic connections, and queues of network interfaces, that contexts are of.
     pub(crate) fn qp_numbers(&self) -> impl Iterator<Item = u32> {
         let contexts = self.qp_contexts.iter().chain(&self.dct_contexts);
-        contexts.map(|(number, _)| *number)
+        let numbers = contexts.map(|(number, _)| *number);
+        numbers.chain(self.network.queues())
     }
 
     /// Shared receive queues that contexts are of.
@@ -313,6 +322,7 @@ impl FunctionState {
             counter_set: None,
             user_memory: self.user_memory.save(),
             user_contexts: self.user_contexts.save(),
+            network: self.network.save(),
             device_memory: self.device_memory.save(),
             firmware_pages: self.firmware_pages.clone(),
             interface: self.interface,
@@ -340,6 +350,7 @@ impl FunctionState {
         self.halves = Halves::restore(&image.halves);
         self.user_memory = UserMemory::restore(&image.user_memory, &mut held)?;
         self.user_contexts = UserContexts::restore(&image.user_contexts, &mut held)?;
+        self.network = Network::restore(&image.network, &mut held)?;
         self.device_memory = DeviceMemory::restore(&image.device_memory, &self.configuration)?;
         self.firmware_pages.clone_from(&image.firmware_pages);
         self.interface = image.interface.min(1);
@@ -371,6 +382,7 @@ impl Contexts {
         qps: impl Fn(u32) -> bool,
         srqs: impl Fn(u32) -> bool,
     ) -> Result<Self, String> {
+        let queue = image.network.queues().find(|number| !qps(*number));
         let contexts = Self {
             qps: restore_contexts(image.qp_contexts)?,
             srqs: restore_contexts(image.srq_contexts)?,
@@ -378,6 +390,7 @@ impl Contexts {
         };
         let mut qp_numbers = contexts.qps.keys().chain(contexts.dcts.keys());
         let stray = qp_numbers.find(|number| !qps(**number));
+        let stray = stray.or(queue.as_ref());
         let stray = stray.or_else(|| contexts.srqs.keys().find(|number| !srqs(**number)));
         match stray {
             None => Ok(contexts),

@@ -8,7 +8,7 @@ use wire::Qpn;
 use crate::engine::paging::PageFault;
 use crate::image::Image;
 use crate::memory::dma::Dma;
-use crate::verbs::work::{CompletionEntry, RecvWr, SendWr, WqeError};
+use crate::verbs::work::{CompletionEntry, PacketHash, RecvWr, SendWr, WqeError};
 
 /// A completion that could not be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -290,6 +290,12 @@ pub trait Face: Debug + Sized + Send + 'static {
     /// Raises the event of a queue that has waited for more entries long enough,
     /// if it still waits.
     fn expire(dma: &Self::Dma, vf: &mut Self::Vf, queue: &mut Self::Completion);
+
+    /// Which receive queue takes a packet that has come to an underlay queue pair
+    /// ([`Transport::Underlay`](crate::Transport::Underlay)), and the hash that it was chosen by; `None`: it is dropped.
+    fn steer(_vf: &Self::Vf, _underlay: Qpn, _packet: &[u8]) -> Option<(Qpn, PacketHash)> {
+        None
+    }
 
     /// Delivers an asynchronous event.
     fn event(dma: &Self::Dma, vf: &mut Self::Vf, event: Event);

@@ -8,4 +8,5 @@ pub(crate) mod message;
 pub(crate) mod path;
 pub(crate) mod requester;
 mod segments;
+mod steering;
 mod tagged;

@@ -9,7 +9,7 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::{Gid, PKey, Qpn};
 
-pub use checksums::{Checked, check, fill};
+pub use checksums::{Checked, check, fill, sum};
 pub use train::{NotATrain, Train};
 
 /// Bytes of a link-layer address.

@@ -15,6 +15,10 @@ pub const TYPE_ODP: u32 = 2;
 pub const TYPE_DEVICE_MEMORY: u32 = 15;
 /// Atomic operations (type 3).
 pub const TYPE_ATOMIC: u32 = 3;
+/// Enhanced offloads of IP over InfiniBand (type 6).
+pub const TYPE_IPOIB_ENHANCED: u32 = 6;
+/// Flow tables (type 7).
+pub const TYPE_FLOW_TABLE: u32 = 7;
 /// What devices with InfiniBand links alone have nothing of: Ethernet offloads, RoCE, offloads of IP over InfiniBand,
 /// flow tables, flow tables of the embedded switch, that switch, and quality of service.
 pub const TYPES_ABSENT: [u32; 7] = [1, 4, 5, 7, 8, 9, 12];
@@ -67,6 +71,7 @@ structures! {
         SIG_BLOCK_4048: 0x03c [15:15];
         CQE_VERSION: 0x03c [3:0];
         COMPACT_ADDRESS_VECTOR: 0x040 [31:31];
+        IPOIB_ENHANCED_OFFLOADS: 0x040 [28:28];
         IPOIB_BASIC_OFFLOADS: 0x040 [27:27];
         UMR_MODIFY_ENTITY_SIZE_DISABLED: 0x040 [24:24];
         DRAIN_SIGERR: 0x040 [16:16];
@@ -97,8 +102,17 @@ structures! {
         MAX_WQE_SZ_RQ: 0x054 [15:0];
         MAX_QP_MCG: 0x05c [24:0];
         LOG_MAX_MCG: 0x060 [7:0];
+        LOG_MAX_TRANSPORT_DOMAIN: 0x064 [28:24];
         LOG_MAX_PD: 0x064 [20:16];
         LOG_MAX_XRCD: 0x064 [4:0];
+        LOG_MAX_RQ: 0x06c [28:24];
+        LOG_MAX_SQ: 0x06c [20:16];
+        LOG_MAX_TIR: 0x06c [12:8];
+        LOG_MAX_TIS: 0x06c [4:0];
+        BASIC_CYCLIC_RCV_WQE: 0x070 [31:31];
+        LOG_MAX_RQT: 0x070 [20:16];
+        LOG_MAX_RQT_SIZE: 0x070 [12:8];
+        LOG_MAX_TIS_PER_SQ: 0x070 [4:0];
         MAX_NUM_EQS: 0x08c [15:0];
         SIGERR_DOMAIN_AND_SIG_TYPE: 0x090 [31:31];
         LOG_UAR_PAGE_SZ: 0x090 [15:0];
@@ -118,6 +132,37 @@ structures! {
         UMEM_UID_0: 0x048 [13:13];
         LOG_MAX_UMEM: 0x08c [20:16];
         LOG_MAX_UCTX: 0x08c [28:24];
+    }
+
+    /// Capabilities of enhanced offloads of IP over InfiniBand.
+    per_protocol_networking_offload_caps(256) {
+        CSUM_CAP: 0x000 [31:31];
+        MAX_LSO_CAP: 0x000 [20:16];
+        WQE_INLINE_MODE: 0x000 [13:12];
+        RSS_IND_TBL_CAP: 0x000 [11:8];
+    }
+
+    /// Capabilities of flow tables, by what they are for.
+    flow_table_nic_cap(4096) {
+        FLOW_TABLE_PROPERTIES_NIC_RECEIVE: 0x040 (64);
+    }
+
+    /// Capabilities of flow tables for one purpose.
+    flow_table_prop_layout(64) {
+        FT_SUPPORT: 0x000 [31:31];
+        MODIFY_ROOT: 0x000 [27:27];
+        LOG_MAX_FT_SIZE: 0x004 [29:24];
+        MAX_FT_LEVEL: 0x004 [7:0];
+        LOG_MAX_FT_NUM: 0x00c [7:0];
+        LOG_MAX_DESTINATION: 0x010 [7:0];
+        LOG_MAX_FLOW: 0x014 [7:0];
+        FT_FIELD_SUPPORT: 0x020 (16);
+    }
+
+    /// Fields that flow tables match.
+    flow_table_fields_supported(16) {
+        OUTER_ETHER_TYPE: 0x000 [29:29];
+        OUTER_IP_PROTOCOL: 0x000 [16:16];
     }
 
     /// Capabilities of paging on demand.

@@ -252,6 +252,38 @@ codes! {
 }
 
 codes! {
+    /// Commands about what network interfaces are made of, which drivers send where the capabilities have those.
+    NetworkOpcode: u16 {
+        QueryVportCounter = 0x770,
+        AllocTransportDomain = 0x816,
+        DeallocTransportDomain = 0x817,
+        CreateTir = 0x900,
+        ModifyTir = 0x901,
+        DestroyTir = 0x902,
+        CreateSq = 0x904,
+        ModifySq = 0x905,
+        DestroySq = 0x906,
+        QuerySq = 0x907,
+        CreateRq = 0x908,
+        ModifyRq = 0x909,
+        DestroyRq = 0x90a,
+        QueryRq = 0x90b,
+        CreateTis = 0x912,
+        DestroyTis = 0x914,
+        CreateRqt = 0x916,
+        ModifyRqt = 0x917,
+        DestroyRqt = 0x918,
+        SetFlowTableRoot = 0x92f,
+        CreateFlowTable = 0x930,
+        DestroyFlowTable = 0x931,
+        CreateFlowGroup = 0x933,
+        DestroyFlowGroup = 0x934,
+        SetFlowTableEntry = 0x936,
+        DeleteFlowTableEntry = 0x938,
+    }
+}
+
+codes! {
     /// Commands about pages that are not there.
     PagingOpcode: u16 {
         QuerySpecialContexts = 0x203,

@@ -1,7 +1,7 @@
 //! Completion queues: their context and entries.
 
 use super::command::codes;
-use super::structures;
+use super::{Field, structures};
 
 structures! {
     /// Context of a completion queue.
@@ -70,6 +70,25 @@ structures! {
         SIGNATURE: 0x3c [15:8];
         OP_OWN: 0x3c [7:0];
     }
+}
+
+/// Of an entry about a packet in a receive queue of a network interface: the hash of its addresses and ports.
+pub const RSS_HASH_RESULT: Field = Field::new(0x0c, 31, 0);
+/// As above: what the hash is of; see [`hash_type`].
+pub const RSS_HASH_TYPE: Field = Field::new(0x10, 31, 24);
+/// As above: the sum of the IP packet, not inverted.
+pub const CHECK_SUM: Field = Field::new(0x14, 31, 16);
+
+/// What a hash is of.
+pub mod hash_type {
+    /// Addresses of version 4.
+    pub const V4: u8 = 0b0101;
+    /// Addresses of version 6.
+    pub const V6: u8 = 0b1010;
+    /// Ports of TCP.
+    pub const TCP: u8 = 0b0101 << 4;
+    /// Ports of UDP.
+    pub const UDP: u8 = 0b1010 << 4;
 }
 
 /// Of `HDS_IP_EXT`: the checksum of the network header is right.

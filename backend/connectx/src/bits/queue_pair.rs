@@ -150,6 +150,8 @@ codes! {
         None = 0,
         /// Checksums, and segments of TCP.
         Basic = 1,
+        /// The queue pair is the address of a network interface's queues.
+        Enhanced = 2,
     }
 }
 

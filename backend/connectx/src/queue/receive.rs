@@ -5,6 +5,7 @@ use hca::{Dma, Reason};
 use serde::{Deserialize, Serialize};
 
 use super::{Buffer, BufferImageV1, Record, checked};
+use crate::bits::work::INLINE;
 use crate::request;
 
 /// Most bytes of a receive request.
@@ -19,6 +20,8 @@ pub struct ReceiveQueue {
     log_stride: u32,
     record: Record,
     taken: u16,
+    /// Bits of the elements' lengths that mean nothing here.
+    ignored: u32,
 }
 
 /// A receive queue in an image.
@@ -30,6 +33,9 @@ pub struct ReceiveQueueImageV1 {
     log_stride: u32,
     record: u64,
     taken: u16,
+    /// It is one of a network interface.
+    #[serde(default)]
+    padded: bool,
 }
 
 impl ReceiveQueue {
@@ -42,6 +48,7 @@ impl ReceiveQueue {
             log_stride: self.log_stride,
             record: self.record.addr(),
             taken: self.taken,
+            padded: self.ignored != 0,
         }
     }
 
@@ -55,9 +62,11 @@ impl ReceiveQueue {
         let len = 1 << (image.log_size + image.log_stride);
         let record = Record::new(image.record).map_err(|error| error.to_string())?;
         let buffer = Buffer::restore(image.buffer, len)?;
+        let queue = Self::new(buffer, image.log_size, image.log_stride, record);
+        let queue = if image.padded { queue.padded() } else { queue };
         Ok(Self {
             taken: image.taken,
-            ..Self::new(buffer, image.log_size, image.log_stride, record)
+            ..queue
         })
     }
 
@@ -77,7 +86,16 @@ impl ReceiveQueue {
             log_stride,
             record,
             taken: 0,
+            ignored: 0,
         }
+    }
+
+    /// The queue of a network interface: drivers say in each element that what comes may begin later in it, so that
+    /// headers are aligned. It does not.
+    #[must_use]
+    pub const fn padded(mut self) -> Self {
+        self.ignored = INLINE;
+        self
     }
 
     /// Requests taken so far, modulo 2^16.
@@ -120,7 +138,14 @@ impl ReceiveQueue {
         self.taken = index.wrapping_add(1);
         wr.index = index;
         let at = u64::from(index & ((1 << self.log_size) - 1)) << self.log_stride;
-        take_scatter(&self.buffer, dma, at, 1 << self.log_stride, wr)?;
+        take_scatter(
+            &self.buffer,
+            dma,
+            at,
+            1 << self.log_stride,
+            self.ignored,
+            wr,
+        )?;
         Ok(true)
     }
 }
@@ -133,6 +158,7 @@ pub(super) fn take_scatter<D: Dma>(
     dma: &D,
     at: u64,
     len: usize,
+    ignored: u32,
     wr: &mut RecvWr,
 ) -> Result<(), WqeError> {
     const SHORT: usize = 64;
@@ -141,14 +167,14 @@ pub(super) fn take_scatter<D: Dma>(
         buffer
             .read(dma, at, &mut bytes[..len])
             .map_err(|_| WqeError::Unmapped)?;
-        return request::decode_scatter(&bytes[..len], wr);
+        return request::decode_scatter(&bytes[..len], ignored, wr);
     }
     let mut bytes = [0; MAX_STRIDE];
     let bytes = &mut bytes[..len.min(MAX_STRIDE)];
     buffer
         .read(dma, at, bytes)
         .map_err(|_| WqeError::Unmapped)?;
-    request::decode_scatter(bytes, wr)
+    request::decode_scatter(bytes, ignored, wr)
 }
 
 #[cfg(test)]

@@ -127,7 +127,7 @@ impl SharedQueue {
             .map_err(|_| WqeError::Unmapped)?;
         self.head = next_segment::NEXT_WQE_INDEX.get(&link) as u16 & ((1 << self.log_size) - 1);
         let len = (1 << self.log_stride) - SEGMENT;
-        take_scatter(&self.buffer, dma, at + SEGMENT as u64, len, wr)?;
+        take_scatter(&self.buffer, dma, at + SEGMENT as u64, len, 0, wr)?;
         Ok(true)
     }
 }

@@ -18,7 +18,7 @@ use super::{Commands, Outcome, Prepared, TOO_EARLY, conclude, head_in};
 use super::{receive_pool, resource_dump};
 use crate::backend::{Backend, DoorbellPages, Registers};
 use crate::bits::command::{
-    Opcode, PagingOpcode, SharedQueueOpcode, UserContextOpcode, UserMemoryOpcode,
+    NetworkOpcode, Opcode, PagingOpcode, SharedQueueOpcode, UserContextOpcode, UserMemoryOpcode,
 };
 use crate::configuration::Configuration;
 use crate::face::Mlx5;
@@ -312,6 +312,15 @@ impl<H: Host> Software<H> {
             let (asked, mut answer) = (std::mem::take(request), std::mem::take(reply));
             let (outcome, buffers) = host.with_turn(move |engine| {
                 let outcome = Commands { engine, vf }.paging(opcode, &asked, &mut answer);
+                (outcome, (asked, answer))
+            });
+            (*request, *reply) = buffers;
+            return outcome;
+        }
+        if let Some(opcode) = NetworkOpcode::from_code(code) {
+            let (asked, mut answer) = (std::mem::take(request), std::mem::take(reply));
+            let (outcome, buffers) = host.with_turn(move |engine| {
+                let outcome = Commands { engine, vf }.network(opcode, &asked, &mut answer);
                 (outcome, (asked, answer))
             });
             (*request, *reply) = buffers;

@@ -7,9 +7,11 @@ use super::user_context::LOG_MAX as LOG_MAX_USER_CONTEXTS;
 use super::user_memory::LOG_MAX as LOG_MAX_USER_MEMORY;
 use super::{Commands, Outcome, Refusal, refuse};
 use crate::bits::capability::{
-    TYPE_ATOMIC, TYPE_DEBUG, TYPE_DEVICE_MEMORY, TYPE_GENERAL, TYPE_GENERAL_2, TYPE_ODP,
-    TYPES_ABSENT, atomic_caps as atomic_cap, cmd_hca_cap as cap, debug_cap,
-    device_mem_cap as memory_cap, odp_cap, query_hca_cap_out, set_hca_cap_in,
+    TYPE_ATOMIC, TYPE_DEBUG, TYPE_DEVICE_MEMORY, TYPE_FLOW_TABLE, TYPE_GENERAL, TYPE_GENERAL_2,
+    TYPE_IPOIB_ENHANCED, TYPE_ODP, TYPES_ABSENT, atomic_caps as atomic_cap, cmd_hca_cap as cap,
+    debug_cap, device_mem_cap as memory_cap, flow_table_fields_supported as matched,
+    flow_table_nic_cap, flow_table_prop_layout as properties, odp_cap,
+    per_protocol_networking_offload_caps as offload_caps, query_hca_cap_out, set_hca_cap_in,
 };
 use crate::bits::command::{Status, create_eq_in as head_in};
 use crate::bits::general_object::RESERVED_QPN;
@@ -17,6 +19,7 @@ use crate::configuration::{Configuration, Likeness, MAX_DEVICE_MEMORY};
 use crate::queue::completion::MAX_COMPRESSED;
 use crate::queue::event::LOG_MAX_EQ_SIZE;
 use crate::state::device_memory::UNIT;
+use crate::state::network::{self, flow_table};
 
 /// Largest send and receive queue, as a power of two of blocks and requests.
 pub const LOG_MAX_QP_SIZE: u32 = 15;
@@ -160,6 +163,24 @@ pub(crate) fn general(configuration: &Configuration, quota: &Quota) -> Box<[u8; 
         field.set(caps.as_mut_slice(), value);
     }
     cap::GENERAL_OBJ_TYPES.set(caps.as_mut_slice(), 1 << RESERVED_QPN);
+    if configuration.has_network_queues() {
+        let log_qps = u32::from(quota.log_qps);
+        for (field, value) in [
+            (cap::IPOIB_ENHANCED_OFFLOADS, 1),
+            (cap::LOG_MAX_TRANSPORT_DOMAIN, network::LOG_MAX),
+            (cap::LOG_MAX_RQ, log_qps),
+            (cap::LOG_MAX_SQ, log_qps),
+            (cap::LOG_MAX_TIR, network::LOG_MAX),
+            (cap::LOG_MAX_TIS, network::LOG_MAX),
+            (cap::BASIC_CYCLIC_RCV_WQE, 1),
+            (cap::LOG_MAX_RQT, network::LOG_MAX),
+            (cap::LOG_MAX_RQT_SIZE, network::LOG_MAX_TABLE),
+            // One.
+            (cap::LOG_MAX_TIS_PER_SQ, 0),
+        ] {
+            field.set(caps.as_mut_slice(), value);
+        }
+    }
     if configuration.like == Likeness::ConnectX5 {
         cap::PAGE_REQUEST_DISABLE.set(caps.as_mut_slice(), 0);
     }
@@ -213,6 +234,41 @@ pub(crate) fn paging() -> Box<[u8; odp_cap::SIZE]> {
     odp_cap::XRC_ODP_CAPS.set(caps.as_mut_slice(), reliable);
     odp_cap::DC_ODP_CAPS.set(caps.as_mut_slice(), reliable);
     odp_cap::UD_ODP_CAPS.set(caps.as_mut_slice(), SEND);
+    caps
+}
+
+/// What queues of network interfaces do for IP over InfiniBand: checksums, and segments of TCP of packets of 64 KiB.
+/// No header has to be in the request itself.
+fn enhanced_ipoib() -> [u8; offload_caps::SIZE] {
+    /// Code: no header is required inline.
+    const INLINE_NOT_REQUIRED: u32 = 2;
+    let mut caps = [0; offload_caps::SIZE];
+    offload_caps::CSUM_CAP.set(&mut caps, 1);
+    offload_caps::MAX_LSO_CAP.set(&mut caps, 16);
+    offload_caps::WQE_INLINE_MODE.set(&mut caps, INLINE_NOT_REQUIRED);
+    offload_caps::RSS_IND_TBL_CAP.set(&mut caps, network::LOG_MAX_TABLE);
+    caps
+}
+
+/// Bytes of the capabilities of flow tables that are of any use here.
+const FLOW_TABLE_CAPS: usize = 0x80;
+
+/// Flow tables of what is received: as drivers need them to tell protocols apart, in as many levels as they count.
+fn flow_tables() -> [u8; FLOW_TABLE_CAPS] {
+    /// The driver lays its tables out in levels, most of which stay empty; it gives up where they do not suffice.
+    const LEVELS: u32 = 64;
+    let mut caps = [0; FLOW_TABLE_CAPS];
+    let receive = flow_table_nic_cap::FLOW_TABLE_PROPERTIES_NIC_RECEIVE.get_mut(&mut caps);
+    properties::FT_SUPPORT.set(receive, 1);
+    properties::MODIFY_ROOT.set(receive, 1);
+    properties::LOG_MAX_FT_SIZE.set(receive, flow_table::LOG_MAX_SIZE);
+    properties::MAX_FT_LEVEL.set(receive, LEVELS);
+    properties::LOG_MAX_FT_NUM.set(receive, network::LOG_MAX);
+    properties::LOG_MAX_DESTINATION.set(receive, 0);
+    properties::LOG_MAX_FLOW.set(receive, flow_table::LOG_MAX_SIZE);
+    let fields = properties::FT_FIELD_SUPPORT.get_mut(receive);
+    matched::OUTER_ETHER_TYPE.set(fields, 1);
+    matched::OUTER_IP_PROTOCOL.set(fields, 1);
     caps
 }
 
@@ -280,6 +336,12 @@ impl<D: Dma + 'static> Commands<'_, D> {
             (TYPE_GENERAL_2, _) => {}
             (TYPE_DEBUG, _) => debug_cap::RESOURCE_DUMP.set(out, 1),
             (TYPE_DEVICE_MEMORY, _) => copy(device_memory(&state.configuration).as_slice()),
+            (TYPE_IPOIB_ENHANCED, _) if state.configuration.has_network_queues() => {
+                copy(&enhanced_ipoib());
+            }
+            (TYPE_FLOW_TABLE, _) if state.configuration.has_network_queues() => {
+                copy(&flow_tables());
+            }
             // Programs ask for these without a look at the general ones: the device has nothing of them.
             (kind, _) if TYPES_ABSENT.contains(&kind) => {}
             _ => return Err(refuse(Status::BadParameter, "no such kind of capabilities")),

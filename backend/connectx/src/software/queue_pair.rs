@@ -9,6 +9,7 @@ use hca::{
 use wire::{Gid, Lid, Mtu, Psn, QKey, Qpn, Sl};
 
 use super::capability::LOG_MAX_QP_SIZE;
+use super::work_queue::underlay;
 use super::{Commands, NUMBER, Outcome, Refusal, list, refuse};
 use crate::bits::capability::cmd_hca_cap as cap;
 use crate::bits::command::{Opcode, Status};
@@ -42,7 +43,7 @@ fn format(context: &[u8], transport: Transport) -> Result<Format, Refusal> {
     let mode = OffloadMode::from_code(qpc::ULP_STATELESS_OFFLOAD_MODE.get(context));
     match (transport, mode) {
         (Transport::Ud, Some(OffloadMode::Basic)) => Ok(Format::Packet),
-        (_, Some(OffloadMode::Basic) | None) => Err(refuse(
+        (_, Some(OffloadMode::Basic | OffloadMode::Enhanced) | None) => Err(refuse(
             Status::BadParameter,
             "this queue pair has no such offloads of IP packets",
         )),
@@ -116,7 +117,7 @@ impl Receive {
 /// driver's.
 pub(super) fn receives(context: &[u8]) -> Option<(ReceiveType, bool)> {
     let transport = transport(ServiceType::from_code(qpc::ST.get(context))?);
-    if qpc::DETH_SQPN.is_set(context) {
+    if qpc::DETH_SQPN.is_set(context) || is_underlay(context) {
         return None;
     }
     let kind = ReceiveType::from_code(qpc::RQ_TYPE.get(context))?;
@@ -126,6 +127,13 @@ pub(super) fn receives(context: &[u8]) -> Option<(ReceiveType, bool)> {
         Transport::Xrc | Transport::Dci => Some((ReceiveType::None, false)),
         _ => None,
     }
+}
+
+/// Whether a context asks for the address of a network interface's queues.
+fn is_underlay(context: &[u8]) -> bool {
+    let mode = qpc::ULP_STATELESS_OFFLOAD_MODE.get(context);
+    OffloadMode::from_code(mode) == Some(OffloadMode::Enhanced)
+        && qpc::ST.get(context) == ServiceType::UnreliableDatagram.code()
 }
 
 /// The queue pair that a CREATE_QP asks for.
@@ -154,6 +162,9 @@ pub(super) fn requested<D: Dma + 'static>(
         ));
     }
     let transport = transport(service);
+    if is_underlay(context) && configuration.has_network_queues() {
+        return Ok(underlay());
+    }
     let format = format(context, transport)?;
     let receive = Receive::of(context, transport)?;
     let sends = !qpc::NO_SQ.is_set(context);
@@ -277,15 +288,27 @@ impl<D: Dma + 'static> Commands<'_, D> {
         Ok(())
     }
 
-    pub(super) fn destroy_qp(&mut self, request: &[u8]) -> Outcome {
+    /// The queue pair that a request is about. Queues of network interfaces are none.
+    fn queue_pair(&self, request: &[u8]) -> Result<Qpn, Refusal> {
         let qpn = NUMBER.get(request);
-        self.engine.destroy_qp(self.vf, Qpn::new(qpn))?;
-        self.state_mut().contexts.qps.remove(&qpn);
-        Ok(())
+        if self.state().network.is_queue(qpn) {
+            return Err(refuse(Status::BadResource, "that is no queue pair"));
+        }
+        Ok(Qpn::new(qpn))
+    }
+
+    pub(super) fn destroy_qp(&mut self, request: &[u8]) -> Outcome {
+        let qpn = self.queue_pair(request)?;
+        self.check_underlay(qpn)?;
+        self.engine.destroy_qp(self.vf, qpn)?;
+        let state = self.state_mut();
+        state.contexts.qps.remove(&qpn.value());
+        // Nothing comes to it that would go there.
+        Ok(state.network.set_root(qpn.value(), None)?)
     }
 
     pub(super) fn modify_qp(&mut self, opcode: Opcode, request: &[u8]) -> Outcome {
-        let qpn = Qpn::new(NUMBER.get(request));
+        let qpn = self.queue_pair(request)?;
         let (from, next) = transition(opcode).ok_or(refuse(
             Status::BadOperation,
             "the command does not change a queue pair",
@@ -318,7 +341,7 @@ impl<D: Dma + 'static> Commands<'_, D> {
     }
 
     pub(super) fn query_qp(&self, request: &[u8], reply: &mut [u8]) -> Outcome {
-        let qpn = Qpn::new(NUMBER.get(request));
+        let qpn = self.queue_pair(request)?;
         let view = self.engine.query_qp(self.vf, qpn)?;
         let out = query_qp_out::QPC.get_mut(reply);
         if let Some(stored) = self.state().contexts.qps.get(&qpn.value()) {

@@ -7,6 +7,7 @@ mod hostile;
 mod images;
 mod likeness;
 mod moderation;
+mod network;
 mod resource_dump;
 mod shared;
 mod tags;

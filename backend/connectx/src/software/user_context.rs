@@ -16,7 +16,7 @@ use wire::Qpn;
 use super::receive_pool::Form;
 use super::{Commands, NUMBER, Outcome, Refusal, refuse};
 use crate::bits::Field;
-use crate::bits::command::{Opcode, Status, UserContextOpcode, UserMemoryOpcode};
+use crate::bits::command::{NetworkOpcode, Opcode, Status, UserContextOpcode, UserMemoryOpcode};
 use crate::bits::completion::{cqc, create_cq_in};
 use crate::bits::counter::{alloc_q_counter_out, dealloc_q_counter_in, query_q_counter_in};
 use crate::bits::dynamic::{create_dct_in, dctc};
@@ -25,6 +25,7 @@ use crate::bits::memory_key::{MODE_KLM, MODE_KSM, MODE_MTT, create_mkey_in, mkc}
 use crate::bits::queue_pair::{ReceiveType, create_qp_in, qpc};
 use crate::bits::shared_receive::{create_srq_in, srqc};
 use crate::bits::signature::{create_psv_in, create_psv_out};
+use crate::state::network::Network;
 
 /// In each request: the user context that it is for.
 pub(super) const UID: Field = Field::new(0x00, 15, 0);
@@ -59,6 +60,7 @@ pub(crate) enum Kind {
     CounterSet,
     XrcDomain,
     ProtectionDomain,
+    TransportDomain,
     Page,
     EventQueue,
 }
@@ -530,6 +532,48 @@ impl<D: Dma + 'static> Commands<'_, D> {
         }
     }
 
+    /// Allocates or frees a transport domain, for a context or the driver.
+    pub(super) fn transport_domain(
+        &mut self,
+        uid: u16,
+        opcode: NetworkOpcode,
+        request: &[u8],
+        reply: &mut [u8],
+    ) -> Outcome {
+        let contexts = &self.state().user_contexts;
+        if uid != 0 && !contexts.open.contains(&uid) {
+            return Err(refuse(Status::BadParameter, "no such user context"));
+        }
+        let number = NUMBER.get(request);
+        if opcode == NetworkOpcode::DeallocTransportDomain {
+            if uid != 0 {
+                contexts.has(uid, Kind::TransportDomain, number)?;
+            }
+            self.free(Network::held(0), |network| network.dealloc_domain(number))?;
+            self.disown(Kind::TransportDomain, number);
+            return Ok(());
+        }
+        if uid != 0 {
+            self.engine.take_memory(self.vf, HELD)?;
+        }
+        match self.make(Network::held(0), Network::alloc_domain) {
+            Ok(number) => {
+                NUMBER.set(reply, number);
+                if uid != 0 {
+                    let contexts = &mut self.state_mut().user_contexts;
+                    contexts.give(uid, Kind::TransportDomain, number);
+                }
+                Ok(())
+            }
+            Err(refusal) => {
+                if uid != 0 {
+                    self.engine.give_memory(self.vf, HELD);
+                }
+                Err(refusal)
+            }
+        }
+    }
+
     /// Carries out a command about a context. Whether it has to be asked again: the context has more objects than
     /// can be taken away while others wait.
     pub(super) fn user_context(
@@ -648,6 +692,11 @@ impl<D: Dma + 'static> Commands<'_, D> {
             Kind::CounterSet => self.engine.dealloc_counters(vf, number as u8)?,
             Kind::XrcDomain => self.engine.dealloc_xrcd(vf, number)?,
             Kind::ProtectionDomain => self.engine.dealloc_pd(vf, number)?,
+            Kind::TransportDomain => {
+                let freed = self.state_mut().network.dealloc_domain(number);
+                freed.map_err(|_| VerbError::InUse)?;
+                self.engine.give_memory(vf, Network::held(0));
+            }
             Kind::Page => {
                 self.state_mut().uars.free(number);
             }

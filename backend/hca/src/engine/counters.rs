@@ -340,7 +340,7 @@ impl QpCounters {
     pub(crate) fn ended_badly(&self, side: &Side, status: Status) {
         match side {
             Side::Send { .. } => self.request_failed(status),
-            Side::Recv { .. } | Side::Tagged { .. } | Side::Tags { .. } => {
+            Side::Recv { .. } | Side::Steered { .. } | Side::Tagged { .. } | Side::Tags { .. } => {
                 self.receive_failed(status);
             }
             Side::Signature(_) => {}

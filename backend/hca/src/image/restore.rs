@@ -123,7 +123,7 @@ impl<F: Face> Engine<F> {
             what: what.to_string(),
         };
         let transport = image.transport;
-        if transport != Transport::KeyUpdate || image.pd != 0 {
+        if transport.needs_domain() || image.pd != 0 {
             self.objects.require_pd(vf, of, image.pd)?;
         }
         let special = special_slot(transport);
@@ -196,6 +196,16 @@ impl<F: Face> Engine<F> {
             return Err(invalid(
                 &"it is no target of dynamic connections, or half of one",
             ));
+        }
+        let halves = (send.is_some(), matches!(recv, RecvQueue::Own(_)));
+        let whole = match transport {
+            Transport::Underlay => halves == (false, false) && matches!(recv, RecvQueue::None),
+            Transport::SendQueue => halves == (true, false) && matches!(recv, RecvQueue::None),
+            Transport::ReceiveQueue => halves == (false, true),
+            _ => true,
+        };
+        if !whole {
+            return Err(invalid(&"it is a half of a queue pair, and has another"));
         }
         let mut role = self.objects.tagged_role(&recv, image.pd, send.is_none());
         match (&mut role, resp.tagged) {

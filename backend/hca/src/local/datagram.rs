@@ -176,6 +176,13 @@ impl<F: Face> Engine<F> {
         let Some(Qp { core, .. }) = self.objects.qps.get(index.0) else {
             return Room::Now;
         };
+        let core = match core.transport {
+            Transport::SendQueue => match self.objects.underlay(core) {
+                Some((_, underlay)) => &underlay.core,
+                None => return Room::Now,
+            },
+            _ => core,
+        };
         let (from, qpn) = (core.vf, core.source_qpn);
         let to_agent = address.dest_qp <= Qpn::QP1;
         let port = &self.vf(from).port;
@@ -205,7 +212,16 @@ impl<F: Face> Engine<F> {
         let Some(qp) = self.objects.qps.get(index.0) else {
             return;
         };
-        let (from, transport, psn) = (qp.core.vf, qp.core.transport, qp.req.psn);
+        let (from, psn) = (qp.core.vf, qp.req.psn);
+        let (index, qp) = if qp.core.transport == Transport::SendQueue {
+            match self.objects.underlay(&qp.core) {
+                Some(underlay) => underlay,
+                None => return TrafficCounters::add(&self.vf(from).counters.xmit_discards, 1),
+            }
+        } else {
+            (index, qp)
+        };
+        let transport = qp.core.transport;
         let blocks = qp.core.block_multicast_loopback;
         let port = &self.vf(from).port;
         // Subnet management has no service level of its own.
@@ -351,7 +367,7 @@ impl<F: Face> Engine<F> {
                 .objects
                 .qps
                 .get(target.0)
-                .is_some_and(|qp| qp.core.transport == Transport::Ud)
+                .is_some_and(|qp| qp.core.transport.is_address())
         {
             self.receive_datagram(target, datagram);
         }
@@ -473,6 +489,17 @@ impl<F: Face> Engine<F> {
             };
             return self.subnet.wrong_key(id, key, &envelope);
         }
+        let address = qp.core.qpn;
+        let (index, qp, steering) = if transport == Transport::Underlay {
+            let steered = self.objects.steered(id, address, datagram.payload);
+            let Some((index, qp, hash)) = steered else {
+                return;
+            };
+            datagram.cost += datagram.payload.len() as i64;
+            (index, qp, Some(hash))
+        } else {
+            (index, qp, None)
+        };
         let paging = qp.resp.paging;
         if paging == Paging::Told {
             return;
@@ -529,16 +556,22 @@ impl<F: Face> Engine<F> {
             Err(_) if capacity < total as u64 => Status::LocalLength,
             Err(_) => Status::LocalProtection,
         };
-        let entry = CompletionEntry {
-            qpn: qp.core.qpn,
-            user_index: qp.core.user_index,
-            index: recv.index,
-            status,
-            reason: Reason::Status,
-            byte_len: total as u32,
-            solicited: datagram.solicited || status != Status::Success,
-            time,
-            side: Side::Recv {
+        let source = Source {
+            slid: datagram.slid,
+            src_qp: datagram.src_qp,
+            sl: datagram.sl,
+            grh: datagram.grh.is_some(),
+            pkey: vf.port.shown(datagram.pkey),
+            path_bits: vf.port.path_bits(datagram.dlid),
+            checked,
+        };
+        let side = match steering {
+            Some(hash) => Side::Steered {
+                source,
+                hash,
+                checksum: ipoib::sum(datagram.payload),
+            },
+            None => Side::Recv {
                 kind: if datagram.immediate.is_some() {
                     RecvKind::SendImm
                 } else {
@@ -546,16 +579,19 @@ impl<F: Face> Engine<F> {
                 },
                 immediate: datagram.immediate.unwrap_or(0),
                 srqn,
-                source: Some(Source {
-                    slid: datagram.slid,
-                    src_qp: datagram.src_qp,
-                    sl: datagram.sl,
-                    grh: datagram.grh.is_some(),
-                    pkey: vf.port.shown(datagram.pkey),
-                    path_bits: vf.port.path_bits(datagram.dlid),
-                    checked,
-                }),
+                source: Some(source),
             },
+        };
+        let entry = CompletionEntry {
+            qpn: address,
+            user_index: qp.core.user_index,
+            index: recv.index,
+            status,
+            reason: Reason::Status,
+            byte_len: total as u32,
+            solicited: datagram.solicited || status != Status::Success,
+            time,
+            side,
         };
         let cq = qp.resp.cq;
         recv.clear();

@@ -31,7 +31,7 @@ impl<F: Face> Engine<F> {
     /// [`VerbError::Invalid`] for a receive queue that completes nowhere.
     pub fn create_qp(&mut self, vf: VfId, desc: QpDesc<F>) -> Result<Qpn, VerbError> {
         let state = self.vf(vf);
-        if desc.transport != Transport::KeyUpdate || desc.pd != 0 {
+        if desc.transport.needs_domain() || desc.pd != 0 {
             state.pds.get(desc.pd).ok_or(VerbError::NotFound)?;
         }
         let set = state
@@ -337,7 +337,7 @@ impl<F: Face> Engine<F> {
         if let Some(slot) = special_slot(qp.core.transport) {
             state.special[slot] = None;
         }
-        if qp.core.transport == Transport::Ud {
+        if qp.core.transport.is_address() {
             let mut detached = 0;
             state.multicast.retain(|_, members| {
                 let before = members.len();

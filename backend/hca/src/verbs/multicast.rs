@@ -12,7 +12,6 @@ use crate::face::Face;
 use crate::local::datagram::Datagram;
 use crate::subnet::{End, Route};
 use crate::transport::{DATAGRAM_WORDS, Destination};
-use crate::verbs::qp::Transport;
 use crate::verbs::work::AddressVector;
 
 /// Most queue pairs of one function in a group: a packet goes to all of them in one turn.
@@ -37,7 +36,7 @@ impl<F: Face> Engine<F> {
             .objects
             .qps
             .get(index.0)
-            .is_none_or(|qp| qp.core.transport != Transport::Ud)
+            .is_none_or(|qp| !qp.core.transport.is_address())
         {
             return Err(VerbError::Invalid);
         }

@@ -38,13 +38,41 @@ pub enum Transport {
     Dci,
     /// Target of dynamic connections.
     Dct,
+    /// Unreliable datagram, without queues: the address of those that [`Self::SendQueue`]s send, and what comes to it
+    /// goes to the [`Self::ReceiveQueue`] that the face chooses ([`Face::steer`]).
+    Underlay,
+    /// A send queue alone. Its datagrams are those of the underlay queue pair that is its
+    /// [`QpDesc::source_qpn`], as long as that one may send.
+    SendQueue,
+    /// A receive queue alone, which takes what comes to underlay queue pairs.
+    ReceiveQueue,
 }
 
 impl Transport {
     /// Whether requests carry an address vector each.
     #[must_use]
     pub const fn is_datagram(self) -> bool {
-        matches!(self, Self::Ud | Self::Smi | Self::Gsi)
+        matches!(
+            self,
+            Self::Ud
+                | Self::Smi
+                | Self::Gsi
+                | Self::Underlay
+                | Self::SendQueue
+                | Self::ReceiveQueue
+        )
+    }
+
+    /// Whether a queue pair that may be anybody's is the address of datagrams, and may be in multicast groups.
+    #[inline]
+    pub(crate) const fn is_address(self) -> bool {
+        matches!(self, Self::Ud | Self::Underlay)
+    }
+
+    /// Whether a queue pair has to have a protection domain; 0 is none. Linux has a receive queue without one, which
+    /// takes nothing.
+    pub(crate) const fn needs_domain(self) -> bool {
+        !matches!(self, Self::KeyUpdate | Self::Underlay | Self::ReceiveQueue)
     }
 
     /// Whether messages are acknowledged.

@@ -660,6 +660,15 @@ pub struct Source {
     pub checked: Checked,
 }
 
+/// The hash of a packet's addresses and ports, by which the queue that it goes to is chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PacketHash {
+    /// The hash; 0 where there is none.
+    pub value: u32,
+    /// What it was computed of, as the face says it.
+    pub kind: u8,
+}
+
 /// A completion queue entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompletionEntry {
@@ -706,6 +715,16 @@ pub enum Side {
         srqn: Option<u32>,
         /// Its source, of a datagram or at a target of dynamic connections.
         source: Option<Source>,
+    },
+    /// Of a receive work request of a [`Transport::ReceiveQueue`](crate::Transport::ReceiveQueue). The queue pair is the
+    /// underlay queue pair that the packet came to.
+    Steered {
+        /// Its source.
+        source: Source,
+        /// What its queue was chosen by.
+        hash: PacketHash,
+        /// The sum of the IP packet as RFC 1071 has it, which is not inverted.
+        checksum: u16,
     },
     /// Of a message to a shared receive queue with a list of tags. Where it has matched an entry, the index of the
     /// completion is the entry's.

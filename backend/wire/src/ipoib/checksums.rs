@@ -3,7 +3,7 @@
 use core::ops::Range;
 
 use super::HEADER_LEN;
-use crate::internet::{checksum, folded, partial};
+use crate::internet::{checksum, folded, partial, prepared};
 
 const TYPE_V4: [u8; 2] = [0x08, 0x00];
 const TYPE_V6: [u8; 2] = [0x86, 0xdd];
@@ -106,6 +106,13 @@ pub fn check(datagram: &[u8]) -> Checked {
         network: true,
         transport,
     }
+}
+
+/// The sum of all of a datagram but its own header, as RFC 1071 adds up: not inverted. A driver makes the checksum of
+/// whatever it finds in the packet of it.
+#[must_use]
+pub fn sum(datagram: &[u8]) -> u16 {
+    prepared(partial(datagram.get(HEADER_LEN..).unwrap_or_default()))
 }
 
 /// Writes the checksum of IPv4, that of TCP or UDP, or both into a datagram that has a place for it.

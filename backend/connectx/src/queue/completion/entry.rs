@@ -2,14 +2,14 @@
 
 use hca::signature::format;
 use hca::signature::key::{SignatureError, Wrong};
-use hca::work::{CompletionEntry, RecvKind, Side, Status, TagEvent, TagOperation};
+use hca::work::{CompletionEntry, RecvKind, Side, Source, Status, TagEvent, TagOperation};
 use hca::{KeyFault, Reason};
 
 use super::CQE_SIZE;
 use crate::bits::completion::{
-    APP_TAG_MATCHING, CqeOpcode, NETWORK_CHECKED, SYNDROME, Syndrome, TAG_SUCCESS,
-    TRANSPORT_CHECKED, TagOpcode, VENDOR_SYNDROME, VendorSyndrome, mlx5_cqe64 as cqe,
-    mlx5_tm_cqe as tag_cqe,
+    APP_TAG_MATCHING, CHECK_SUM, CqeOpcode, NETWORK_CHECKED, RSS_HASH_RESULT, RSS_HASH_TYPE,
+    SYNDROME, Syndrome, TAG_SUCCESS, TRANSPORT_CHECKED, TagOpcode, VENDOR_SYNDROME, VendorSyndrome,
+    mlx5_cqe64 as cqe, mlx5_tm_cqe as tag_cqe,
 };
 use crate::bits::signature::{
     DOMAIN_MEMORY, WRONG_APPLICATION, WRONG_GUARD, WRONG_REFERENCE, mlx5_sigerr_cqe as sigerr,
@@ -36,20 +36,7 @@ pub(super) fn encode(entry: &CompletionEntry, bytes: &mut [u8; CQE_SIZE]) {
             cqe::SRQN_UIDX.set(bytes, entry.user_index.or(srqn).unwrap_or(0));
             cqe::IMM_INVAL_PKEY.set(bytes, immediate);
             if let Some(source) = source {
-                cqe::ML_PATH.set(bytes, u32::from(source.path_bits));
-                let checked = [
-                    (source.checked.network, NETWORK_CHECKED),
-                    (source.checked.transport, TRANSPORT_CHECKED),
-                ];
-                let checked = checked.iter().filter(|(right, _)| *right);
-                cqe::HDS_IP_EXT.set(bytes, checked.fold(0, |bits, (_, bit)| bits | bit));
-                cqe::SLID.set(bytes, u32::from(source.slid.value()));
-                cqe::FLAGS_RQPN.set(
-                    bytes,
-                    u32::from(source.grh) << 28
-                        | u32::from(source.sl.value()) << 24
-                        | source.src_qp.value(),
-                );
+                encode_source(&source, bytes);
                 if kind == RecvKind::Send {
                     // Management agents learn the partition here.
                     cqe::IMM_INVAL_PKEY.set(bytes, u32::from(source.pkey.value()));
@@ -57,6 +44,7 @@ pub(super) fn encode(entry: &CompletionEntry, bytes: &mut [u8; CQE_SIZE]) {
             }
             (received(kind), 0)
         }
+        Side::Steered { .. } => (encode_steered(entry, bytes), 0),
         Side::Tagged { .. } | Side::Tags { .. } => (encode_tags(entry, bytes), 0),
     };
     cqe::BYTE_CNT.set(bytes, entry.byte_len);
@@ -72,6 +60,42 @@ pub(super) fn encode(entry: &CompletionEntry, bytes: &mut [u8; CQE_SIZE]) {
         bytes,
         u32::from(opcode.code() << 4 | u8::from(entry.solicited) << 1),
     );
+}
+
+/// Where a datagram came from.
+#[inline]
+fn encode_source(source: &Source, bytes: &mut [u8; CQE_SIZE]) {
+    cqe::ML_PATH.set(bytes, u32::from(source.path_bits));
+    let checked = [
+        (source.checked.network, NETWORK_CHECKED),
+        (source.checked.transport, TRANSPORT_CHECKED),
+    ];
+    let checked = checked.iter().filter(|(right, _)| *right);
+    cqe::HDS_IP_EXT.set(bytes, checked.fold(0, |bits, (_, bit)| bits | bit));
+    cqe::SLID.set(bytes, u32::from(source.slid.value()));
+    cqe::FLAGS_RQPN.set(
+        bytes,
+        u32::from(source.grh) << 28 | u32::from(source.sl.value()) << 24 | source.src_qp.value(),
+    );
+}
+
+/// A packet in a receive queue of a network interface.
+#[inline(never)]
+fn encode_steered(entry: &CompletionEntry, bytes: &mut [u8; CQE_SIZE]) -> CqeOpcode {
+    if let Side::Steered {
+        source,
+        hash,
+        checksum,
+    } = entry.side
+    {
+        cqe::SRQN_UIDX.set(bytes, entry.user_index.unwrap_or(0));
+        encode_source(&source, bytes);
+        cqe::IMM_INVAL_PKEY.set(bytes, u32::from(source.pkey.value()));
+        RSS_HASH_RESULT.set(bytes, hash.value);
+        RSS_HASH_TYPE.set(bytes, hash.kind.into());
+        CHECK_SUM.set(bytes, checksum.into());
+    }
+    CqeOpcode::ResponderSend
 }
 
 #[inline]
@@ -127,7 +151,9 @@ fn encode_tags(entry: &CompletionEntry, bytes: &mut [u8; CQE_SIZE]) -> CqeOpcode
             tag_cqe::HW_PHASE_CNT.set(bytes, unexpected.into());
             (srqn, tag_opcode, CqeOpcode::NoPacket)
         }
-        Side::Send { .. } | Side::Recv { .. } | Side::Signature(_) => return CqeOpcode::Invalid,
+        Side::Send { .. } | Side::Recv { .. } | Side::Steered { .. } | Side::Signature(_) => {
+            return CqeOpcode::Invalid;
+        }
     };
     cqe::SRQN_UIDX.set(bytes, entry.user_index.unwrap_or(srqn));
     cqe::APP.set(bytes, APP_TAG_MATCHING);
@@ -192,7 +218,9 @@ fn encode_error(entry: &CompletionEntry, bytes: &mut [u8; CQE_SIZE]) -> CqeOpcod
     match entry.side {
         Side::Send { .. } => CqeOpcode::RequesterError,
         Side::Signature(_) => CqeOpcode::SignatureError,
-        Side::Recv { .. } | Side::Tagged { .. } | Side::Tags { .. } => CqeOpcode::ResponderError,
+        Side::Recv { .. } | Side::Steered { .. } | Side::Tagged { .. } | Side::Tags { .. } => {
+            CqeOpcode::ResponderError
+        }
     }
 }
 

@@ -1,0 +1,38 @@
+//! Queues without a queue pair, as network interfaces have them: whose datagrams a send queue's are, and which
+//! receive queue takes what has come.
+
+use wire::Qpn;
+
+use crate::engine::objects::Objects;
+use crate::engine::{QpIndex, VfId};
+use crate::face::Face;
+use crate::verbs::qp::{Core, Qp, QpState, Transport};
+use crate::verbs::work::PacketHash;
+
+impl<F: Face> Objects<F> {
+    /// The underlay queue pair whose address datagrams of a send queue have, while that one may send.
+    #[inline(never)]
+    pub(super) fn underlay(&self, queue: &Core) -> Option<(QpIndex, &Qp<F>)> {
+        let index = *self.vf(queue.vf).qps.get(queue.source_qpn.value())?;
+        let qp = self.qps.get(index.0)?;
+        let core = &qp.core;
+        let sends = core.transport == Transport::Underlay && core.state == QpState::ReadyToSend;
+        sends.then_some((index, qp))
+    }
+
+    /// The receive queue that takes a packet which has come to an underlay queue pair.
+    #[inline(never)]
+    pub(super) fn steered(
+        &self,
+        vf: VfId,
+        underlay: Qpn,
+        packet: &[u8],
+    ) -> Option<(QpIndex, &Qp<F>, PacketHash)> {
+        let vf = self.vf(vf);
+        let (queue, hash) = F::steer(&vf.face, underlay, packet)?;
+        let index = *vf.qps.get(queue.value())?;
+        let qp = self.qps.get(index.0)?;
+        let takes = qp.core.transport == Transport::ReceiveQueue && qp.core.state.receives();
+        takes.then_some((index, qp, hash))
+    }
+}
