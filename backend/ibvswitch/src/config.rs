@@ -15,7 +15,7 @@ mod read;
 mod tests;
 mod wiring;
 
-use connectx::Likeness;
+use connectx::{IpOverInfiniBand, Likeness};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
@@ -214,6 +214,8 @@ pub struct Vf {
     pub doorbells: Option<Doorbells>,
     /// After what its function is made.
     pub like: Likeness,
+    /// What its function does for IP over InfiniBand.
+    pub ipoib: IpOverInfiniBand,
     /// Bytes of the daemon's memory that the guest's objects may take.
     pub object_memory: u64,
     /// The most memory that its VMM may share, in bytes; `None`: what all such VFs have.
@@ -238,6 +240,12 @@ pub enum Kind {
 pub const LIKENESSES: [(&str, Likeness); 2] = [
     ("plain", Likeness::Plain),
     ("connectx-5", Likeness::ConnectX5),
+];
+
+/// What a VF's function may do for IP over InfiniBand, with the names in the configuration.
+pub const IPOIB: [(&str, IpOverInfiniBand); 2] = [
+    ("basic", IpOverInfiniBand::Basic),
+    ("enhanced", IpOverInfiniBand::Enhanced),
 ];
 
 /// How doorbells of a VF reach the engine.

@@ -84,6 +84,7 @@ pub(super) const VF: &[&str] = &[
     "pkeys",
     "doorbells",
     "like",
+    "ipoib",
     "object_memory",
     "guest_memory",
     "smp",

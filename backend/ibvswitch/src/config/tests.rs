@@ -166,7 +166,7 @@ fn unknown_keys() {
     vf_case(
         "password = 3",
         "1: `hypervisor.vf.password`: unknown key; the keys here are `name`, `device`, `isolation`, `address`, `lid`, `guid`, \
-         `pkeys`, `doorbells`, `like`, `object_memory`, `guest_memory`, `smp`, `gmp`, `mad_rate`, `mad_burst`, `mad_rates`, `cluster`, `vlid`, `virtual_pkeys`, `sl`, `sl_policy` and `socket`",
+         `pkeys`, `doorbells`, `like`, `ipoib`, `object_memory`, `guest_memory`, `smp`, `gmp`, `mad_rate`, `mad_burst`, `mad_rates`, `cluster`, `vlid`, `virtual_pkeys`, `sl`, `sl_policy` and `socket`",
     );
     head_case(
         "[engin]",
@@ -219,6 +219,7 @@ fn the_built_in_configuration_names_all_values() {
         ("manager", names(&ManagerPlace::NAMES)),
         ("view", names(&View::NAMES)),
         ("like", names(&LIKENESSES)),
+        ("ipoib", names(&IPOIB)),
         ("smp", names(&SMP_ACCESS)),
         ("isolation", names(&ISOLATION)),
     ] {

@@ -505,6 +505,7 @@ fn configuration(vf: &Vf) -> Configuration {
             Doorbells::Trap => connectx::Doorbells::Trap,
             Doorbells::Poll | Doorbells::Adaptive => connectx::Doorbells::Poll,
         },
+        ipoib: vf.ipoib,
         ..Configuration::like(vf.like)
     }
     .checked()

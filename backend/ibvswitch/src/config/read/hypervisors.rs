@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use connectx::Likeness;
+use connectx::{IpOverInfiniBand, Likeness};
 use fabric::SmpAccess;
 use toml::de::DeValue;
 use vhost_user::port::Claims;
@@ -14,7 +14,7 @@ use super::daemon::object_memory;
 use crate::config::document::{Entry, Section, at_most};
 use crate::config::wiring::free_ports;
 use crate::config::{
-    Address, AddressModel, Doorbells, Hypervisor, Kind, LIKENESSES, Manager, ManagerPlace,
+    Address, AddressModel, Doorbells, Hypervisor, IPOIB, Kind, LIKENESSES, Manager, ManagerPlace,
     SMP_ACCESS, Subnet, VFS_PER_HYPERVISOR_MAX, Vf, Wiring, keys,
 };
 use crate::daemon::limits::{GUEST_MEMORY, GUEST_MEMORY_OF_ALL};
@@ -192,6 +192,7 @@ impl<'d> Reader<'d> {
             .one_of("doorbells", &Doorbells::NAMES)
             .unwrap_or(defaults.doorbells);
         let like = section.one_of("like", &LIKENESSES).unwrap_or_default();
+        let ipoib = section.one_of("ipoib", &IPOIB).unwrap_or_default();
         let guest_memory = self.guest_memory(section).or(defaults.guest_memory);
         let address = self.address(section, defaults);
         let smp = self.smp(section, address);
@@ -226,6 +227,7 @@ impl<'d> Reader<'d> {
             kind: Kind::Hca,
             doorbells,
             like,
+            ipoib,
             object_memory: object_memory(section).unwrap_or(defaults.object_memory),
             guest_memory,
             claims: Claims::Any,
@@ -362,6 +364,7 @@ impl<'d> Reader<'d> {
             },
             doorbells: defaults.doorbells,
             like: Likeness::default(),
+            ipoib: IpOverInfiniBand::default(),
             object_memory: defaults.object_memory,
             guest_memory: defaults.guest_memory,
             claims: Claims::Any,

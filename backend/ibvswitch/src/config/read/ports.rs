@@ -59,6 +59,7 @@ impl<'d> Reader<'d> {
             kind: Kind::VhostUserNet(mac),
             doorbells: Some(Doorbells::Trap),
             like: connectx::Likeness::default(),
+            ipoib: connectx::IpOverInfiniBand::default(),
             object_memory: 0,
             guest_memory,
             claims,

@@ -101,6 +101,10 @@ fn rights_of_devices() {
             "lid = 7",
             "a VF that is passed through is as the one behind it",
         ),
+        (
+            "ipoib = \"enhanced\"",
+            "a VF that is passed through is as the one behind it",
+        ),
     ] {
         let problems = problems(&passed(keys));
         assert!(problems[0].contains(what), "{problems:?}");
