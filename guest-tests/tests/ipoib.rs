@@ -365,3 +365,122 @@ fn three_guests() -> Result<()> {
     checks.finish();
     Ok(())
 }
+
+/// Two guests whose interfaces are `mlx5_core`'s, and one with an ordinary one.
+const ENHANCED: &str = r#"
+[[hypervisor]]
+name = "hv1"
+[[hypervisor.vf]]
+name = "vm1"
+ipoib = "enhanced"
+[[hypervisor.vf]]
+name = "vm2"
+ipoib = "enhanced"
+[[hypervisor]]
+name = "hv2"
+[[hypervisor.vf]]
+name = "vm3"
+"#;
+
+/// Processors of the first guest, and so queues of its interface.
+const PROCESSORS: u32 = 2;
+
+#[test]
+fn enhanced_interfaces() -> Result<()> {
+    if passed_through() {
+        // A VF that is passed through has none of it.
+        return Ok(());
+    }
+    let bed = Testbed::new(Kernel::default())?;
+    let daemon = bed.daemon("ibvswitch", Some(ENHANCED))?;
+    let mut guests = Vec::new();
+    for name in ["vm1", "vm2", "vm3"] {
+        let mut config = bed.config(name);
+        config.devices.push(daemon.device(name, None)?);
+        config.modules = MLX5.map(str::to_owned).to_vec();
+        if name == "vm1" {
+            config.processors = PROCESSORS;
+        }
+        guests.push(bed.start(config)?);
+    }
+    for guest in &guests {
+        guest.booted()?;
+        await_active(guest, DEVICE)?;
+        progress::step(format_args!("{}: up", guest.name()));
+    }
+    let [one, two, three] = &guests[..] else {
+        unreachable!("three were started")
+    };
+    let up = |guest: &Guest, number| ipoib::up(guest, "ib0", &address(number), LIMIT);
+    let mut checks = Checks::default();
+    checks.check("carrier", || {
+        let numbered = guests.iter().enumerate();
+        numbered
+            .into_iter()
+            .try_for_each(|(number, guest)| up(guest, number))
+    });
+    checks.check("a queue for each processor", || {
+        let count = |guest: &Guest| guest.sh("ls -d /sys/class/net/ib0/queues/rx-* | wc -l", LIMIT);
+        for (guest, queues) in [(one, PROCESSORS), (two, 1), (three, 1)] {
+            expect(
+                &format!("{} queues", count(guest)?.trim()),
+                &[&format!("{queues} queues")],
+            )?;
+        }
+        Ok(())
+    });
+    checks.check("ping", || {
+        ipoib::ping(one, &address(1), "", LIMIT)?;
+        ipoib::ping(one, &address(2), "-s 2000", LIMIT)?;
+        ipoib::ping(three, &address(0), "-s 3000", LIMIT)?;
+        ipoib::ping(two, &address(0), "-s 20000", LIMIT)
+    });
+    checks.check("TCP", || {
+        for client in [two, three] {
+            transfer(one, client, 10)?;
+        }
+        Ok(())
+    });
+    checks.check("the sums are right", || {
+        for guest in &guests {
+            let text = guest.sh("grep Tcp: /proc/net/snmp", LIMIT)?;
+            if text.split_whitespace().next_back() != Some("0") {
+                return Err(guest.failed(text));
+            }
+        }
+        Ok(())
+    });
+    checks.check("multicast", || {
+        for (sender, hearer) in [(one, three), (three, one), (one, two)] {
+            let heard = || hearer.sh("cat /sys/class/net/ib0/statistics/rx_packets", LIMIT);
+            let before = heard()?;
+            sender.sh(
+                "ping -c 3 -W 1 -I ib0 224.0.0.1 >/dev/null 2>&1; true",
+                LIMIT,
+            )?;
+            if heard()? == before {
+                return Err(hearer.failed("heard nothing of the group of all hosts"));
+            }
+        }
+        Ok(())
+    });
+    checks.check("down and up, with another MTU", || {
+        one.sh("ip link set ib0 down && ip link set ib0 mtu 2044 up", LIMIT)?;
+        ipoib::await_carrier(one, "ib0", LIMIT)?;
+        ipoib::ping(two, &address(0), "-s 1500", LIMIT)?;
+        transfer(one, two, 2)
+    });
+    checks.check("the modules go and come back", || {
+        one.sh("modprobe -r ib_ipoib mlx5_ib && modprobe mlx5_ib", LIMIT)?;
+        await_active(one, DEVICE)?;
+        up(one, 0)?;
+        ipoib::ping(three, &address(0), "", LIMIT)
+    });
+    checks.check("no kernel warning", || {
+        guests
+            .iter()
+            .try_for_each(|guest| no_kernel_warning(guest, &[]))
+    });
+    checks.finish();
+    Ok(())
+}
