@@ -459,7 +459,7 @@ fn enhanced_interfaces() -> Result<()> {
                 LIMIT,
             )?;
             if heard()? == before {
-                return Err(hearer.failed("heard nothing of the group of all hosts"));
+                return Err(hearer.failed("it heard nothing of the group of all hosts".into()));
             }
         }
         Ok(())
