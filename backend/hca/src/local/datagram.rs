@@ -37,6 +37,9 @@ const IMMEDIATE_LEN: usize = 4;
 /// Most that a datagram may cost to gather, and to scatter: it goes as a whole,
 /// so that buffers in too many pieces are at fault like any that are unusable.
 const LONGEST_WALK: i64 = 1024 * 1024;
+/// What it costs to find the receive queue of a packet, in bytes that could be copied in the time: a guest's flow tables
+/// have hundreds of entries at most.
+const STEERING: i64 = 4096;
 /// Length of a MAD.
 const MAD_LEN: usize = 256;
 
@@ -495,7 +498,7 @@ impl<F: Face> Engine<F> {
             let Some((index, qp, hash)) = steered else {
                 return;
             };
-            datagram.cost += datagram.payload.len() as i64;
+            datagram.cost += STEERING + datagram.payload.len() as i64;
             (index, qp, Some(hash))
         } else {
             (index, qp, None)
