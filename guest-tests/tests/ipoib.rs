@@ -414,13 +414,13 @@ fn enhanced_interfaces() -> Result<()> {
     };
     let up = |guest: &Guest, number| ipoib::up(guest, "ib0", &address(number), LIMIT);
     let mut checks = Checks::default();
-    checks.check("carrier", || {
+    checks.check("enhanced IPoIB: carrier", || {
         let numbered = guests.iter().enumerate();
         numbered
             .into_iter()
             .try_for_each(|(number, guest)| up(guest, number))
     });
-    checks.check("a queue for each processor", || {
+    checks.check("enhanced IPoIB: a queue for each processor", || {
         let count = |guest: &Guest| guest.sh("ls -d /sys/class/net/ib0/queues/rx-* | wc -l", LIMIT);
         for (guest, queues) in [(one, PROCESSORS), (two, 1), (three, 1)] {
             expect(
@@ -430,19 +430,19 @@ fn enhanced_interfaces() -> Result<()> {
         }
         Ok(())
     });
-    checks.check("ping", || {
+    checks.check("enhanced IPoIB: ping", || {
         ipoib::ping(one, &address(1), "", LIMIT)?;
         ipoib::ping(one, &address(2), "-s 2000", LIMIT)?;
         ipoib::ping(three, &address(0), "-s 3000", LIMIT)?;
         ipoib::ping(two, &address(0), "-s 20000", LIMIT)
     });
-    checks.check("TCP", || {
+    checks.check("enhanced IPoIB: TCP", || {
         for client in [two, three] {
             transfer(one, client, 10)?;
         }
         Ok(())
     });
-    checks.check("the sums are right", || {
+    checks.check("enhanced IPoIB: the sums are right", || {
         for guest in &guests {
             let text = guest.sh("grep Tcp: /proc/net/snmp", LIMIT)?;
             if text.split_whitespace().next_back() != Some("0") {
@@ -451,7 +451,7 @@ fn enhanced_interfaces() -> Result<()> {
         }
         Ok(())
     });
-    checks.check("multicast", || {
+    checks.check("enhanced IPoIB: multicast", || {
         for (sender, hearer) in [(one, three), (three, one), (one, two)] {
             let heard = || hearer.sh("cat /sys/class/net/ib0/statistics/rx_packets", LIMIT);
             let before = heard()?;
@@ -465,13 +465,13 @@ fn enhanced_interfaces() -> Result<()> {
         }
         Ok(())
     });
-    checks.check("down and up, with another MTU", || {
+    checks.check("enhanced IPoIB: down and up, with another MTU", || {
         one.sh("ip link set ib0 down && ip link set ib0 mtu 2044 up", LIMIT)?;
         ipoib::await_carrier(one, "ib0", LIMIT)?;
         ipoib::ping(two, &address(0), "-s 1500", LIMIT)?;
         transfer(one, two, 2)
     });
-    checks.check("the modules go and come back", || {
+    checks.check("enhanced IPoIB: the modules go and come back", || {
         driver::reload(one, LIMIT)?;
         up(one, 0)?;
         // Its hardware address is another one, which others hear of when it asks for theirs.
