@@ -33,7 +33,7 @@ use crate::engine::poll::Polling;
 use crate::engine::traffic::PathTraffic;
 use crate::engine::turns::Turns;
 use crate::engine::vf::{PortView, Quota, Vf};
-use crate::face::{Event, Face};
+use crate::face::{Event, Face, PortChange};
 use crate::local::datagram::MAX_DATAGRAM;
 use crate::memory::mr::KeyTable;
 use crate::storage::discarded::Discarded;
@@ -217,7 +217,7 @@ impl<F: Face> Engine<F> {
     }
 
     /// Takes over what management changed at a function's port. The face is
-    /// told separately, with [`Engine::notify`].
+    /// told separately, with [`Engine::port_changed`].
     pub fn set_port(&mut self, vf: VfId, port: PortView) {
         let state = self.vf_mut(vf);
         state.port = port;
@@ -236,8 +236,16 @@ impl<F: Face> Engine<F> {
     }
 
     /// Delivers an asynchronous event to a function's face.
-    pub fn notify(&mut self, vf: VfId, event: Event) {
+    pub(crate) fn notify(&mut self, vf: VfId, event: Event) {
         self.objects.notify(vf, event);
+    }
+
+    /// Tells a function's face what has changed at its port; a function that rests hears of it when it goes on.
+    pub fn port_changed(&mut self, vf: VfId, change: PortChange) {
+        match &mut self.vf_mut(vf).rest {
+            Some(rest) => rest.note(change),
+            None => self.objects.notify(vf, Event::Port(change)),
+        }
     }
 
     /// Has frames watched from now on, or not any more. What is watched goes in frames.
@@ -293,6 +301,9 @@ impl<F: Face> Engine<F> {
         self.exits.injections.forget(vf);
         state.special = [None; 2];
         state.faults = Faults::default();
+        if let Some(rest) = &mut state.rest {
+            rest.changes.clear();
+        }
         state.version += 1;
         state.multicast_left = 1 << state.quota.log_multicast;
         state.memory.clear();

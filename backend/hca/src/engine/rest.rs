@@ -18,7 +18,7 @@ use wire::{Gid, MadPacket, Qpn};
 use crate::engine::agenda::{REQUEST_COST, TURN};
 use crate::engine::vf::Vf;
 use crate::engine::{Engine, QpIndex, VfId};
-use crate::face::Face;
+use crate::face::{Event, Face, PortChange};
 use crate::local::datagram::Datagram;
 use crate::transport::{Afloat, Content, Frame, framed, unframed};
 use crate::verbs::qp::Wait;
@@ -74,6 +74,8 @@ pub(crate) struct Rest {
     pub held: VecDeque<Held>,
     bytes: usize,
     datagrams: usize,
+    /// What its face is to be told of its port, each once, at its latest.
+    pub changes: Vec<PortChange>,
 }
 
 impl Rest {
@@ -95,6 +97,12 @@ impl Rest {
         self.bytes -= FRAME + held.frame.payload.len();
         self.datagrams -= usize::from(held.frame.address.service == Service::Ud);
         Some(held)
+    }
+
+    /// Its face hears of this when the function goes on: its memory may be a guest's who goes on elsewhere.
+    pub fn note(&mut self, change: PortChange) {
+        self.changes.retain(|&it| it != change);
+        self.changes.push(change);
     }
 
     /// Nothing waits any more.
@@ -230,7 +238,10 @@ impl<F: Face> Engine<F> {
         let now = self.clock.now();
         let state = self.vf_mut(vf);
         state.end_rest(now);
-        state.rest = None;
+        let rest = state.rest.take();
+        for change in rest.into_iter().flat_map(|rest| rest.changes) {
+            self.objects.notify(vf, Event::Port(change));
+        }
         self.polling.resume(&mut self.objects, vf);
         let agenda = &mut self.objects.vfs[usize::from(vf.0)].agenda;
         self.turns.resume(vf, agenda);
@@ -238,7 +249,7 @@ impl<F: Face> Engine<F> {
         self.exits.look();
     }
 
-    /// A function that was reset gets nothing of what waits for it.
+    /// A function gets nothing of what others have sent it.
     pub(crate) fn forget_held(&mut self, vf: VfId) {
         if let Some(rest) = &mut self.vf_mut(vf).rest {
             let held = rest.clear();

@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use hca::work::{AtomicOperands, CompletionEntry, GlobalRoute, Operation, Status};
-use hca::{QpState, Transport, VfId};
+use hca::{Event, PortChange, QpState, Transport, VfId};
 use serde_json::Value;
 use wire::{Gid, Lid, MadPacket, Qpn};
 
@@ -96,8 +96,12 @@ impl Lab {
     }
 
     fn rest_and_return(&mut self, node: usize, how: Return) {
+        self.rest(self.nodes[node].vf);
+        self.returns(node, how);
+    }
+
+    fn returns(&mut self, node: usize, how: Return) {
         let vf = self.nodes[node].vf;
-        self.rest(vf);
         match how {
             Return::Same => {}
             Return::Restored(pause) => {
@@ -412,6 +416,38 @@ fn who_does_not_come_back_is_dead() {
             let expected = [(1, Status::RetryExceeded)];
             assert_eq!(sent(&a.cq.poll()), expected, "{between:?}, reset: {reset}");
         }
+    }
+}
+
+/// The memory of a function that rests may be a guest's who goes on elsewhere: nothing is written there.
+#[test]
+fn changes_of_its_port_are_told_when_it_goes_on() {
+    for ends in [Return::Same, Return::Moved] {
+        let mut lab = Between::Engines.lab();
+        let vf = VfId(1);
+        lab.rest(vf);
+        for change in [PortChange::Down, PortChange::Lid, PortChange::Active] {
+            lab.home(vf).port_changed(vf, change);
+            lab.home(vf).port_changed(vf, PortChange::Pkey);
+        }
+        lab.home(vf).port_changed(vf, PortChange::Down);
+        assert_eq!(lab.events(1), []);
+        lab.returns(1, ends);
+        let told = [
+            PortChange::Lid,
+            PortChange::Active,
+            PortChange::Pkey,
+            PortChange::Down,
+        ];
+        assert_eq!(lab.events(1), told.map(Event::Port));
+        lab.home(vf).port_changed(vf, PortChange::Active);
+        assert_eq!(lab.events(1), [Event::Port(PortChange::Active)]);
+        // Who is reset meanwhile knows nothing of what was before.
+        lab.rest(vf);
+        lab.home(vf).port_changed(vf, PortChange::Down);
+        lab.home(vf).reset_vf(vf);
+        lab.returns(1, ends);
+        assert_eq!(lab.events(1), []);
     }
 }
 

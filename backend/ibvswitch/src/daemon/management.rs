@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use fabric::PortEvent;
-use hca::{Clock, Event, Face, PortView, VfId};
+use hca::{Clock, Face, PortView, VfId};
 use parking_lot::Mutex;
 use subnet::MigrationError;
 use tracing::{info, warn};
@@ -316,7 +316,7 @@ impl<F: Face> Management<F> {
     fn change_port(&self, vf: VfId, event: PortEvent, view: PortView) {
         self.engines.set_port(vf, view, move |engine, was, is| {
             for change in changes(event, was, is) {
-                engine.notify(vf, Event::Port(change));
+                engine.port_changed(vf, change);
             }
         });
         if let Some(port) = self.ports.get(&vf) {

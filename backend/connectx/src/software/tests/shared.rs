@@ -1,6 +1,6 @@
 //! Shared receive queues, resizing, and what reaches the driver as an event.
 
-use hca::{Event, PortChange};
+use hca::PortChange;
 
 use super::guest::{Guest, Pair, data};
 use crate::bits::command::{Opcode, Status, create_eq_in};
@@ -353,7 +353,7 @@ fn changes_of_the_port_are_told() {
     .into_iter()
     .enumerate()
     {
-        pair.guest.engine().notify(vf, Event::Port(change));
+        pair.guest.engine().port_changed(vf, change);
         let (kind, bytes) = event(&pair, events, index as u64).unwrap();
         assert_eq!(
             (kind, bytes[3], bytes[0x28]),
