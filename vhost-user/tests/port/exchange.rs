@@ -61,29 +61,28 @@ fn ping(guest: &mut Driver, from: usize, to: usize, seq: u16, payload: &[u8]) ->
 /// Neighbours that know each other.
 pub fn acquainted(lab: &Lab) -> [Driver; 2] {
     let [mut a, mut b] = [lab.guest(0), lab.guest(1)];
-    meet(&mut a, &mut b, [0, 1]);
+    meet(lab, &mut a, &mut b, [0, 1]);
     [a, b]
 }
 
 /// Has guests at these ports find each other.
-pub fn meet(a: &mut Driver, b: &mut Driver, [at, to]: [usize; 2]) {
-    // Each frame before the port is in the broadcast group is lost, as on any network.
-    let mut asked = 0;
+pub fn meet(lab: &Lab, a: &mut Driver, b: &mut Driver, [at, to]: [usize; 2]) {
+    // Each frame before the ports are in the broadcast group is lost, as on any network. None is sent behind one
+    // that is not: those that nobody takes would fill the ring.
     let request = arp(ArpOperation::REQUEST, at, to, [0; 6]);
-    let (frame, packet) = loop {
+    let heard = lab.heard([at, to]);
+    while lab.heard([at, to]) == heard {
         a.send(&request).unwrap();
-        asked += 1;
-        let frame = b.try_receive();
+        a.await_sent().unwrap();
+        std::thread::yield_now();
+    }
+    let (frame, packet) = loop {
+        let (frame, packet) = receive_arp(b);
         // Others may be heard, too.
-        let found = frame.map(|frame| (parse_arp(&frame).unwrap(), frame));
-        if let Some((packet, frame)) = found
-            && packet.target_protocol_addr() == ip(to)
-        {
+        if packet.target_protocol_addr() == ip(to) {
             break (frame, packet);
         }
-        std::thread::yield_now();
     };
-    assert!(asked > 0);
     // The neighbours are known by their own addresses.
     assert_eq!(frame[..12], [&[0xff; 6][..], &mac(at).0].concat());
     assert_eq!(packet.sender_hw_addr(), mac(at).0);

@@ -49,6 +49,8 @@ pub struct Net {
     groups: HashMap<Gid, (u16, HashSet<u16>)>,
     /// All datagrams that have left ports.
     pub seen: Vec<Frame>,
+    /// How many datagrams to groups have come from one LID to another.
+    heard: HashMap<[u16; 2], usize>,
     /// LIDs of links that are down.
     pub down: HashSet<u16>,
     /// LIDs of ports from which nothing can be taken now.
@@ -107,6 +109,9 @@ impl Net {
         };
         for lid in to.into_iter().filter(|lid| *lid != from) {
             if let Some((_, inbox)) = self.ports.get(&lid) {
+                if dlid >= MLID {
+                    *self.heard.entry([from, lid]).or_default() += 1;
+                }
                 inbox.put(Arrival::Frame(frame.clone()));
             }
         }
@@ -249,6 +254,13 @@ impl Lab {
     /// The socket of a port.
     pub fn socket(&self, port: usize) -> PathBuf {
         self.dir.path().join(format!("port{port}.sock"))
+    }
+
+    /// How many datagrams to groups have come from one port to another.
+    pub fn heard(&self, ports: [usize; 2]) -> usize {
+        let lids = ports.map(|port| port as u16 + 2);
+        let net = self.net.lock();
+        net.heard.get(&lids).copied().unwrap_or_default()
     }
 
     /// A guest at a port.

@@ -286,7 +286,7 @@ fn buffers_in_a_hole_of_the_memory_end_the_connection() {
 fn features_may_change_under_rings_at_work() {
     let lab = Lab::new(2);
     let [mut a, mut b] = [lab.guest(0), lab.guest_with_trains(1)];
-    meet(&mut a, &mut b, [0, 1]);
+    meet(&lab, &mut a, &mut b, [0, 1]);
     let indirect = 1 << VIRTIO_RING_F_INDIRECT_DESC;
     for features in [FEATURES, FEATURES & !indirect | TRAINS, FEATURES | TRAINS] {
         b.frontend.set_features(features).unwrap();

@@ -200,9 +200,9 @@ fn pass(from: &mut Driver, to: &mut Driver, at: usize) {
 fn whole_and_cut_are_the_same_to_tcp() {
     let lab = Lab::new(3);
     let [mut a, mut b, mut c] = [lab.guest(0), lab.guest_with_trains(1), lab.guest(2)];
-    meet(&mut a, &mut b, [0, 1]);
+    meet(&lab, &mut a, &mut b, [0, 1]);
     // The third hears the question of the first one, too.
-    meet(&mut a, &mut c, [0, 2]);
+    meet(&lab, &mut a, &mut c, [0, 2]);
     // Without a way a segment is cut.
     pass(&mut a, &mut b, 1);
     pass(&mut a, &mut c, 2);
@@ -238,7 +238,7 @@ fn a_guest_that_takes_no_trains_gets_none() {
     let [mut a, b] = [lab.guest(0), lab.guest_with_trains(1)];
     drop(b);
     let mut b = lab.guest(1);
-    meet(&mut a, &mut b, [0, 1]);
+    meet(&lab, &mut a, &mut b, [0, 1]);
     let long = Long {
         is_ipv4: true,
         flags: [false; 4],
