@@ -43,9 +43,10 @@ const COMPLETE: u32 = 2;
 /// Values of the fence field from which on reads and atomics are waited for
 /// (1 waits for key updates, which are never in flight here).
 const FENCE: u32 = 2;
-/// Modifier of the opcode of a masked atomic that says the size of its
-/// operands: 8 bytes, the only size there is. Zero says nothing.
+/// Modifiers of the opcode of a masked atomic that say the size of its operands: 8 or 4 bytes. Zero says nothing, as 8
+/// bytes did before there were other sizes.
 const EXTENDED_ATOMIC_8: u8 = 8 | (3 - 2);
+const EXTENDED_ATOMIC_4: u8 = 8;
 
 /// Length in bytes that a request claims, 0 to 1008, from its first segment.
 #[inline]
@@ -153,13 +154,6 @@ fn decode_segments(bytes: &[u8], format: Format, code: u8, wr: &mut SendWr) -> O
             decode_destination(&mut segments, format, wr)?;
         }
     }
-    if matches!(
-        wr.operation,
-        Operation::MaskedCompareSwap | Operation::MaskedFetchAdd
-    ) && !matches!(modifier(bytes), 0 | EXTENDED_ATOMIC_8)
-    {
-        return None;
-    }
     if !matches!(
         wr.operation,
         Operation::Send | Operation::SendImm | Operation::SendInvalidate
@@ -176,30 +170,67 @@ fn decode_segments(bytes: &[u8], format: Format, code: u8, wr: &mut SendWr) -> O
                 compare: atomic_segment::COMPARE.get(operands),
                 swap_mask: u64::MAX,
                 compare_mask: u64::MAX,
+                half: false,
             };
         }
-        Operation::MaskedCompareSwap => {
-            let operands = segments.take::<32>()?;
-            wr.atomic = AtomicOperands {
-                swap_add: masked_segment::SWAP_ADD.get(operands),
-                compare: masked_segment::COMPARE.get(operands),
-                swap_mask: masked_segment::SWAP_ADD_MASK.get(operands),
-                compare_mask: masked_segment::COMPARE_MASK.get(operands),
-            };
-        }
-        Operation::MaskedFetchAdd => {
-            // The second operand has a bit set at the top of each field.
-            let operands = segments.take::<16>()?;
-            wr.atomic = AtomicOperands {
-                swap_add: atomic_segment::SWAP_ADD.get(operands),
-                compare: 0,
-                swap_mask: atomic_segment::COMPARE.get(operands),
-                compare_mask: 0,
-            };
+        Operation::MaskedCompareSwap | Operation::MaskedFetchAdd => {
+            wr.atomic = decode_masked(&mut segments, modifier(bytes), wr.operation)?;
         }
         _ => {}
     }
     decode_data(&mut segments, wr)
+}
+
+/// Operands of a masked atomic, of the size that the opcode's modifier says.
+#[inline(never)]
+fn decode_masked(
+    segments: &mut Segments<'_>,
+    modifier: u8,
+    operation: Operation,
+) -> Option<AtomicOperands> {
+    Some(match (operation, modifier) {
+        (Operation::MaskedCompareSwap, 0 | EXTENDED_ATOMIC_8) => {
+            let operands = segments.take::<32>()?;
+            AtomicOperands {
+                swap_add: masked_segment::SWAP_ADD.get(operands),
+                compare: masked_segment::COMPARE.get(operands),
+                swap_mask: masked_segment::SWAP_ADD_MASK.get(operands),
+                compare_mask: masked_segment::COMPARE_MASK.get(operands),
+                half: false,
+            }
+        }
+        // The second operand has a bit set at the top of each field.
+        (_, 0 | EXTENDED_ATOMIC_8) => {
+            let operands = segments.take::<16>()?;
+            AtomicOperands {
+                swap_add: atomic_segment::SWAP_ADD.get(operands),
+                swap_mask: atomic_segment::COMPARE.get(operands),
+                ..AtomicOperands::default()
+            }
+        }
+        (_, EXTENDED_ATOMIC_4) => {
+            let (operands, _) = segments.take::<16>()?.as_chunks::<4>();
+            let [first, second, third, fourth] =
+                [0, 1, 2, 3].map(|at| u64::from(u32::from_be_bytes(operands[at])));
+            if operation == Operation::MaskedCompareSwap {
+                AtomicOperands {
+                    swap_add: first,
+                    compare: second,
+                    swap_mask: third,
+                    compare_mask: fourth,
+                    half: true,
+                }
+            } else {
+                AtomicOperands {
+                    swap_add: first,
+                    swap_mask: second,
+                    half: true,
+                    ..AtomicOperands::default()
+                }
+            }
+        }
+        _ => return None,
+    })
 }
 
 /// Where a request goes that does not go to its queue pair's peer. Not inlined, for the sake of those that do.
@@ -618,9 +649,12 @@ mod tests {
         let mut empty = vector("send");
         empty[7] = 0;
         assert!(refused(&empty[..16], Format::Connected));
-        // Operands of four bytes.
-        let masked = vector("ucx_masked_fetch_add_4");
-        assert!(refused(&masked, Format::Connected));
+        // Operands of two bytes, and of sixteen.
+        for size in [7, 10] {
+            let mut masked = vector("ucx_masked_fetch_add_4");
+            masked[0] = size;
+            assert!(refused(&masked, Format::Connected));
+        }
         // Entries of a key partly inline, partly in memory.
         let mut mixed = vector("key_update");
         mixed[7] += 1;
@@ -680,10 +714,33 @@ mod tests {
                 swap_add: 1,
                 compare: 2,
                 swap_mask: 3,
-                compare_mask: 4
+                compare_mask: 4,
+                half: false,
             }
         );
         assert_eq!(wr.sges.len(), 1);
+        let wr = decoded("ucx_masked_fetch_add_4", Format::Connected);
+        assert_eq!(
+            wr.atomic,
+            AtomicOperands {
+                swap_add: 5,
+                swap_mask: 0x8000_0000,
+                half: true,
+                ..AtomicOperands::default()
+            }
+        );
+        let wr = decoded("ucx_masked_compare_swap_4", Format::Connected);
+        assert_eq!(
+            wr.atomic,
+            AtomicOperands {
+                swap_add: 1,
+                compare: 2,
+                swap_mask: 3,
+                compare_mask: 4,
+                half: true,
+            }
+        );
+        assert_eq!(wr.payload_len(), 4);
     }
 
     #[test]

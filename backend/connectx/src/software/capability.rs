@@ -35,10 +35,10 @@ const FREQUENCY_KHZ: u32 = 1_000_000;
 /// Completions carry user indices.
 const CQE_VERSION: u32 = 1;
 
-/// Compare and swap, fetch and add.
-const ATOMIC_OPERATIONS: u32 = 0b11;
-/// Operands of eight bytes (the bit whose number is their size).
-const ATOMIC_SIZES: u32 = 1 << 3;
+/// Compare and swap, fetch and add, plain and under masks.
+const ATOMIC_OPERATIONS: u32 = 0b1111;
+/// Operands of four and of eight bytes: each bit's value is a size.
+const ATOMIC_SIZES: u32 = 1 << 2 | 1 << 3;
 
 /// General capabilities of a function.
 ///

@@ -300,6 +300,14 @@ static void ucx(void)
 	atomic->compare = htobe64(4);
 	data(8, 0x1234, 0x1008);
 	finish_modified("ucx_masked_compare_swap_8", 16, MLX5_OPCODE_ATOMIC_MASKED_CS, 9, MLX5_WQE_CTRL_CQ_UPDATE, 0);
+
+	begin();
+	remote();
+	atomic = segment(sizeof(*atomic));
+	atomic->swap_add = htobe64(1ull << 32 | 2);
+	atomic->compare = htobe64(3ull << 32 | 4);
+	data(4, 0x1234, 0x1008);
+	finish_modified("ucx_masked_compare_swap_4", 17, MLX5_OPCODE_ATOMIC_MASKED_CS, 8, MLX5_WQE_CTRL_CQ_UPDATE, 0);
 }
 
 static void completions(void)

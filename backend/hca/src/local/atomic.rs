@@ -14,6 +14,11 @@ pub(crate) fn atomic_result(
         Operation::FetchAdd => Some(value.wrapping_add(operands.swap_add)),
         Operation::MaskedCompareSwap => ((value ^ operands.compare) & operands.compare_mask == 0)
             .then_some((value & !operands.swap_mask) | (operands.swap_add & operands.swap_mask)),
+        // No carry leaves a value of four bytes either.
+        Operation::MaskedFetchAdd if operands.half => {
+            let sum = masked_add(value, operands.swap_add, operands.swap_mask);
+            Some(sum & u64::from(u32::MAX))
+        }
         Operation::MaskedFetchAdd => Some(masked_add(value, operands.swap_add, operands.swap_mask)),
         _ => None,
     }
@@ -36,7 +41,28 @@ mod tests {
             compare,
             swap_mask,
             compare_mask,
+            half: false,
         }
+    }
+
+    #[test]
+    fn values_of_four_bytes_are_no_longer() {
+        let half = |operands| AtomicOperands {
+            half: true,
+            ..operands
+        };
+        let add = half(operands(2, 0, 0, 0));
+        let result = atomic_result(Operation::MaskedFetchAdd, add, u64::from(u32::MAX));
+        assert_eq!(result, Some(1));
+        let swap = half(operands(
+            0xaabb_ccdd,
+            5,
+            u64::from(u32::MAX),
+            u64::from(u32::MAX),
+        ));
+        let swapped = |value| atomic_result(Operation::MaskedCompareSwap, swap, value);
+        assert_eq!((swapped(5), swapped(6)), (Some(0xaabb_ccdd), None));
+        assert_eq!(add.answer(0x0102_0304), ([1, 2, 3, 4, 0, 0, 0, 0], 4));
     }
 
     #[test]

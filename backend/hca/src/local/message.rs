@@ -596,18 +596,19 @@ impl<F: Face> Message<'_, F> {
         rights: RemoteRights,
         budget: &mut i64,
     ) -> Result<Progress, Refusal> {
-        if !rights.atomic || !wr.remote_addr.is_multiple_of(8) {
+        let len = wr.atomic.size();
+        if !rights.atomic || !wr.remote_addr.is_multiple_of(len) {
             return Err(Refusal::Invalid);
         }
-        self.check_remote(wr, 8, Access::ATOMIC)?;
+        self.check_remote(wr, len, Access::ATOMIC)?;
         check_local(self.requester_domain(), wr).map_err(|_| Refusal::Local)?;
-        let held = self.from_core.in_completion.answers(wr, 8);
+        let held = self.from_core.in_completion.answers(wr, len);
         // The answer has a place before there is one: an atomic is not done twice.
         let mut to = Cursor::new(self.requester_domain(), &wr.sges, 0, Access::LOCAL_WRITE);
         let mut place = None;
-        let mut room = if held { 8 } else { 0 };
-        while room < 8 {
-            let window = to.window(8 - room, budget).map_err(|error| match error {
+        let mut room = if held { len } else { 0 };
+        while room < len {
+            let window = to.window(len - room, budget).map_err(|error| match error {
                 KeyError::Absent(_) => Refusal::LocalAbsent,
                 _ => Refusal::Local,
             })?;
@@ -625,17 +626,16 @@ impl<F: Face> Message<'_, F> {
             budget,
         )
         .map_err(|_| Refusal::Access)?;
-        // Values lie in memory in the host's order (atomic 8-byte endianness
-        // mode 1 of the interface), little endian for every host we run on.
-        let mut bytes = original.to_le_bytes();
+        let (mut bytes, count) = wr.atomic.answer(original);
+        let bytes = &mut bytes[..count];
         if held {
             wr.inline.clear();
-            wr.inline.extend_from_slice(&bytes);
+            wr.inline.extend_from_slice(bytes);
             *budget -= WINDOW_COST;
             return Ok(Progress::Done);
         }
-        let source = VolatileSlice::from(&mut bytes[..]);
-        if let Some(place) = place.filter(|place| place.len() == 8) {
+        let source = VolatileSlice::from(bytes);
+        if let Some(place) = place.filter(|place| place.len() == count) {
             copy_in_order(&source, &place);
             *budget -= WINDOW_COST;
             return Ok(Progress::Done);
@@ -643,7 +643,7 @@ impl<F: Face> Message<'_, F> {
         let mut to = Cursor::new(self.requester_domain(), &wr.sges, 0, Access::LOCAL_WRITE);
         // Done as a whole, whatever is left of the turn.
         as_a_whole(budget, |left| {
-            copy::<F::Dma, F::Dma>(&mut Source::Bytes(source), &mut to, 8, left)
+            copy::<F::Dma, F::Dma>(&mut Source::Bytes(source), &mut to, len, left)
         })
         .map_err(|_| Refusal::Local)?;
         Ok(Progress::Done)

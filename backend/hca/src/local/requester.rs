@@ -427,7 +427,7 @@ impl Transport {
             (Status::LocalQpOperation, Reason::InlineAnswer)
         } else if wr.payload_len() > MAX_MESSAGE {
             (Status::LocalLength, Reason::Length)
-        } else if wr.operation.is_atomic() && wr.payload_len() != 8 {
+        } else if wr.operation.is_atomic() && wr.payload_len() != wr.atomic.size() {
             (Status::LocalLength, Reason::AnswerLength)
         } else {
             return None;

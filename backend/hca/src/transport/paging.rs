@@ -35,10 +35,13 @@ impl<F: Face> Reception<'_, F> {
                     operation,
                     addr,
                     rkey,
-                    ..
+                    operands,
                 },
                 _,
-            ) => PageFault::remote(self.core, memory, operation, (rkey, addr, 8), 0),
+            ) => {
+                let named = (rkey, addr, operands.size() as u32);
+                PageFault::remote(self.core, memory, operation, named, 0)
+            }
             _ => {
                 let end = received + u64::from(frame.len());
                 let memory = self.domain(self.resp.inbound.as_ref()?.pd);

@@ -586,10 +586,9 @@ impl Requester {
         let (psn, said) = (frame.psn, frame.mtu.bytes());
         let bytes = match frame.content {
             Content::AtomicResponse(value, _) if request.wr.operation.is_atomic() => {
-                // Values lie in memory in the host's order (atomic 8-byte endianness mode 1 of the
-                // interface), little endian for every host we run on.
-                original = u64::to_le_bytes(value);
-                Bytes::Here(&mut original[..])
+                let len;
+                (original, len) = request.wr.atomic.answer(value);
+                Bytes::Here(&mut original[..len])
             }
             Content::ReadResponse(_) if request.wr.operation == Operation::Read => frame.bytes(),
             _ => return self.fail(Status::BadResponse),

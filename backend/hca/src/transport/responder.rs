@@ -2,7 +2,7 @@
 //! and checks what a frame says and nothing else: where it comes from, a frame may say anything.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 use vm_memory::VolatileMemory;
@@ -297,8 +297,8 @@ impl<F: Face> Reception<'_, F> {
                 operation,
                 addr,
                 rkey,
-                ..
-            } => (operation, (addr, rkey, 8)),
+                operands,
+            } => (operation, (addr, rkey, operands.size())),
             Content::Send(Tail::Invalidate(_)) => (Operation::SendInvalidate, (0, 0, 0)),
             _ => (Operation::Send, (0, 0, 0)),
         };
@@ -442,10 +442,11 @@ impl<F: Face> Reception<'_, F> {
                 rkey,
                 operands,
             } => {
-                if !rights.atomic || !addr.is_multiple_of(8) || !self.may_begin(frame) {
+                let len = operands.size();
+                if !rights.atomic || !addr.is_multiple_of(len) || !self.may_begin(frame) {
                     return Err(Refusal::Invalid);
                 }
-                check_remote(self.domain(pd), self.core, rkey, addr, 8, Access::ATOMIC)?;
+                check_remote(self.domain(pd), self.core, rkey, addr, len, Access::ATOMIC)?;
                 let domain = self.domain(pd);
                 let original = atomic_at(domain, operation, addr, rkey, operands, budget)
                     .map_err(|error| refused(Some(error), Refusal::Access))?;
@@ -762,17 +763,24 @@ pub(crate) fn atomic_at<D: Dma>(
     operands: AtomicOperands,
     budget: &mut i64,
 ) -> Result<u64, KeyError> {
-    let unmapped = KeyError::Unmapped(rkey);
-    let slice = window(domain, rkey, addr, 8, Access::ATOMIC, budget)?;
-    let Ok(cell) = slice.get_atomic_ref::<AtomicU64>(0) else {
-        // Eight aligned bytes lie in one page of a translation; what remains
-        // is memory that ends here, or a stretch of an indirect key that
-        // begins off alignment.
-        return Err(unmapped);
-    };
+    let slice = window(domain, rkey, addr, operands.size(), Access::ATOMIC, budget)?;
     let update = |value: u64| atomic_result(operation, operands, value);
-    let original = cell
-        .fetch_update(Ordering::AcqRel, Ordering::Acquire, update)
-        .unwrap_or_else(|value| value);
-    Ok(original)
+    let (set, get) = (Ordering::AcqRel, Ordering::Acquire);
+    let original = if operands.half {
+        let cell = slice.get_atomic_ref::<AtomicU32>(0);
+        cell.map(|cell| {
+            let update = |value: u32| update(value.into()).map(|value| value as u32);
+            let original = cell.fetch_update(set, get, update);
+            u64::from(original.unwrap_or_else(|value| value))
+        })
+    } else {
+        let cell = slice.get_atomic_ref::<AtomicU64>(0);
+        cell.map(|cell| {
+            let original = cell.fetch_update(set, get, update);
+            original.unwrap_or_else(|value| value)
+        })
+    };
+    // Aligned bytes lie in one page of a translation. What remains is memory that ends here, or a stretch of an indirect
+    // key that begins off alignment.
+    original.map_err(|_| KeyError::Unmapped(rkey))
 }

@@ -101,6 +101,30 @@ pub struct AtomicOperands {
     pub swap_mask: u64,
     /// Bits that are compared.
     pub compare_mask: u64,
+    /// The value has four bytes, and so have the operands: those of masked atomics alone.
+    #[serde(default)]
+    pub half: bool,
+}
+
+impl AtomicOperands {
+    /// Length of the value in bytes.
+    #[inline]
+    #[must_use]
+    pub const fn size(&self) -> u64 {
+        if self.half { 4 } else { 8 }
+    }
+
+    /// What the requester gets of the original value, and how many bytes of it count. Values of eight bytes are in the
+    /// host's order (atomic 8-byte endianness mode 1 of the interface), little endian for every host we run on. Those
+    /// of four bytes have no mode: they are big endian.
+    #[inline]
+    pub(crate) const fn answer(&self, original: u64) -> ([u8; 8], usize) {
+        if self.half {
+            ((original << 32).to_be_bytes(), 4)
+        } else {
+            (original.to_le_bytes(), 8)
+        }
+    }
 }
 
 /// Global route of a datagram or connection.

@@ -4,7 +4,7 @@ use hca::work::{AtomicOperands, Operation, RecvKind, SendWr, Side, Status};
 use hca::{Event, MAX_MESSAGE, QpDesc, QpState, RecvSide, Transport};
 
 use crate::lab::{
-    ALIAS, ALIAS_PERIOD, Lab, Plain, base, pattern, physical, received, remote, request, sent,
+    ALIAS, ALIAS_PERIOD, Lab, Plain, Way, base, pattern, physical, received, remote, request, sent,
 };
 
 const DATA: u64 = 0x1000;
@@ -196,6 +196,7 @@ fn atomics_return_the_original_and_change_the_target() {
             compare,
             swap_mask,
             compare_mask,
+            half: false,
         };
         lab.execute(&a, wr);
         assert_eq!(sent(&a.cq.poll()), [(1, Status::Success)], "{operation:?}");
@@ -205,6 +206,67 @@ fn atomics_return_the_original_and_change_the_target() {
             "{operation:?}"
         );
         assert_eq!(lab.memory(0).read(base(0) + DATA, 8), before.to_le_bytes());
+    }
+}
+
+#[test]
+fn atomics_of_four_bytes_are_of_four_bytes() {
+    for way in [Way::Copied, Way::Frames, Way::Engines(0, 0)] {
+        let mut lab = Lab::new(2);
+        lab.go(way);
+        let (a, _b) = lab.pair(Transport::Rc);
+        let (sge, key) = (lab.sge(0, DATA, 4), lab.nodes[1].key);
+        let operands = AtomicOperands {
+            swap_add: 1,
+            compare: u64::from(u32::MAX),
+            swap_mask: u64::from(u32::MAX),
+            compare_mask: u64::from(u32::MAX),
+            half: true,
+        };
+        let add = AtomicOperands {
+            swap_mask: 0,
+            ..operands
+        };
+        // Of two neighbours in eight bytes the other one stays, wherever the first is.
+        for at in [TARGET, TARGET + 4] {
+            for (operation, operands, before, after) in [
+                (Operation::MaskedFetchAdd, add, u32::MAX, 0_u32),
+                (Operation::MaskedFetchAdd, add, 0x0102_0304, 0x0102_0305),
+                (Operation::MaskedCompareSwap, operands, u32::MAX, 1),
+                (Operation::MaskedCompareSwap, operands, 7, 7),
+            ] {
+                let target = base(1) + at;
+                lab.memory(1).write(base(1) + TARGET, &[0xee; 8]);
+                lab.memory(1).write(target, &before.to_le_bytes());
+                lab.memory(0).write(base(0) + DATA, &[0x11; 8]);
+                let mut wr = remote(operation, 1, &[sge], target, key);
+                wr.atomic = operands;
+                lab.execute(&a, wr);
+                assert_eq!(sent(&a.cq.poll()), [(1, Status::Success)], "{operation:?}");
+                let mut expected = [0xee; 8];
+                expected[(at - TARGET) as usize..][..4].copy_from_slice(&after.to_le_bytes());
+                assert_eq!(lab.memory(1).read(base(1) + TARGET, 8), expected);
+                // The answer is big endian.
+                let mut answer = [0x11; 8];
+                answer[..4].copy_from_slice(&before.to_be_bytes());
+                assert_eq!(lab.memory(0).read(base(0) + DATA, 8), answer);
+            }
+        }
+        // Not at any address, and into four bytes.
+        let mut wr = remote(Operation::MaskedFetchAdd, 2, &[sge], base(1) + 2, key);
+        wr.atomic = add;
+        lab.execute(&a, wr);
+        assert_eq!(
+            sent(&a.cq.poll()),
+            [(2, Status::RemoteInvalidRequest)],
+            "{way:?}"
+        );
+        let (a, _b) = lab.pair(Transport::Rc);
+        let long = lab.sge(0, DATA, 8);
+        let mut wr = remote(Operation::MaskedFetchAdd, 3, &[long], base(1), key);
+        wr.atomic = add;
+        lab.execute(&a, wr);
+        assert_eq!(sent(&a.cq.poll()), [(3, Status::LocalLength)], "{way:?}");
     }
 }
 
