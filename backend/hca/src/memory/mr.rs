@@ -671,7 +671,8 @@ impl KeyTable {
                 Translation::Uniform { log_size, list } => {
                     *budget -= STEP_COST;
                     let mask = (1 << log_size) - 1;
-                    let offset = addr.wrapping_sub(region.start & !mask);
+                    // They follow one another from the key's first address on, which may be anywhere. Pages do not.
+                    let offset = addr.wrapping_sub(region.start);
                     let at = usize::try_from(offset >> log_size).unwrap_or(usize::MAX);
                     let (other, first) = list.get(at);
                     if other == NULL_KEY {

@@ -1,6 +1,7 @@
 //! Memory keys: translations, updates by work requests, invalidation.
 
 use hca::mr::{Access, Klm, KlmList, MemoryKey, Translation};
+use hca::uniform::Stretches;
 use hca::work::{KeyUpdate, Operation, SendWr, Status};
 use hca::{PageList, QpState, Quota, RecvSide, Transport, VerbError};
 use wire::Qpn;
@@ -102,6 +103,33 @@ fn pages_anywhere_make_one_region() {
         write_at(&mut lab, &a, 0x7f00_0124, data.len() as u32, rkey),
         Status::RemoteAccess
     );
+}
+
+/// UCX begins its keys for atomics some bytes behind a stretch's size, by which connections to other processes differ.
+#[test]
+fn stretches_of_one_size_begin_where_their_key_does() {
+    let mut lab = Lab::new(2);
+    let (a, _b) = lab.pair(Transport::Rc);
+    let (vf, pd, whole) = (lab.nodes[1].vf, lab.nodes[1].pd, lab.nodes[1].key);
+    let mut list = Stretches::default();
+    let [first, second] = [base(1) + 0x3000, base(1) + 0x1000];
+    list.replace(0, [(whole, first), (whole, second)].into_iter());
+    let start = 0x7f00_0018;
+    let key = MemoryKey {
+        start,
+        len: 2 * 4096,
+        translation: Translation::Uniform { log_size: 12, list },
+        ..physical(pd)
+    };
+    let rkey = lab.engine.create_key(vf, key).unwrap() << 8 | u32::from(VARIANT);
+    let data = pattern(1, 100);
+    lab.memory(0).write(base(0), &data);
+    let found = write_at(&mut lab, &a, start + 4096 - 6, 100, rkey);
+    assert_eq!(found, Status::Success);
+    assert_eq!(lab.memory(1).read(first + 4096 - 6, 6), data[..6]);
+    assert_eq!(lab.memory(1).read(second, 94), data[6..]);
+    let found = write_at(&mut lab, &a, start + 2 * 4096 - 99, 100, rkey);
+    assert_eq!(found, Status::RemoteAccess);
 }
 
 #[test]
