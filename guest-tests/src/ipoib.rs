@@ -25,10 +25,14 @@ pub fn await_carrier(guest: &Guest, interface: &str, limit: Duration) -> Result<
 
 /// Has `interface` speak in `mode` (`datagram` or `connected`), with this MTU.
 pub fn mode(guest: &Guest, interface: &str, mode: &str, mtu: u32, limit: Duration) -> Result<()> {
-    let command = format!(
-        "echo {mode} >/sys/class/net/{interface}/mode && ip link set {interface} mtu {mtu}"
-    );
+    let command = format!("echo {mode} >/sys/class/net/{interface}/mode");
     guest.sh(&command, limit)?;
+    self::mtu(guest, interface, mtu, limit)
+}
+
+/// Gives `interface` this MTU.
+pub fn mtu(guest: &Guest, interface: &str, mtu: u32, limit: Duration) -> Result<()> {
+    guest.sh(&format!("ip link set {interface} mtu {mtu}"), limit)?;
     await_carrier(guest, interface, limit)
 }
 

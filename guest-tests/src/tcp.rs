@@ -30,7 +30,6 @@ const READY: &str = "listening";
 /// The program's place in the guest.
 const PROGRAM: &str = "/usr/bin/ibvswitch-demo";
 const LIMIT: Duration = Duration::from_secs(120);
-const ADDRESSES: [&str; 2] = ["10.9.0.1", "10.9.0.2"];
 
 /// What a guest is to do.
 #[derive(Debug, Clone, Subcommand)]
@@ -75,13 +74,19 @@ pub fn inside(role: &Role) -> Result<()> {
     }
 }
 
-/// A subnet of two VFs, with a broadcast group of the longest MTU. `dir` is for its files.
+/// A subnet of two pairs of VFs, of which the second has enhanced IPoIB, with a broadcast group of the longest MTU.
+/// `dir` is for its files.
 pub fn configuration(dir: &Path) -> Result<String> {
     let partitions = dir.join("partitions.conf");
     fs::write(&partitions, "Default=0x7fff, ipoib, mtu=5 : ALL=full;\n")
         .at("write", &partitions)?;
-    let hypervisors: String = [1, 2]
-        .map(|n| format!("[[hypervisor]]\nname = 'hv{n}'\n[[hypervisor.vf]]\nname = 'vm{n}'\n"))
+    let hypervisors: String = [(1, "basic"), (2, "basic"), (3, "enhanced"), (4, "enhanced")]
+        .map(|(n, ipoib)| {
+            format!(
+                "[[hypervisor]]\nname = 'hv{n}'\n\
+                 [[hypervisor.vf]]\nname = 'vm{n}'\nipoib = '{ipoib}'\n"
+            )
+        })
         .concat();
     let partitions = partitions.display();
     Ok(format!(
@@ -89,47 +94,102 @@ pub fn configuration(dir: &Path) -> Result<String> {
     ))
 }
 
-/// Mbit/s from the second guest to the first, once.
-fn send([server, client]: &[Guest; 2]) -> Result<f64> {
+/// How interfaces speak.
+#[derive(Debug, Clone, Copy)]
+struct Mode {
+    /// Which pair of guests does.
+    pair: usize,
+    /// What it is called.
+    name: &'static str,
+    /// What the driver of ordinary interfaces is told.
+    told: Option<&'static str>,
+    mtu: u32,
+}
+
+const MODES: [Mode; 5] = [
+    Mode::ordinary("datagrams, MTU 2044", "datagram", 2044),
+    Mode::ordinary("datagrams, MTU 4092", "datagram", 4092),
+    Mode::ordinary("connected", "connected", 65520),
+    Mode::enhanced("enhanced, MTU 2044", 2044),
+    Mode::enhanced("enhanced, MTU 4092", 4092),
+];
+
+impl Mode {
+    const fn ordinary(name: &'static str, told: &'static str, mtu: u32) -> Self {
+        Self {
+            pair: 0,
+            name,
+            told: Some(told),
+            mtu,
+        }
+    }
+
+    const fn enhanced(name: &'static str, mtu: u32) -> Self {
+        Self {
+            pair: 1,
+            name,
+            told: None,
+            mtu,
+        }
+    }
+
+    fn set(&self, guest: &Guest) -> Result<()> {
+        match self.told {
+            Some(told) => ipoib::mode(guest, "ib0", told, self.mtu, LIMIT),
+            None => ipoib::mtu(guest, "ib0", self.mtu, LIMIT),
+        }
+    }
+}
+
+/// The address of a guest of a pair.
+fn address(pair: usize, guest: usize) -> String {
+    format!("10.9.{pair}.{}", guest + 1)
+}
+
+/// Mbit/s from the second guest of a pair to the first, once.
+fn send(pair: usize, [server, client]: &[Guest; 2]) -> Result<f64> {
     let mut receiving = server.spawn(&format!("{PROGRAM} tcp receive"))?;
     receiving.await_text(READY, LIMIT)?;
-    let call = format!("{PROGRAM} tcp send {}", ADDRESSES[0]);
+    let call = format!("{PROGRAM} tcp send {}", address(pair, 0));
     let [_, sent] = receiving.with_client(client, &call, LIMIT)?;
     let rate = sent.trim().parse();
     rate.map_err(|_| client.failed(format!("{call} printed no rate: {sent}")))
 }
 
-/// Measures in the guests, which have an HCA, in each mode of IPoIB in turn, and prints the medians.
-pub fn measure(bed: &Testbed, guests: &[Guest; 2], rounds: usize) -> Result<()> {
-    for (guest, address) in guests.iter().zip(ADDRESSES) {
-        await_active(guest, DEVICE)?;
-        ipoib::up(guest, "ib0", address, LIMIT)?;
+/// Measures in pairs of guests, which have an HCA and of which the second has enhanced IPoIB, in each mode of IPoIB in
+/// turn, and prints the medians.
+pub fn measure(bed: &Testbed, pairs: &[[Guest; 2]; 2], rounds: usize) -> Result<()> {
+    for (pair, guests) in pairs.iter().enumerate() {
+        for (number, guest) in guests.iter().enumerate() {
+            await_active(guest, DEVICE)?;
+            ipoib::up(guest, "ib0", &address(pair, number), LIMIT)?;
+        }
     }
-    // The interface's MTU is that of its broadcast group until it is told otherwise.
-    let modes = [("datagram", 2044), ("datagram", 4092), ("connected", 65520)];
-    let mut rates = modes.map(|_| Vec::new());
+    let mut rates = MODES.map(|_| Vec::new());
     for _ in 0..rounds {
-        for ((mode, mtu), rates) in modes.iter().zip(&mut rates) {
-            for guest in guests {
-                ipoib::mode(guest, "ib0", mode, *mtu, LIMIT)?;
-            }
-            ipoib::ping(&guests[1], ADDRESSES[0], "", LIMIT)?;
-            let rate = send(guests)?;
-            progress::step(format_args!("{mode}, MTU {mtu}: {rate:.0} Mbit/s"));
+        for (mode, rates) in MODES.iter().zip(&mut rates) {
+            let guests = &pairs[mode.pair];
+            // The interface's MTU is that of its broadcast group until it is told otherwise.
+            guests.iter().try_for_each(|guest| mode.set(guest))?;
+            ipoib::ping(&guests[1], &address(mode.pair, 0), "", LIMIT)?;
+            let rate = send(mode.pair, guests)?;
+            progress::step(format_args!("{}: {rate:.0} Mbit/s", mode.name));
             rates.push(rate);
         }
     }
-    let [short, long, connected] = rates.map(median);
+    let rates = rates.map(median);
     println!(
-        "TCP over IPoIB, {} MiB, {}, kernel {}, medians of {rounds}:\n\
-         datagrams, MTU 2044   {short:6.0} Mbit/s\n\
-         datagrams, MTU 4092   {long:6.0} Mbit/s\n\
-         connected             {connected:6.0} Mbit/s\n\
-         ipoib_tcp_over_connected {:.2}",
-        MEBIBYTES,
-        bed.accel,
-        bed.image.release,
-        short.max(long) / connected
+        "TCP over IPoIB, {MEBIBYTES} MiB, {}, kernel {}, medians of {rounds}:",
+        bed.accel, bed.image.release
+    );
+    for (mode, rate) in MODES.iter().zip(&rates) {
+        println!("{:<22} {rate:6.0} Mbit/s", mode.name);
+    }
+    let [short, long, connected, enhanced_short, enhanced_long] = rates;
+    println!(
+        "ipoib_tcp_over_connected {:.2}\nipoib_tcp_enhanced_over_connected {:.2}",
+        short.max(long) / connected,
+        enhanced_short.max(enhanced_long) / connected
     );
     Ok(())
 }

@@ -47,7 +47,7 @@ enum Extra {
         /// The kernels; all of them if none is named.
         kernels: Vec<Kernel>,
     },
-    /// Measure TCP over IPoIB between the two guests, in each of its modes.
+    /// Measure TCP over IPoIB between two guests, in each of its modes, and between two with enhanced IPoIB.
     Ipoib,
     /// Connect this terminal to a guest's console.
     Console {
@@ -110,8 +110,9 @@ fn measure_ipoib() -> Result<()> {
     let bed = Testbed::new(Kernel::default())?;
     end_on_signals(bed.dir().to_owned())?;
     let daemon = bed.daemon("ibvswitch", Some(&tcp::configuration(bed.dir())?))?;
-    let guests = demo::boot(&bed, Some(&daemon))?;
-    tcp::measure(&bed, &guests, ROUNDS)
+    let plain = demo::boot(&bed, Some(&daemon))?;
+    let enhanced = bed.pair(1, ["vm3", "vm4"], Some(&daemon))?;
+    tcp::measure(&bed, &[plain, enhanced], ROUNDS)
 }
 
 fn demonstrate(cli: &Cli) -> Result<()> {
