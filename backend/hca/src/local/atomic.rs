@@ -62,7 +62,10 @@ mod tests {
         ));
         let swapped = |value| atomic_result(Operation::MaskedCompareSwap, swap, value);
         assert_eq!((swapped(5), swapped(6)), (Some(0xaabb_ccdd), None));
-        assert_eq!(add.answer(0x0102_0304), ([1, 2, 3, 4, 0, 0, 0, 0], 4));
+        assert_eq!(
+            add.answer(0x0102_0304, false),
+            ([1, 2, 3, 4, 0, 0, 0, 0], 4)
+        );
     }
 
     #[test]

@@ -626,7 +626,7 @@ impl<F: Face> Message<'_, F> {
             budget,
         )
         .map_err(|_| Refusal::Access)?;
-        let (mut bytes, count) = wr.atomic.answer(original);
+        let (mut bytes, count) = wr.atomic.answer(original, held);
         let bytes = &mut bytes[..count];
         if held {
             wr.inline.clear();

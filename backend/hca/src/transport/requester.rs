@@ -583,11 +583,12 @@ impl Requester {
         };
         let mtu = u64::from(around.attr.mtu.bytes());
         let mut original;
+        let held = around.in_completion.answers(&request.wr, request.len);
         let (psn, said) = (frame.psn, frame.mtu.bytes());
         let bytes = match frame.content {
             Content::AtomicResponse(value, _) if request.wr.operation.is_atomic() => {
                 let len;
-                (original, len) = request.wr.atomic.answer(value);
+                (original, len) = request.wr.atomic.answer(value, held);
                 Bytes::Here(&mut original[..len])
             }
             Content::ReadResponse(_) if request.wr.operation == Operation::Read => frame.bytes(),
@@ -605,7 +606,7 @@ impl Requester {
             return self.fail(Status::BadResponse);
         }
         let taken = match bytes {
-            Bytes::Here(bytes) if around.in_completion.answers(&request.wr, request.len) => {
+            Bytes::Here(bytes) if held => {
                 request.wr.inline.clear();
                 request.wr.inline.extend_from_slice(bytes);
                 Ok(len)

@@ -114,13 +114,16 @@ impl AtomicOperands {
         if self.half { 4 } else { 8 }
     }
 
-    /// What the requester gets of the original value, and how many bytes of it count. Values of eight bytes are in the
-    /// host's order (atomic 8-byte endianness mode 1 of the interface), little endian for every host we run on. Those
-    /// of four bytes have no mode: they are big endian.
+    /// What the requester gets of the original value, in its completion (`held`) or in memory, and how many bytes of it
+    /// count. In memory values of eight bytes are in the host's order (atomic 8-byte endianness mode 1 of the
+    /// interface), little endian for every host we run on. Those of four bytes have no mode: they are big endian. In
+    /// completions all are, as UCX reads them there.
     #[inline]
-    pub(crate) const fn answer(&self, original: u64) -> ([u8; 8], usize) {
+    pub(crate) const fn answer(&self, original: u64, held: bool) -> ([u8; 8], usize) {
         if self.half {
             ((original << 32).to_be_bytes(), 4)
+        } else if held {
+            (original.to_be_bytes(), 8)
         } else {
             (original.to_le_bytes(), 8)
         }
