@@ -41,7 +41,8 @@ fn mpi(nodes: usize, options: &[&str]) {
         assert_eq!(times(&line), 3, "{printed}");
     }
     assert_eq!(times("n1: exchanges are right"), 3, "{printed}");
-    assert_eq!(times("n1: one_sided are right"), 2, "{printed}");
+    assert_eq!(times("n1: one_sided are right"), 3, "{printed}");
+    assert_eq!(times("n1: four_bytes are right"), 2, "{printed}");
 }
 
 /// A folder with what examples call `ibvswitch`, as PATH with it.

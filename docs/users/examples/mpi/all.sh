@@ -20,7 +20,7 @@ if [ "$LAB_NODE" = n1 ]; then
     by verbs mpiexec.mpich -hosts "$hosts" python3 checks.py mpich
     # Open MPI has UCX, and Debian tells it not to take it (/etc/openmpi/openmpi-mca-params.conf): it takes TCP.
     by ipoib mpirun -H "$hosts" python3 checks.py
-    # So it takes UCX. Windows would take `--mca osc ucx`, too, and may hang (docs/users/lab.md).
-    by verbs mpirun --mca pml ucx -H "$hosts" python3 checks.py two-sided
+    # So it takes UCX, and for windows, too. The HCA does what changes single values.
+    by verbs mpirun --mca pml ucx --mca osc ucx --mca osc_ucx_acc_single_intrinsic 1 -H "$hosts" python3 checks.py
 fi
 lab-barrier done

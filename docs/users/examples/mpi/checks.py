@@ -198,12 +198,43 @@ def one_sided(length):
     readable.Free()
 
 
-for checks in (reductions, exchanges) if "two-sided" in sys.argv else (reductions, exchanges, one_sided):
+def four_bytes(length):
+    # Numbers of four bytes, each of which has to come from its own bytes, and in their order.
+    first = 0x01020304
+    memory = array("i", [first, 0])
+    window = MPI.Win.Create(memory, 4, comm=world)
+    one, zero, number = array("i", [1]), array("i", [0]), array("i", [0])
+    numbers = empty(0)
+    window.Lock_all()
+    for _ in range(min(length, 20)):
+        window.Fetch_and_op(one, number, 0, 0, MPI.SUM)
+        window.Flush(0)
+        numbers.append(number[0])
+    found = empty(size * len(numbers))
+    world.Allgather(numbers, found)
+    check("Fetch_and_op, four bytes", array("q", sorted(found)), ramp(first, len(found)))
+
+    # One of all is the first to change a zero, and the others find what it has written.
+    window.Compare_and_swap(array("i", [-first - rank]), zero, number, 0, 1)
+    window.Flush(0)
+    found = empty(size)
+    world.Allgather(array("q", number), found)
+    winner = -first - found.index(0)
+    check("Compare_and_swap, four bytes", array("q", sorted(found)),
+          array("q", [winner] * (size - 1) + [0]))
+    window.Unlock_all()
+    window.Free()
+
+
+checks = [reductions, exchanges, one_sided]
+if "mpich" not in sys.argv:
+    checks.append(four_bytes)
+for what in checks:
     # What goes in a packet, by copy, and by rendezvous.
     for length in 1, 1000, 100_000:
-        checks(length)
+        what(length)
     world.Barrier()
     if rank == 0:
-        print(f"{checks.__name__} are right", flush=True)
+        print(f"{what.__name__} are right", flush=True)
 
 print(f"rank {rank} of {size} in {MPI.Get_processor_name()}: all elements are right", flush=True)
