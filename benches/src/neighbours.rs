@@ -23,6 +23,7 @@ mod commands;
 mod completions;
 mod death;
 mod errored;
+mod ipoib;
 mod klm;
 mod lossy_klm;
 mod mads;
@@ -63,6 +64,8 @@ pub(crate) struct Scale {
     most_queue_pairs: usize,
     /// Queue pairs with large messages.
     bulk_queue_pairs: usize,
+    /// Chains of flow tables: as many as fit in a guest's memory, but for a half.
+    chains: usize,
     /// Bytes of a large message.
     message: usize,
     /// Stretches of an indirect key.
@@ -87,6 +90,7 @@ impl Scale {
         attack: Duration::from_millis(1000),
         most_queue_pairs: 110_000,
         bulk_queue_pairs: 1024,
+        chains: 64,
         message: 1 << 30,
         stretches: 1 << 16,
         keys: 16,
@@ -102,6 +106,7 @@ impl Scale {
         attack: Duration::from_millis(5),
         most_queue_pairs: 64,
         bulk_queue_pairs: 4,
+        chains: 1,
         message: 1 << 20,
         stretches: 16,
         keys: 2,
@@ -175,6 +180,7 @@ impl Attack {
             Self::PassthroughMads => names!(doorbells, "passthrough_mads"),
             Self::Paging => names!(doorbells, "paging"),
             Self::Packets => names!(doorbells, "packets"),
+            Self::Ipoib => names!(doorbells, "ipoib"),
             Self::Tags => names!(doorbells, "tags"),
             Self::Signatures => names!(doorbells, "signatures"),
             Self::ScatteredSignatures => names!(doorbells, "scattered_signatures"),

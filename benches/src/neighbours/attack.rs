@@ -6,7 +6,7 @@ use super::attacker::Attacker;
 use super::lab::Lab;
 use super::neighbour::Neighbour;
 use super::{
-    bulk, commands, completions, death, errored, klm, lossy_klm, mads, packets, paging,
+    bulk, commands, completions, death, errored, ipoib, klm, lossy_klm, mads, packets, paging,
     passthrough, signatures, start, sweep, tags, vhost,
 };
 use crate::Result;
@@ -42,6 +42,8 @@ pub enum Attack {
     Paging,
     /// Sends TCP over IPoIB, of which each request is cut into thousands of packets.
     Packets,
+    /// Has network queues and as many flow tables as can be, and sends itself small packets that go through all of them.
+    Ipoib,
     /// Has lists of as many tags as can be, changes them, and sends itself messages that match the last or none.
     Tags,
     /// Sends messages as long as can be. Their blocks are looked at in memory and on the wire.
@@ -82,6 +84,7 @@ impl Attack {
             Self::Passthrough => Box::new(passthrough::Passthrough::prepare(lab)),
             Self::Paging => Box::new(paging::Paging::prepare(lab)?),
             Self::Packets => Box::new(packets::Packets::prepare(lab)?),
+            Self::Ipoib => Box::new(ipoib::Ipoib::prepare(lab)?),
             Self::Tags => Box::new(tags::Tags::prepare(lab)?),
             Self::Signatures => Box::new(signatures::Signatures::prepare(lab)?),
             Self::ScatteredSignatures => Box::new(signatures::Scattered::prepare(lab)?),

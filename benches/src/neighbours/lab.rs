@@ -91,6 +91,9 @@ impl Lab {
             if let (&HOSTILE, Some((_, socket))) = (vf, &behind) {
                 text += &format!("device = \"unix:{}\"\n", socket.display());
             }
+            if (attack, *vf) == (Attack::Ipoib, HOSTILE) {
+                text += "ipoib = \"enhanced\"\n";
+            }
             if attack == Attack::Vhost && number == 0 {
                 text.extend(PORTS.map(|(name, mac)| port_text(name, mac)));
             }

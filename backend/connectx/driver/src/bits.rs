@@ -272,7 +272,7 @@ pub mod qpc {
     pub const LOG_SQ_SIZE: Field = field(0x08, 14, 11);
     /// The reserved local key may be used.
     pub const RLKY: Field = field(0x08, 4, 4);
-    /// `ulp_stateless_offload_mode`: 1 for IP packets.
+    /// `ulp_stateless_offload_mode`: 1 for IP packets, 2 for the address of a network interface's queues.
     pub const OFFLOAD_MODE: Field = field(0x08, 3, 0);
     /// Set of counters.
     pub const COUNTER_SET_ID: Field = field(0x0c, 31, 24);
@@ -447,6 +447,117 @@ pub mod dctc {
     pub const HOP_LIMIT: Field = field(0x2c, 7, 0);
     /// Requests with another key.
     pub const DC_ACCESS_KEY_VIOLATION_COUNT: Field = field(0x30, 31, 0);
+}
+
+/// Queues of network interfaces: `mlx5_ifc_sqc` and `mlx5_ifc_rqc`, and the work queue in them, `mlx5_ifc_wq`.
+pub mod rqc {
+    use super::{Field, field};
+
+    /// Of CREATE_SQ, CREATE_RQ and what changes them: where the context starts.
+    pub const CONTEXT: usize = 0x20;
+    /// Of what changes a queue: its state before.
+    pub const STATE_BEFORE: Field = field(0x08, 31, 28);
+    /// State: 1 is ready.
+    pub const STATE: Field = field(0x00, 23, 20);
+    /// Completion queue.
+    pub const CQN: Field = field(0x08, 23, 0);
+    /// Of a send queue, how many TIS it has, and the first.
+    pub const TIS_LST_SZ: Field = field(0x20, 31, 16);
+    /// The first of them.
+    pub const TIS_NUM_0: Field = field(0x2c, 23, 0);
+    /// Type of the work queue: 1 is cyclic.
+    pub const WQ_TYPE: Field = field(0x30, 31, 28);
+    /// Protection domain.
+    pub const PD: Field = field(0x38, 23, 0);
+    /// Doorbell page.
+    pub const UAR_PAGE: Field = field(0x3c, 23, 0);
+    /// Address of the doorbell record.
+    pub const DBR_ADDR: usize = 0x40;
+    /// Requests that the device has taken.
+    pub const HW_COUNTER: Field = field(0x48, 31, 0);
+    /// Bytes of an entry as a power of two.
+    pub const LOG_WQ_STRIDE: Field = field(0x50, 19, 16);
+    /// Entries as a power of two.
+    pub const LOG_WQ_SZ: Field = field(0x50, 4, 0);
+}
+
+/// What packets of network interfaces leave and come by: `mlx5_ifc_tisc`, `mlx5_ifc_tirc` and `mlx5_ifc_rqtc`, in
+/// requests that create them.
+pub mod steering {
+    use super::{Field, field};
+
+    /// Bytes of a request, behind which a table of receive queues has its list.
+    pub const LEN: usize = 0x110;
+    /// Of a TIS, its transport domain.
+    pub const TIS_DOMAIN: Field = field(0x44, 23, 0);
+    /// Of a TIS, its underlay queue pair.
+    pub const UNDERLAY_QPN: Field = field(0x48, 23, 0);
+    /// Of a TIR, where packets go: 1 is to a table of receive queues.
+    pub const DISP_TYPE: Field = field(0x24, 31, 28);
+    /// Of a TIR, that table.
+    pub const INDIRECT_TABLE: Field = field(0x40, 23, 0);
+    /// Of a TIR, its hash function: 2 is Toeplitz.
+    pub const RX_HASH_FN: Field = field(0x44, 31, 28);
+    /// Of a TIR, its transport domain.
+    pub const TIR_DOMAIN: Field = field(0x44, 23, 0);
+    /// Of a TIR, the key of its hash.
+    pub const TOEPLITZ_KEY: std::ops::Range<usize> = 0x48..0x70;
+    /// Of a TIR, the fields that its hash is of: addresses and ports.
+    pub const SELECTED_FIELDS: Field = field(0x70, 29, 0);
+    /// Of a table of receive queues, how many it may have.
+    pub const RQT_MAX_SIZE: Field = field(0x34, 15, 0);
+    /// Of a table of receive queues, how many it has.
+    pub const RQT_ACTUAL_SIZE: Field = field(0x38, 15, 0);
+}
+
+/// Flow tables: their commands.
+pub mod flow {
+    use super::{Field, field};
+
+    /// Bytes of CREATE_FLOW_TABLE and SET_FLOW_TABLE_ROOT.
+    pub const TABLE_LEN: usize = 0x40;
+    /// Of CREATE_FLOW_TABLE: packets that nothing matches go to another table.
+    pub const MISS_FORWARD: Field = field(0x18, 27, 24);
+    /// Of CREATE_FLOW_TABLE: its level; packets go to tables of higher ones.
+    pub const LEVEL: Field = field(0x18, 23, 16);
+    /// Of CREATE_FLOW_TABLE: its entries, as a power of two.
+    pub const LOG_SIZE: Field = field(0x18, 7, 0);
+    /// Of CREATE_FLOW_TABLE: the table that packets go to that nothing matches.
+    pub const MISS_TABLE: Field = field(0x1c, 23, 0);
+    /// Of the other commands: the table.
+    pub const TABLE_ID: Field = field(0x14, 23, 0);
+    /// Of SET_FLOW_TABLE_ROOT: the queue pair.
+    pub const ROOT_QPN: Field = field(0x18, 23, 0);
+    /// Bytes of CREATE_FLOW_GROUP.
+    pub const GROUP_LEN: usize = 0x400;
+    /// Of CREATE_FLOW_GROUP: the first entry.
+    pub const GROUP_FIRST: Field = field(0x1c, 31, 0);
+    /// Of CREATE_FLOW_GROUP: the last entry.
+    pub const GROUP_LAST: Field = field(0x24, 31, 0);
+    /// Of CREATE_FLOW_GROUP: headers that are not in a tunnel are matched.
+    pub const CRITERIA_ENABLE: Field = field(0x3c, 7, 0);
+    /// Of CREATE_FLOW_GROUP: bits of the EtherType that count.
+    pub const ETHERTYPE_MASK: Field = field(0x44, 15, 0);
+    /// Of CREATE_FLOW_GROUP: bits of the protocol of IP that count.
+    pub const PROTOCOL_MASK: Field = field(0x50, 31, 24);
+    /// Bytes of SET_FLOW_TABLE_ENTRY with a destination.
+    pub const ENTRY_LEN: usize = 0x348;
+    /// Of SET_FLOW_TABLE_ENTRY: which entry.
+    pub const INDEX: Field = field(0x20, 31, 0);
+    /// Of SET_FLOW_TABLE_ENTRY: its group.
+    pub const GROUP_ID: Field = field(0x44, 31, 0);
+    /// Of SET_FLOW_TABLE_ENTRY: what becomes of packets; 4 is that they go on.
+    pub const ACTION: Field = field(0x4c, 15, 0);
+    /// Of SET_FLOW_TABLE_ENTRY: how many destinations there are.
+    pub const DESTINATIONS: Field = field(0x50, 23, 0);
+    /// Of SET_FLOW_TABLE_ENTRY: the EtherType.
+    pub const ETHERTYPE: Field = field(0x84, 15, 0);
+    /// Of SET_FLOW_TABLE_ENTRY: the protocol of IP.
+    pub const PROTOCOL: Field = field(0x90, 31, 24);
+    /// Of SET_FLOW_TABLE_ENTRY: kind of the destination; 1 is a table, 2 a TIR.
+    pub const DESTINATION_TYPE: Field = field(0x340, 31, 24);
+    /// Of SET_FLOW_TABLE_ENTRY: the destination.
+    pub const DESTINATION_ID: Field = field(0x340, 23, 0);
 }
 
 /// `mlx5_ifc_srqc`, and `mlx5_ifc_xrc_srqc` where they agree.

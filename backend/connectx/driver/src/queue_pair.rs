@@ -102,6 +102,8 @@ pub struct Config<'a> {
     pub deth_sqpn: u32,
     /// Its datagrams are IP packets, and each request says what is done to them.
     pub offloads: bool,
+    /// It is the address of a network interface's queues, and has none itself.
+    pub underlay: bool,
     /// What its completions name it by, of 24 bits, if not its number or its shared receive queue's.
     pub user_index: Option<u32>,
     /// Completions hold messages and answers of up to 64 bytes.
@@ -140,6 +142,7 @@ impl<'a> Config<'a> {
             xrcd: None,
             deth_sqpn: 0,
             offloads: false,
+            underlay: false,
             user_index: None,
             in_completions: false,
             receives_only: false,
@@ -235,7 +238,8 @@ impl QueuePair {
     /// [`Error`].
     pub fn new(config: &Config<'_>) -> Result<Self> {
         let device = config.pd.device();
-        let has_send = config.transport != Transport::XrcTarget && !config.receives_only;
+        let has_send =
+            config.transport != Transport::XrcTarget && !config.receives_only && !config.underlay;
         let send_len = if has_send {
             BLOCK << config.log_send_blocks
         } else {
@@ -282,7 +286,12 @@ impl QueuePair {
         qpc::CQN_RCV.set(context, config.recv_cq);
         qpc::USER_INDEX.set(context, config.user_index.unwrap_or(NO_USER_INDEX));
         qpc::DETH_SQPN.set(context, config.deth_sqpn);
-        qpc::OFFLOAD_MODE.set(context, config.offloads.into());
+        let offloads = if config.underlay {
+            2
+        } else {
+            config.offloads.into()
+        };
+        qpc::OFFLOAD_MODE.set(context, offloads);
         qpc::RQ_TYPE.set(context, rq_type);
         if let Receive::Shared(queue) = config.receive {
             qpc::SRQN.set(context, queue.number());
@@ -317,6 +326,30 @@ impl QueuePair {
             receive,
             _domain: Arc::clone(config.pd),
         })
+    }
+
+    /// A send queue of a network interface, of `1 << log_send_blocks` blocks from the start of `ring` on.
+    pub(crate) fn of_send_queue(
+        object: Object,
+        (pd, uar): (&Arc<ProtectionDomain>, &Arc<Uar>),
+        (ring, record): (Buffer, Buffer),
+        log_send_blocks: u32,
+    ) -> Self {
+        Self {
+            object,
+            transport: Transport::Ud,
+            ring,
+            record,
+            uar: Arc::clone(uar),
+            send_start: 0,
+            log_send_blocks,
+            send_posted: 0,
+            send_completed: 0,
+            send_blocks: vec![0; 1 << log_send_blocks],
+            last_word: 0,
+            receive: None,
+            _domain: Arc::clone(pd),
+        }
     }
 
     /// Its number.
@@ -668,7 +701,7 @@ impl QueuePair {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        // As the stock driver does before it destroys one.
+        // As the stock driver does before it destroys one. A send queue is none, and is destroyed as it is.
         let _ = self.modify(Opcode::ToRstQp, 0, |_| {});
     }
 }
