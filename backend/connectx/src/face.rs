@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use hca::mr::Klm;
-use hca::work::{CompletionEntry, PacketHash, RecvWr, SendWr, WqeError};
+use hca::work::{CompletionEntry, RecvWr, SendWr, Steering, WqeError};
 use hca::{Attention, CqError, Dma, Event, Face, PortChange};
 use wire::Qpn;
 
@@ -207,7 +207,7 @@ impl<D: Dma + 'static> Face for Mlx5<D> {
         }
     }
 
-    fn steer(vf: &FunctionState, underlay: Qpn, packet: &[u8]) -> Option<(Qpn, PacketHash)> {
+    fn steer(vf: &FunctionState, underlay: Qpn, packet: &[u8]) -> Steering {
         vf.network.steer(underlay, packet)
     }
 

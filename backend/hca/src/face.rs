@@ -8,7 +8,7 @@ use wire::Qpn;
 use crate::engine::paging::PageFault;
 use crate::image::Image;
 use crate::memory::dma::Dma;
-use crate::verbs::work::{CompletionEntry, PacketHash, RecvWr, SendWr, WqeError};
+use crate::verbs::work::{CompletionEntry, RecvWr, SendWr, Steering, WqeError};
 
 /// A completion that could not be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -292,9 +292,10 @@ pub trait Face: Debug + Sized + Send + 'static {
     fn expire(dma: &Self::Dma, vf: &mut Self::Vf, queue: &mut Self::Completion);
 
     /// Which receive queue takes a packet that has come to an underlay queue pair
-    /// ([`Transport::Underlay`](crate::Transport::Underlay)), and the hash that it was chosen by; `None`: it is dropped.
-    fn steer(_vf: &Self::Vf, _underlay: Qpn, _packet: &[u8]) -> Option<(Qpn, PacketHash)> {
-        None
+    /// ([`Transport::Underlay`](crate::Transport::Underlay)), and what it took to find it. Bounded: a packet is looked
+    /// at as a whole.
+    fn steer(_vf: &Self::Vf, _underlay: Qpn, _packet: &[u8]) -> Steering {
+        Steering::default()
     }
 
     /// Delivers an asynchronous event.

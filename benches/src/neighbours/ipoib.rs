@@ -15,8 +15,9 @@ const TABLES: u32 = 8;
 /// Entries of a table, as a power of two, and those of a group.
 const LOG_ENTRIES: u32 = 7;
 const GROUP: u32 = 8;
-/// Addresses: as many as a function may have in a multicast group.
+/// Addresses, and how many of them a function may have in a multicast group.
 const UNDERLAYS: usize = 256;
+const IN_GROUP: usize = 16;
 /// Receive queues, their requests as a power of two, and places in their table.
 const RECEIVE_QUEUES: usize = 16;
 const LOG_REQUESTS: u32 = 10;
@@ -61,17 +62,19 @@ impl Ipoib {
         let peer = Peer::open(&lab.socket(HOSTILE), 4096)?;
         let (cqn, entries) = boundless(&peer.device, &peer.cq)?;
         let domain = TransportDomain::new(&peer.device)?;
-        let underlay = || -> Result<QueuePair> {
+        let underlay = |number| -> Result<QueuePair> {
             let pair = QueuePair::new(&Config {
                 underlay: true,
                 receive: Receive::None,
                 ..Config::new(Transport::Ud, &peer.pd, &peer.uar, &peer.cq)
             })?;
             pair.activate(0, QKEY)?;
-            pair.attach_multicast(GID)?;
+            if number < IN_GROUP {
+                pair.attach_multicast(GID)?;
+            }
             Ok(pair)
         };
-        let underlays = (0..UNDERLAYS).map(|_| underlay());
+        let underlays = (0..UNDERLAYS).map(underlay);
         let underlays = underlays.collect::<Result<Vec<_>>>()?;
         let tis = Tis::new(&domain, &underlays[0])?;
         let sender = || send_queue((&peer.pd, &peer.uar), &tis, peer.cq.number(), LOG_BLOCKS);
@@ -137,7 +140,7 @@ fn table(peer: &Peer, tir: &Tir, level: u32, next: Option<&FlowTable>) -> Result
 }
 
 impl Attacker for Ipoib {
-    /// Keeps every queue full: of packets to one address after the other, and to all of them.
+    /// Keeps every queue full: of packets to one address after the other, and to all in a group.
     fn strike(&mut self) -> Result<()> {
         self.queues.iter().try_for_each(PlainQueue::fill)?;
         let to = AddressVector {

@@ -37,9 +37,6 @@ const IMMEDIATE_LEN: usize = 4;
 /// Most that a datagram may cost to gather, and to scatter: it goes as a whole,
 /// so that buffers in too many pieces are at fault like any that are unusable.
 const LONGEST_WALK: i64 = 1024 * 1024;
-/// What it costs to find the receive queue of a packet, in bytes that could be copied in the time: a guest's flow tables
-/// have hundreds of entries at most.
-const STEERING: i64 = 4096;
 /// Length of a MAD.
 const MAD_LEN: usize = 256;
 
@@ -494,11 +491,13 @@ impl<F: Face> Engine<F> {
         }
         let address = qp.core.qpn;
         let (index, qp, steering) = if transport == Transport::Underlay {
-            let steered = self.objects.steered(id, address, datagram.payload);
+            let (packet, cost) = (&*datagram.payload, &mut datagram.cost);
+            let steered = self.objects.steered(id, address, packet, cost);
             let Some((index, qp, hash)) = steered else {
                 return;
             };
-            datagram.cost += STEERING + datagram.payload.len() as i64;
+            // The sum of its bytes.
+            datagram.cost += datagram.payload.len() as i64;
             (index, qp, Some(hash))
         } else {
             (index, qp, None)

@@ -9,6 +9,13 @@ use crate::face::Face;
 use crate::verbs::qp::{Core, Qp, QpState, Transport};
 use crate::verbs::work::PacketHash;
 
+/// What it costs to find the receive queue of a packet besides its flow tables, in bytes that could be copied in the time:
+/// its headers and its hash, the TIR and its table of queues.
+const FOUND: i64 = 2048;
+/// What it costs to look at a flow table, and at an entry of one.
+const TABLE: i64 = 512;
+const ENTRY: i64 = 8;
+
 impl<F: Face> Objects<F> {
     /// The underlay queue pair whose address datagrams of a send queue have, while that one may send.
     #[inline(never)]
@@ -20,16 +27,20 @@ impl<F: Face> Objects<F> {
         sends.then_some((index, qp))
     }
 
-    /// The receive queue that takes a packet which has come to an underlay queue pair.
+    /// The receive queue that takes a packet which has come to an underlay queue pair. `cost` grows by what it takes to
+    /// find it, or to find that there is none.
     #[inline(never)]
     pub(super) fn steered(
         &self,
         vf: VfId,
         underlay: Qpn,
         packet: &[u8],
+        cost: &mut i64,
     ) -> Option<(QpIndex, &Qp<F>, PacketHash)> {
         let vf = self.vf(vf);
-        let (queue, hash) = F::steer(&vf.face, underlay, packet)?;
+        let steering = F::steer(&vf.face, underlay, packet);
+        *cost += FOUND + TABLE * i64::from(steering.tables) + ENTRY * i64::from(steering.entries);
+        let (queue, hash) = steering.to?;
         let index = *vf.qps.get(queue.value())?;
         let qp = self.qps.get(index.0)?;
         let takes = qp.core.transport == Transport::ReceiveQueue && qp.core.state.receives();

@@ -12,10 +12,15 @@ use crate::face::Face;
 use crate::local::datagram::Datagram;
 use crate::subnet::{End, Route};
 use crate::transport::{DATAGRAM_WORDS, Destination};
+use crate::verbs::qp::Transport;
 use crate::verbs::work::AddressVector;
 
 /// Most queue pairs of one function in a group: a packet goes to all of them in one turn.
 pub const MAX_GROUP_MEMBERS: usize = 256;
+
+/// Most underlay queue pairs of one function among them: for each of them the packet goes through flow tables. A network
+/// interface is in a group with one of them, and interfaces of other partitions are in other groups.
+pub(crate) const MAX_GROUP_UNDERLAYS: usize = 16;
 
 /// A group, and a virtual cluster: the packet is for members of the group that are in the cluster.
 pub(crate) type Group = (Gid, Option<u16>);
@@ -32,14 +37,12 @@ impl<F: Face> Engine<F> {
     /// [`VerbError::Exhausted`].
     pub fn attach_multicast(&mut self, vf: VfId, qpn: Qpn, mgid: Gid) -> Result<(), VerbError> {
         let index = self.objects.qp_index(vf, qpn)?;
-        if self
-            .objects
-            .qps
-            .get(index.0)
-            .is_none_or(|qp| !qp.core.transport.is_address())
-        {
+        let transport = self.objects.qps.get(index.0).map(|qp| qp.core.transport);
+        if !transport.is_some_and(Transport::is_address) {
             return Err(VerbError::Invalid);
         }
+        let crowded = transport == Some(Transport::Underlay)
+            && self.objects.underlays(vf, mgid) >= MAX_GROUP_UNDERLAYS;
         let state = self.vf_mut(vf);
         if state
             .multicast
@@ -49,7 +52,7 @@ impl<F: Face> Engine<F> {
             return Ok(());
         }
         let members = state.multicast.get(&mgid).map_or(0, Vec::len);
-        let room = state.multicast_left > 0 && members < MAX_GROUP_MEMBERS;
+        let room = state.multicast_left > 0 && members < MAX_GROUP_MEMBERS && !crowded;
         if !room || !state.memory.take(ATTACHMENT) {
             return Err(VerbError::Exhausted);
         }
@@ -247,6 +250,19 @@ impl<F: Face> Engine<F> {
 }
 
 impl<F: Face> Objects<F> {
+    /// How many underlay queue pairs of a function are in a group.
+    fn underlays(&self, vf: VfId, mgid: Gid) -> usize {
+        let members = self
+            .vf(vf)
+            .multicast
+            .get(&mgid)
+            .map_or(&[][..], Vec::as_slice);
+        let members = members.iter().filter_map(|index| self.qps.get(index.0));
+        members
+            .filter(|qp| qp.core.transport == Transport::Underlay)
+            .count()
+    }
+
     /// The port of this program where a packet gets by this way: the HCA itself has served the sender's
     /// own.
     pub(crate) fn reached(

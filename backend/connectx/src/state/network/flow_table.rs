@@ -51,6 +51,7 @@ pub(crate) struct Group {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FlowEntry {
+    index: u32,
     pub group: u32,
     /// As its group has them.
     criteria: Fields,
@@ -67,7 +68,8 @@ pub(crate) struct FlowTable {
     /// What becomes of packets that no entry matches.
     pub miss: Next,
     groups: BTreeMap<u32, Group>,
-    entries: BTreeMap<u32, FlowEntry>,
+    /// In the order of their indices, side by side: a packet may look at all of them.
+    entries: Vec<FlowEntry>,
 }
 
 impl FlowTable {
@@ -78,7 +80,7 @@ impl FlowTable {
             log_size,
             miss,
             groups: BTreeMap::new(),
-            entries: BTreeMap::new(),
+            entries: Vec::new(),
         })
     }
 
@@ -96,7 +98,7 @@ impl FlowTable {
 
     /// Takes a group away; whether there was one, and without entries.
     pub fn remove_group(&mut self, number: u32) -> bool {
-        let used = self.entries.values().any(|entry| entry.group == number);
+        let used = self.entries.iter().any(|entry| entry.group == number);
         !used && self.groups.remove(&number).is_some()
     }
 
@@ -105,22 +107,33 @@ impl FlowTable {
         let Some(of) = self.groups.get(&group) else {
             return false;
         };
-        if !(of.first..=of.last).contains(&index) || self.entries.contains_key(&index) {
+        if !(of.first..=of.last).contains(&index) {
             return false;
         }
+        let Err(at) = self.place(index) else {
+            return false;
+        };
         let entry = FlowEntry {
+            index,
             group,
             criteria: of.criteria,
             value,
             next,
         };
-        self.entries.insert(index, entry);
+        self.entries.insert(at, entry);
         true
     }
 
     /// Takes an entry away.
     pub fn remove_entry(&mut self, index: u32) -> Option<FlowEntry> {
-        self.entries.remove(&index)
+        let at = self.place(index).ok()?;
+        Some(self.entries.remove(at))
+    }
+
+    /// Where an entry is, or would be.
+    fn place(&self, index: u32) -> Result<usize, usize> {
+        self.entries
+            .binary_search_by_key(&index, |entry| entry.index)
     }
 
     /// Whether it has neither entries nor groups.
@@ -130,7 +143,7 @@ impl FlowTable {
 
     /// Where it sends packets, all that it names.
     pub fn named(&self) -> impl Iterator<Item = Next> {
-        let entries = self.entries.values().map(|entry| entry.next);
+        let entries = self.entries.iter().map(|entry| entry.next);
         entries.chain([self.miss])
     }
 
@@ -139,11 +152,15 @@ impl FlowTable {
         self.groups.len() + self.entries.len()
     }
 
-    /// Where a packet goes: as the first entry says that matches it.
-    pub fn next(&self, headers: &Headers<'_>) -> Next {
-        let mut entries = self.entries.values();
-        let found = entries.find(|entry| entry.value.match_by(entry.criteria, headers));
-        found.map_or(self.miss, |entry| entry.next)
+    /// Where a packet goes: as the first entry says that matches it; and how many entries were looked at.
+    pub fn next(&self, headers: &Headers<'_>) -> (Next, u32) {
+        let mut entries = self.entries.iter();
+        let found = entries.position(|entry| entry.value.match_by(entry.criteria, headers));
+        let (next, looked) = match found {
+            Some(at) => (self.entries[at].next, at + 1),
+            None => (self.miss, self.entries.len()),
+        };
+        (next, looked as u32)
     }
 
     /// The table of an image, made anew of its parts.
@@ -155,12 +172,12 @@ impl FlowTable {
             let group = table.groups.remove(&given)?;
             table.groups.insert(*number, group);
         }
-        for (index, entry) in &self.entries {
-            let whole = table.add_entry(*index, entry.group, entry.value, entry.next);
-            if !whole || table.entries.get(index) != Some(entry) {
+        for entry in &self.entries {
+            if !table.add_entry(entry.index, entry.group, entry.value, entry.next) {
                 return None;
             }
         }
+        // Entries out of order, or with other criteria than their group's, are not the same.
         (table == *self).then_some(table)
     }
 }

@@ -311,3 +311,38 @@ fn programs_have_transport_domains_alone() {
     let (_, domain) = ask(&mut guest, alloc, two, 0);
     assert_eq!(ask(&mut guest, dealloc, two, domain).0, OK);
 }
+
+/// A packet for a group goes through the flow tables of each address in it, in one turn.
+#[test]
+fn few_addresses_of_a_function_are_in_a_group() {
+    const MOST: usize = 16;
+    let mut it = Interface::new(false);
+    let mut underlay = || {
+        let mut create = Guest::request(Opcode::CreateQp, &[]);
+        create.truncate(create_qp_in::SIZE);
+        let context = create_qp_in::QPC.get_mut(&mut create);
+        qpc::ST.set(context, 2);
+        qpc::ULP_STATELESS_OFFLOAD_MODE.set(context, 2);
+        it.guest.command(&create, 16).number()
+    };
+    let underlays: Vec<_> = (0..=MOST).map(|_| underlay()).collect();
+    let mut group = |opcode: Opcode, underlay: u32, number: u8| {
+        let mut attach = Guest::request(opcode, &[]);
+        attach.resize(32, 0);
+        NUMBER.set(&mut attach, underlay);
+        (attach[0x10], attach[0x11], attach[0x1f]) = (0xff, 0x12, number);
+        attach.truncate(32);
+        it.guest.command(&attach, 16).status()
+    };
+    let (attach, detach) = (Opcode::AttachToMcg, Opcode::DetachFromMcg);
+    for underlay in &underlays[..MOST] {
+        assert_eq!(group(attach, *underlay, 1), OK);
+    }
+    let last = underlays[MOST];
+    assert_eq!(group(attach, last, 1), Some(Status::NoResources));
+    assert_eq!(group(attach, last, 2), OK);
+    // One that is in it may be told so again.
+    assert_eq!(group(attach, underlays[0], 1), OK);
+    assert_eq!(group(detach, underlays[0], 1), OK);
+    assert_eq!(group(attach, last, 1), OK);
+}
