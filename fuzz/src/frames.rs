@@ -197,6 +197,7 @@ impl Parties {
                     compare: said.operands[1],
                     swap_mask: !said.operands[0],
                     compare_mask: !said.operands[1],
+                    half: said.operands[0] >> 63 != 0,
                 },
             },
             6 => {
