@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use arbitrary::Arbitrary;
 use connectx::Region;
-use connectx::bits::command::Opcode;
+use connectx::bits::command::{NetworkOpcode, Opcode};
 use driver::bits::{Field, field, reply, request};
 use ibvswitch_fuzz::Machine;
 use ibvswitch_fuzz::guest::{Bystander, CMD_DBELL, COMMAND_QUEUE};
@@ -75,7 +75,9 @@ enum Code {
 
 /// The codes of all commands that the device knows.
 static KNOWN: LazyLock<Vec<u16>> = LazyLock::new(|| {
-    let known = |code: &u16| Opcode::from_code(*code).is_some();
+    let known = |code: &u16| {
+        Opcode::from_code(*code).is_some() || NetworkOpcode::from_code(*code).is_some()
+    };
     (0..=0xfff).filter(known).collect()
 });
 

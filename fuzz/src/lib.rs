@@ -9,6 +9,7 @@ pub mod frames;
 pub mod guest;
 pub mod images;
 pub mod mediation;
+pub mod network;
 pub mod paging;
 pub mod ports;
 pub mod rings;
@@ -23,7 +24,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use connectx::{
-    Configuration, Function, FunctionState, Host, Interrupts, Mlx5, Parts, Region, Software,
+    Configuration, Function, FunctionState, Host, Interrupts, IpOverInfiniBand, Mlx5, Parts,
+    Region, Software,
 };
 use hca::{Clock, Engine, PortView, Quota, VfId};
 use wire::{Lid, PKey};
@@ -138,6 +140,7 @@ impl Machine {
         let mut engine = Engine::new(Box::new(subnet), clock.clone(), 0x5eed);
         let configuration = Configuration {
             bar_size: 1 << 20,
+            ipoib: IpOverInfiniBand::Enhanced,
             ..Configuration::default()
         };
         let quota = Quota {

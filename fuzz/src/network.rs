@@ -1,0 +1,915 @@
+//! Queues of network interfaces: two hostile guests make, change and take away what such interfaces are made of, in any
+//! order, and send one another packets through it meanwhile. What there is, and what names it, is known here, too.
+
+use arbitrary::Arbitrary;
+use driver::Opcode;
+use driver::bits::{flow, put_dword, put_qword, qpc, reply, request, rqc, steering};
+
+use crate::Machine;
+use crate::guest::{FREE, Objects, PAYLOAD, Qp, RECEIVES, SEND_BLOCKS};
+use crate::scene::Actors;
+use crate::work::{Piece, Request, Seldom};
+
+/// Service type of datagrams.
+const DATAGRAMS: u32 = 2;
+/// Places for the memory of queues.
+const PLACES: u64 = 16;
+/// Commands that a driver here does not give otherwise.
+const MODIFY_TIR: Opcode = Opcode::Other(0x901);
+const QUERY_SQ: Opcode = Opcode::Other(0x907);
+const MODIFY_RQT: Opcode = Opcode::Other(0x917);
+const DESTROY_FLOW_TABLE: Opcode = Opcode::Other(0x931);
+const DESTROY_FLOW_GROUP: Opcode = Opcode::Other(0x934);
+const DELETE_FLOW_TABLE_ENTRY: Opcode = Opcode::Other(0x938);
+/// Of requests about a group: its number.
+const DESTROYED_GROUP: driver::bits::Field = driver::bits::field(0x18, 31, 0);
+/// Entries of a flow table, and of each of its two groups.
+const LOG_ENTRIES: u32 = 3;
+const GROUP: u32 = 4;
+/// Multicast: a LID, the queue pair number, and how a GID of it begins.
+const MLID: u16 = 0xc001;
+const MULTICAST: u32 = 0x00ff_ffff;
+const MGID: [u8; 2] = [0xff, 0x12];
+
+/// Kinds of what there may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Arbitrary)]
+pub enum Kind {
+    /// Transport domain.
+    Domain,
+    /// Underlay queue pair.
+    Underlay,
+    /// What packets leave by.
+    Tis,
+    /// Send queue.
+    SendQueue,
+    /// Receive queue.
+    ReceiveQueue,
+    /// Table of receive queues.
+    QueueTable,
+    /// What packets come by.
+    Tir,
+    /// Flow table.
+    FlowTable,
+    /// Group of a flow table.
+    Group,
+    /// Entry of a flow table.
+    Entry,
+    /// First flow table of an underlay queue pair.
+    Root,
+}
+
+/// Which of a kind.
+#[derive(Debug, Clone, Copy, Arbitrary)]
+pub struct Name {
+    index: u8,
+    /// Another number than that of one of the function's.
+    wild: Seldom<Wild>,
+}
+
+/// A number that may be nobody's.
+#[derive(Debug, Clone, Copy, Arbitrary)]
+pub enum Wild {
+    /// Of the other function's.
+    Others(u8),
+    /// Of another kind.
+    OfKind(Kind, u8),
+    /// Any.
+    Any(u32),
+}
+
+impl Name {
+    const fn of(index: u8) -> Self {
+        Self {
+            index,
+            wild: Seldom(None),
+        }
+    }
+}
+
+/// What is done.
+#[derive(Debug, Clone, Arbitrary)]
+pub enum Op {
+    /// Something is made, or set.
+    Create {
+        /// Whose.
+        vf: bool,
+        /// What.
+        kind: Kind,
+        /// What it names.
+        names: [Name; 3],
+        /// Place, level, entry.
+        at: u8,
+        /// A change to the request: where, and a bit.
+        patch: Seldom<(u16, u8)>,
+    },
+    /// Something is taken away.
+    Destroy {
+        /// Whose.
+        vf: bool,
+        /// What.
+        kind: Kind,
+        /// Which.
+        which: Name,
+    },
+    /// Something is changed.
+    Change {
+        /// Whose.
+        vf: bool,
+        /// What.
+        kind: Kind,
+        /// Which.
+        which: Name,
+        /// State before and after, or another choice.
+        to: u8,
+        /// A queue.
+        name: Name,
+    },
+    /// An underlay queue pair enters a group, or leaves it.
+    Attach {
+        /// Whose.
+        vf: bool,
+        /// Which.
+        which: Name,
+        /// It leaves.
+        leaves: bool,
+    },
+    /// A packet.
+    Send {
+        /// Whose.
+        vf: bool,
+        /// By which queue.
+        queue: Name,
+        /// To the other function.
+        away: bool,
+        /// To which of its underlay queue pairs.
+        to: Name,
+        /// To a group.
+        multicast: bool,
+        /// What it is.
+        kind: u8,
+        /// Bytes of it in the request.
+        inline: u8,
+        /// What is done to it.
+        flags: u8,
+        /// It is cut into packets with so much data each.
+        mss: Seldom<u8>,
+        /// What follows it.
+        list: Vec<Piece>,
+        /// A change to its headers: where, and a bit.
+        patch: Seldom<(u8, u8)>,
+    },
+    /// A receive request.
+    Receive {
+        /// Whose.
+        vf: bool,
+        /// Of which queue.
+        queue: Name,
+        /// Where the packet goes.
+        list: Vec<Piece>,
+    },
+    /// An image is made of a function, and it goes on from that.
+    Move {
+        /// Which.
+        vf: bool,
+    },
+    /// Time passes.
+    Pass {
+        /// How much.
+        microseconds: u16,
+    },
+}
+
+/// The number of an object; of what is part of a flow table that table's comes first.
+type Number = u64;
+
+fn part(table: u32, number: u32) -> Number {
+    u64::from(table) << 32 | u64::from(number)
+}
+
+/// An object, and what it names.
+#[derive(Debug, Clone)]
+struct Thing {
+    kind: Kind,
+    number: Number,
+    names: Vec<(Kind, Number)>,
+    /// Of flow tables and their entries.
+    level: u8,
+    /// Of queues, where they are.
+    qp: Qp,
+    /// Receive requests posted.
+    received: u16,
+}
+
+/// What there is of a function.
+#[derive(Debug, Default)]
+struct Known {
+    things: Vec<Thing>,
+    /// A request that nobody understands here may have changed it.
+    unknown: bool,
+}
+
+impl Known {
+    fn of(&self, kind: Kind) -> impl Iterator<Item = &Thing> {
+        self.things.iter().filter(move |thing| thing.kind == kind)
+    }
+
+    fn nth(&self, kind: Kind, index: u8) -> Number {
+        let count = self.of(kind).count().max(1);
+        let thing = self.of(kind).nth(usize::from(index) % count);
+        thing.map_or(0, |thing| thing.number)
+    }
+
+    fn has(&self, (kind, number): (Kind, Number)) -> bool {
+        self.of(kind).any(|thing| thing.number == number)
+    }
+
+    /// The level of a flow table.
+    fn level(&self, table: Number) -> Option<u8> {
+        let table = self.of(Kind::FlowTable).find(|it| it.number == table);
+        table.map(|table| table.level)
+    }
+
+    /// Whether something is there and nothing names it.
+    fn is_free(&self, named: (Kind, Number)) -> bool {
+        self.has(named) && !self.things.iter().any(|thing| thing.names.contains(&named))
+    }
+
+    fn get_mut(&mut self, (kind, number): (Kind, Number)) -> Option<&mut Thing> {
+        let mut things = self.things.iter_mut();
+        things.find(|thing| thing.kind == kind && thing.number == number)
+    }
+
+    fn remove(&mut self, (kind, number): (Kind, Number)) {
+        let gone = |thing: &Thing| thing.kind == kind && thing.number == number;
+        self.things.retain(|thing| !gone(thing));
+    }
+}
+
+/// A request to make something: its bytes, what it names, and where the queue is.
+struct Creation {
+    input: Vec<u8>,
+    names: Vec<(Kind, Number)>,
+    level: u8,
+    qp: Qp,
+    /// What it is known by, where the reply does not say.
+    number: Option<Number>,
+}
+
+/// Functions 0 and 1, each with an interface.
+#[derive(Debug)]
+pub struct Interfaces {
+    machine: Machine,
+    objects: [Objects; 2],
+    known: [Known; 2],
+    taken: [u32; 2],
+}
+
+impl Actors for Interfaces {
+    type Op = Op;
+
+    fn new(mut machine: Machine) -> Self {
+        let objects = [0, 1].map(|vf| {
+            machine.bring_up(vf);
+            machine.guard(vf);
+            machine.objects(vf)
+        });
+        let mut interfaces = Self {
+            machine,
+            objects,
+            known: Default::default(),
+            taken: [0; 2],
+        };
+        for vf in 0..2 {
+            interfaces.set_up(vf);
+        }
+        interfaces
+    }
+
+    fn machine(&mut self) -> &mut Machine {
+        &mut self.machine
+    }
+
+    fn act(&mut self, op: &Op) {
+        match op {
+            Op::Create {
+                vf,
+                kind,
+                names,
+                at,
+                patch,
+            } => {
+                self.make(usize::from(*vf), *kind, names, *at, patch.0);
+            }
+            Op::Destroy { vf, kind, which } => {
+                let vf = usize::from(*vf);
+                let number = self.number(vf, *kind, *which);
+                self.destroy(vf, (*kind, number));
+            }
+            Op::Change {
+                vf,
+                kind,
+                which,
+                to,
+                name,
+            } => self.change(usize::from(*vf), (*kind, *which), *to, *name),
+            Op::Attach { vf, which, leaves } => {
+                let vf = usize::from(*vf);
+                let number = self.number(vf, Kind::Underlay, *which);
+                self.attach(vf, number as u32, *leaves);
+            }
+            Op::Send { .. } => self.send(op),
+            Op::Receive { vf, queue, list } => {
+                let vf = usize::from(*vf);
+                let number = self.number(vf, Kind::ReceiveQueue, *queue);
+                let keys = self.keys(vf);
+                let known = &mut self.known[vf];
+                if let Some(thing) = known.get_mut((Kind::ReceiveQueue, number)) {
+                    let (qp, posted) = (thing.qp, &mut thing.received);
+                    self.machine.post_receive(vf, &qp, posted, list, &keys);
+                }
+            }
+            Op::Move { vf } => self.machine.go_on_from_image(usize::from(*vf)),
+            Op::Pass { microseconds } => self.machine.pass(u64::from(*microseconds) * 1000),
+        }
+        for vf in 0..2 {
+            let (objects, taken) = (&self.objects[vf], &mut self.taken[vf]);
+            self.machine.completions(vf, objects, taken);
+        }
+    }
+
+    /// All can be taken away, what nothing names first.
+    fn check(&mut self) {
+        for vf in 0..2 {
+            self.machine.check_guard(vf);
+            self.machine.go_on_from_image(vf);
+            while !self.known[vf].unknown && !self.known[vf].things.is_empty() {
+                let known = &self.known[vf];
+                let named = known.things.iter().map(|thing| (thing.kind, thing.number));
+                let free = named.clone().find(|named| known.is_free(*named));
+                self.destroy(vf, free.expect("levels of tables rise"));
+            }
+        }
+    }
+}
+
+impl Interfaces {
+    /// TCP over IPv4 goes to one of two queues, and all else to the first.
+    fn set_up(&mut self, vf: usize) {
+        let all = |index| [Name::of(index); 3];
+        let mut make = |kind, index, at| {
+            assert!(self.make(vf, kind, &all(index), at, None), "{kind:?}");
+        };
+        make(Kind::Domain, 0, 0);
+        make(Kind::Underlay, 0, 0);
+        make(Kind::Tis, 0, 0);
+        make(Kind::SendQueue, 0, 0);
+        make(Kind::ReceiveQueue, 0, 1);
+        make(Kind::ReceiveQueue, 1, 2);
+        make(Kind::QueueTable, 0, 0);
+        // To the table, and to a queue.
+        make(Kind::Tir, 0, 0);
+        make(Kind::Tir, 0, 1);
+        // The second, and the first, which leads there where nothing matches.
+        make(Kind::FlowTable, 0, 4);
+        make(Kind::FlowTable, 0, 1 | 0x80);
+        make(Kind::Group, 1, 0);
+        make(Kind::Group, 0, 1);
+        make(Kind::Entry, 0, 0);
+        make(Kind::Entry, 1, 4);
+        make(Kind::Root, 1, 0);
+        let number = self.known[vf].nth(Kind::Underlay, 0);
+        let qp = self.known[vf]
+            .get_mut((Kind::Underlay, number))
+            .map(|thing| thing.qp);
+        self.machine.connect(vf, &qp.expect("it was made"), 0, 0);
+        for (kind, count) in [(Kind::SendQueue, 1), (Kind::ReceiveQueue, 2)] {
+            for index in 0..count {
+                self.change(vf, (kind, Name::of(index)), 1, Name::of(0));
+            }
+        }
+    }
+
+    fn keys(&self, vf: usize) -> [u32; 3] {
+        let objects = &self.objects[vf];
+        [objects.region, objects.region, objects.window]
+    }
+
+    /// The number that a name stands for.
+    fn number(&self, vf: usize, kind: Kind, name: Name) -> Number {
+        match name.wild.0 {
+            None => self.known[vf].nth(kind, name.index),
+            Some(Wild::Others(index)) => self.known[1 - vf].nth(kind, index),
+            Some(Wild::OfKind(kind, index)) => self.known[vf].nth(kind, index),
+            Some(Wild::Any(number)) => (number & 0x00ff_ffff).into(),
+        }
+    }
+
+    /// Has something made; whether there is such a thing now.
+    fn make(
+        &mut self,
+        vf: usize,
+        kind: Kind,
+        names: &[Name; 3],
+        at: u8,
+        patch: Option<(u16, u8)>,
+    ) -> bool {
+        let mut creation = self.creation(vf, kind, names, at);
+        if let Some((offset, bit)) = patch {
+            // Not the command itself.
+            let offset = 8 + usize::from(offset) % (creation.input.len() - 8);
+            creation.input[offset] ^= 1 << (bit % 8);
+        }
+        let out = self.machine.command(vf, &creation.input, 64);
+        if reply::STATUS.get(&out) != 0 {
+            return false;
+        }
+        let known = &mut self.known[vf];
+        if patch.is_some() {
+            known.unknown = true;
+        }
+        for named in &creation.names {
+            assert!(
+                known.unknown || known.has(*named),
+                "{kind:?} names what is not there: {named:?}"
+            );
+        }
+        if let (Kind::Entry | Kind::FlowTable, Some(&(Kind::FlowTable, next))) =
+            (kind, creation.names.last())
+        {
+            let rises = known.level(next) > Some(creation.level);
+            assert!(known.unknown || rises, "packets may go around");
+        }
+        let answered = reply::OBJECT.get(&out);
+        let number = match (kind, creation.number) {
+            (Kind::Group, Some(table)) => part(table as u32, answered),
+            (_, Some(number)) => number,
+            (_, None) => answered.into(),
+        };
+        known.remove((kind, number));
+        known.things.push(Thing {
+            kind,
+            number,
+            names: creation.names,
+            level: creation.level,
+            qp: Qp {
+                number: answered,
+                ..creation.qp
+            },
+            received: 0,
+        });
+        true
+    }
+
+    fn creation(&self, vf: usize, kind: Kind, names: &[Name; 3], at: u8) -> Creation {
+        let number = |kind, which: usize| self.number(vf, kind, names[which]);
+        let place = u64::from(at) % PLACES;
+        let (ring, record) = (FREE + 0x1_0000 + place * 0x2000, FREE + 0x4000 + place * 64);
+        let mut qp = Qp {
+            number: 0,
+            service: DATAGRAMS,
+            ring,
+            record,
+            posted: 0,
+        };
+        let plain = |opcode| driver::request(opcode, 0, steering::LEN);
+        let (mut named, mut known_by) = (Vec::new(), None);
+        let input = match kind {
+            Kind::Domain => driver::request(Opcode::AllocTransportDomain, 0, 16),
+            Kind::Underlay => {
+                let mut input = driver::request(Opcode::CreateQp, 0, request::PAGES);
+                let context = &mut input[request::QPC..];
+                qpc::ST.set(context, DATAGRAMS);
+                qpc::OFFLOAD_MODE.set(context, 2);
+                input
+            }
+            Kind::Tis => {
+                let (domain, underlay) = (number(Kind::Domain, 0), number(Kind::Underlay, 1));
+                let mut input = plain(Opcode::CreateTis);
+                steering::TIS_DOMAIN.set(&mut input, domain as u32);
+                steering::UNDERLAY_QPN.set(&mut input, underlay as u32);
+                named.push((Kind::Domain, domain));
+                if underlay != 0 {
+                    named.push((Kind::Underlay, underlay));
+                }
+                input
+            }
+            Kind::SendQueue => {
+                let tis = number(Kind::Tis, 0);
+                let mut input = self.queue(vf, Opcode::CreateSq, &qp);
+                let context = &mut input[rqc::CONTEXT..];
+                rqc::TIS_LST_SZ.set(context, 1);
+                rqc::TIS_NUM_0.set(context, tis as u32);
+                named.push((Kind::Tis, tis));
+                // It begins where others have a receive queue.
+                qp.ring -= RECEIVES * 64;
+                input
+            }
+            Kind::ReceiveQueue => self.queue(vf, Opcode::CreateRq, &qp),
+            Kind::QueueTable => {
+                let queues = [0, 1].map(|which| number(Kind::ReceiveQueue, which));
+                named.extend(queues.map(|queue| (Kind::ReceiveQueue, queue)));
+                queue_table(plain(Opcode::CreateRqt), &queues)
+            }
+            Kind::Tir => {
+                let domain = number(Kind::Domain, 0);
+                let kind = [Kind::QueueTable, Kind::ReceiveQueue][usize::from(at % 2)];
+                let to = number(kind, 1);
+                let mut input = tir(plain(Opcode::CreateTir), at);
+                steering::TIR_DOMAIN.set(&mut input, domain as u32);
+                if kind == Kind::QueueTable {
+                    steering::DISP_TYPE.set(&mut input, 1);
+                    steering::INDIRECT_TABLE.set(&mut input, to as u32);
+                } else {
+                    put_dword(&mut input, 0x3c, to as u32);
+                }
+                named.extend([(Kind::Domain, domain), (kind, to)]);
+                input
+            }
+            Kind::FlowTable => {
+                let mut input = driver::request(Opcode::CreateFlowTable, 0, flow::TABLE_LEN);
+                flow::LEVEL.set(&mut input, u32::from(at % 64));
+                flow::LOG_SIZE.set(&mut input, LOG_ENTRIES);
+                if at >= 0x80 {
+                    let miss = number(Kind::FlowTable, 0);
+                    flow::MISS_FORWARD.set(&mut input, 1);
+                    flow::MISS_TABLE.set(&mut input, miss as u32);
+                    named.push((Kind::FlowTable, miss));
+                }
+                input
+            }
+            Kind::Group => {
+                let table = number(Kind::FlowTable, 0);
+                let mut input = driver::request(Opcode::CreateFlowGroup, 0, flow::GROUP_LEN);
+                flow::TABLE_ID.set(&mut input, table as u32);
+                let first = u32::from(at % 2) * GROUP;
+                flow::GROUP_FIRST.set(&mut input, first);
+                flow::GROUP_LAST.set(&mut input, first + GROUP - 1);
+                if at % 2 == 0 {
+                    flow::CRITERIA_ENABLE.set(&mut input, 1);
+                    flow::ETHERTYPE_MASK.set(&mut input, 0xffff);
+                    flow::PROTOCOL_MASK.set(&mut input, 0xff);
+                }
+                named.push((Kind::FlowTable, table));
+                known_by = Some(table);
+                input
+            }
+            Kind::Entry => {
+                let group = number(Kind::Group, 0);
+                let table = group >> 32;
+                let index = u32::from(at) % (2 * GROUP);
+                let mut input = driver::request(Opcode::SetFlowTableEntry, 0, flow::ENTRY_LEN);
+                flow::TABLE_ID.set(&mut input, table as u32);
+                flow::INDEX.set(&mut input, index);
+                flow::GROUP_ID.set(&mut input, group as u32);
+                if index < GROUP {
+                    flow::ETHERTYPE.set(&mut input, 0x0800);
+                    flow::PROTOCOL.set(&mut input, 6);
+                }
+                named.extend([(Kind::FlowTable, table), (Kind::Group, group)]);
+                // Dropped, to another table, to a TIR.
+                if at >= 0xe0 {
+                    flow::ACTION.set(&mut input, 2);
+                } else {
+                    let to = if at >= 0x80 {
+                        Kind::FlowTable
+                    } else {
+                        Kind::Tir
+                    };
+                    let next = number(to, 1);
+                    flow::ACTION.set(&mut input, 4);
+                    flow::DESTINATIONS.set(&mut input, 1);
+                    flow::DESTINATION_TYPE.set(&mut input, if at >= 0x80 { 1 } else { 2 });
+                    flow::DESTINATION_ID.set(&mut input, next as u32);
+                    named.push((to, next));
+                }
+                known_by = Some(part(table as u32, index));
+                input
+            }
+            Kind::Root => {
+                let (table, underlay) = (number(Kind::FlowTable, 0), number(Kind::Underlay, 1));
+                let mut input = driver::request(Opcode::SetFlowTableRoot, 0, flow::TABLE_LEN);
+                flow::TABLE_ID.set(&mut input, table as u32);
+                flow::ROOT_QPN.set(&mut input, underlay as u32);
+                // That goes with the queue pair, which it does not keep.
+                named.push((Kind::FlowTable, table));
+                known_by = Some(underlay);
+                input
+            }
+        };
+        let level = match kind {
+            Kind::Entry => {
+                let table = number(Kind::Group, 0) >> 32;
+                self.known[vf].level(table).unwrap_or(0)
+            }
+            _ => at % 64,
+        };
+        Creation {
+            input,
+            names: named,
+            level,
+            qp,
+            number: known_by,
+        }
+    }
+
+    fn queue(&self, vf: usize, opcode: Opcode, qp: &Qp) -> Vec<u8> {
+        let (log_stride, entries) = (6, [RECEIVES, SEND_BLOCKS]);
+        let sends = opcode == Opcode::CreateSq;
+        let mut input = driver::request(opcode, 0, steering::LEN);
+        let context = &mut input[rqc::CONTEXT..];
+        rqc::CQN.set(context, self.objects[vf].cqn);
+        rqc::WQ_TYPE.set(context, 1);
+        rqc::PD.set(context, self.objects[vf].pd);
+        rqc::UAR_PAGE.set(context, 4);
+        put_qword(context, rqc::DBR_ADDR, qp.record);
+        rqc::LOG_WQ_STRIDE.set(context, log_stride);
+        rqc::LOG_WQ_SZ.set(context, entries[usize::from(sends)].ilog2());
+        input.extend(qp.ring.to_be_bytes());
+        input
+    }
+
+    /// Has something taken away, which is so where nothing names it.
+    fn destroy(&mut self, vf: usize, named: (Kind, Number)) {
+        let (kind, number) = named;
+        let (opcode, len) = match kind {
+            Kind::Domain => (Opcode::DeallocTransportDomain, 16),
+            Kind::Underlay => (Opcode::DestroyQp, 16),
+            Kind::Tis => (Opcode::DestroyTis, 16),
+            Kind::SendQueue => (Opcode::DestroySq, 16),
+            Kind::ReceiveQueue => (Opcode::DestroyRq, 16),
+            Kind::QueueTable => (Opcode::DestroyRqt, 16),
+            Kind::Tir => (Opcode::DestroyTir, 16),
+            Kind::FlowTable => (DESTROY_FLOW_TABLE, flow::TABLE_LEN),
+            Kind::Group => (DESTROY_FLOW_GROUP, flow::TABLE_LEN),
+            Kind::Entry => (DELETE_FLOW_TABLE_ENTRY, flow::TABLE_LEN),
+            Kind::Root => (Opcode::SetFlowTableRoot, flow::TABLE_LEN),
+        };
+        let disconnects = u16::from(kind == Kind::Root);
+        let mut input = driver::request(opcode, disconnects, len);
+        match kind {
+            Kind::FlowTable => flow::TABLE_ID.set(&mut input, number as u32),
+            Kind::Group | Kind::Entry => {
+                flow::TABLE_ID.set(&mut input, (number >> 32) as u32);
+                let field = if kind == Kind::Group {
+                    DESTROYED_GROUP
+                } else {
+                    flow::INDEX
+                };
+                field.set(&mut input, number as u32);
+            }
+            Kind::Root => flow::ROOT_QPN.set(&mut input, number as u32),
+            _ => request::OBJECT.set(&mut input, number as u32),
+        }
+        let out = self.machine.command(vf, &input, 16);
+        let gone = reply::STATUS.get(&out) == 0;
+        let known = &mut self.known[vf];
+        // To have no first table is what any underlay queue pair may be told.
+        let free = match kind {
+            Kind::Root => known.has((Kind::Underlay, number)),
+            _ => known.is_free(named),
+        };
+        assert!(
+            known.unknown || gone == free,
+            "{kind:?} {number:#x} of function {vf}: gone {gone}, free {free}"
+        );
+        if gone {
+            known.remove(named);
+            if kind == Kind::Underlay {
+                known.remove((Kind::Root, number));
+            }
+        }
+    }
+
+    fn change(&mut self, vf: usize, (kind, which): (Kind, Name), to: u8, name: Name) {
+        let number = self.number(vf, kind, which);
+        let mut input = match kind {
+            Kind::SendQueue | Kind::ReceiveQueue => {
+                let opcode = match kind {
+                    Kind::SendQueue => Opcode::ModifySq,
+                    _ => Opcode::ModifyRq,
+                };
+                // From one of four states to one of four, the first of which is that before it is used.
+                let mut input = driver::request(opcode, 0, steering::LEN);
+                rqc::STATE_BEFORE.set(&mut input, u32::from(to >> 2 & 3));
+                rqc::STATE.set(&mut input[rqc::CONTEXT..], u32::from(to & 3));
+                input
+            }
+            Kind::QueueTable => {
+                let queue = self.number(vf, Kind::ReceiveQueue, name);
+                let mut input = driver::request(MODIFY_RQT, 0, steering::LEN);
+                put_dword(&mut input, 0x14, 1);
+                queue_table(input, &[queue])
+            }
+            Kind::Tir => {
+                let mut input = driver::request(MODIFY_TIR, 0, steering::LEN);
+                put_dword(&mut input, 0x14, 4);
+                tir(input, to)
+            }
+            Kind::Underlay => {
+                let opcode = Opcode::from_code(0x502 + u16::from(to % 14));
+                let mut input = driver::request(opcode, 0, request::PAGES);
+                qpc::ST.set(&mut input[request::QPC..], DATAGRAMS);
+                qpc::MTU.set(&mut input[request::QPC..], 5);
+                input
+            }
+            _ => driver::request(QUERY_SQ, 0, 16),
+        };
+        request::OBJECT.set(&mut input, number as u32 & 0x00ff_ffff);
+        let out = self.machine.command(vf, &input, steering::LEN);
+        if reply::STATUS.get(&out) != 0 {
+            return;
+        }
+        let queue = self.number(vf, Kind::ReceiveQueue, name);
+        let known = &mut self.known[vf];
+        if let Some(thing) = known.get_mut((kind, number)) {
+            match kind {
+                Kind::QueueTable => thing.names = vec![(Kind::ReceiveQueue, queue)],
+                Kind::SendQueue | Kind::ReceiveQueue if to & 3 == 0 => {
+                    (thing.qp.posted, thing.received) = (0, 0);
+                    let record = thing.qp.record;
+                    self.machine.guest(vf).write(record, &[0; 8]);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn attach(&mut self, vf: usize, number: u32, leaves: bool) {
+        let opcode = if leaves {
+            Opcode::DetachFromMcg
+        } else {
+            Opcode::AttachToMcg
+        };
+        let mut input = driver::request(opcode, 0, 32);
+        request::OBJECT.set(&mut input, number & 0x00ff_ffff);
+        input[request::MULTICAST_GID..][..2].copy_from_slice(&MGID);
+        self.machine.command(vf, &input, 16);
+    }
+
+    fn send(&mut self, op: &Op) {
+        let Op::Send {
+            vf,
+            queue,
+            away,
+            to,
+            multicast,
+            kind,
+            inline,
+            flags,
+            mss,
+            list,
+            patch,
+        } = op
+        else {
+            return;
+        };
+        let vf = usize::from(*vf);
+        let there = if *away { 1 - vf } else { vf };
+        let to = self.number(there, Kind::Underlay, *to);
+        let number = self.number(vf, Kind::SendQueue, *queue);
+        let keys = self.keys(vf);
+        let Some(thing) = self.known[vf].get_mut((Kind::SendQueue, number)) else {
+            return;
+        };
+        let mut packet = packet(*kind);
+        if let Some((offset, bit)) = patch.0 {
+            let offset = usize::from(offset) % packet.len();
+            packet[offset] ^= 1 << (bit % 8);
+        }
+        let opcode = if mss.0.is_some() { 0x0e } else { 0x0a };
+        let mut request = Request::new(&thing.qp, opcode, 0);
+        if *multicast {
+            request.to(MLID, MULTICAST, 0, true);
+            let gid = 16 + 0x20;
+            request.0[gid..gid + 16].fill(0);
+            request.0[gid..gid + 2].copy_from_slice(&MGID);
+        } else {
+            request.to(there as u16 + 1, to as u32, 0, false);
+        }
+        // A segment that says nothing, and what is done to the packet.
+        let inline = usize::from(*inline) % (packet.len() + 1);
+        let mut offload = vec![0; 16 + 14];
+        offload[16 + 4] = flags & 0xc0;
+        offload[16 + 7] = mss.0.unwrap_or(0);
+        offload[16 + 13] = inline as u8;
+        offload.extend(&packet[..inline]);
+        offload.resize(offload.len().next_multiple_of(16), 0);
+        request.0.extend(offload);
+        if inline < packet.len() {
+            self.machine.guest(vf).write(PAYLOAD, &packet[inline..]);
+            let rest = Piece::of_first(0, (packet.len() - inline) as u16);
+            request.list(&[rest], &keys);
+        }
+        request.list(list, &keys);
+        let qp = &mut thing.qp;
+        self.machine.post(vf, qp, request.0);
+    }
+}
+
+/// The list of a table's queues.
+fn queue_table(mut input: Vec<u8>, queues: &[Number]) -> Vec<u8> {
+    steering::RQT_MAX_SIZE.set(&mut input, 2);
+    steering::RQT_ACTUAL_SIZE.set(&mut input, queues.len() as u32);
+    for queue in queues {
+        input.extend((*queue as u32 & 0x00ff_ffff).to_be_bytes());
+    }
+    input
+}
+
+/// How a TIR computes hashes: by one of three functions, of some fields.
+fn tir(mut input: Vec<u8>, how: u8) -> Vec<u8> {
+    steering::RX_HASH_FN.set(&mut input, u32::from(how >> 1) % 3);
+    put_dword(&mut input, 0x40, u32::from(how >> 7) << 31);
+    input[steering::TOEPLITZ_KEY].fill(how);
+    steering::SELECTED_FIELDS.set(&mut input, u32::from(how >> 3 & 0xf));
+    input
+}
+
+/// A packet of TCP, UDP or another protocol, over IPv4 or IPv6, of ARP, or one that ends early.
+fn packet(kind: u8) -> Vec<u8> {
+    let protocol = [6, 17, 1][usize::from(kind % 3)];
+    let mut packet = match kind / 3 % 3 {
+        0 => {
+            let mut packet = vec![0; 4 + 20];
+            (packet[0], packet[4], packet[4 + 9]) = (0x08, 0x45, protocol);
+            packet[4 + 12..].fill(kind);
+            packet
+        }
+        1 => {
+            let mut packet = vec![0; 4 + 40];
+            (packet[0], packet[1], packet[4], packet[4 + 6]) = (0x86, 0xdd, 0x60, protocol);
+            packet[4 + 8..].fill(kind);
+            packet
+        }
+        _ => vec![0x08, 0x06, 0, 0],
+    };
+    packet.extend([kind; 12]);
+    packet.extend([0x50, 0x10, 0, 0, 0, 0, 0, 0]);
+    let len = packet.len();
+    packet.truncate(if kind >= 0xf0 {
+        1 + usize::from(kind & 0xf)
+    } else {
+        len
+    });
+    packet
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn send(kind: u8) -> Op {
+        Op::Send {
+            vf: false,
+            queue: Name::of(0),
+            away: true,
+            to: Name::of(0),
+            multicast: false,
+            kind,
+            inline: 18,
+            flags: 0xc0,
+            mss: Seldom::default(),
+            list: vec![Piece::of_first(0x200, 5)],
+            patch: Seldom::default(),
+        }
+    }
+
+    #[test]
+    fn packets_go_where_tables_say() {
+        for machine in [Machine::new(2), Machine::by_frames(2)] {
+            let mut interfaces = Interfaces::new(machine);
+            interfaces.machine.guest(0).write(PAYLOAD + 0x200, b"there");
+            for queue in 0..2 {
+                let at = 0x1000 * (u16::from(queue) + 1);
+                for _ in 0..2 {
+                    interfaces.act(&Op::Receive {
+                        vf: true,
+                        queue: Name::of(queue),
+                        list: vec![Piece::of_first(at, 256)],
+                    });
+                }
+            }
+            // TCP by its hash, and ARP to the first queue, after a move.
+            for (kind, len, queues) in [(0, 44, 1..3), (6, 24, 1..2)] {
+                interfaces.act(&send(kind));
+                interfaces.machine.arrive();
+                let mut found = queues.map(|queue| {
+                    let at = PAYLOAD + 0x1000 * queue + 40 + len;
+                    let mut found = [0; 5];
+                    interfaces.machine.guest(1).read(at, &mut found);
+                    found
+                });
+                assert!(found.any(|found| found == *b"there"), "packet {kind}");
+                interfaces.act(&Op::Move { vf: true });
+            }
+            interfaces.check();
+            interfaces.machine.reset(0);
+            interfaces.machine.reset(1);
+        }
+    }
+
+    #[test]
+    fn random_scenes_disturb_nobody() {
+        crate::scene::play_random::<Interfaces>(0x1b0b_5eed_0a77_c0de, 400);
+    }
+}
