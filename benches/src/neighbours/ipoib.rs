@@ -17,7 +17,7 @@ const LOG_ENTRIES: u32 = 7;
 const GROUP: u32 = 8;
 /// Addresses, and how many of them a function may have in a multicast group.
 const UNDERLAYS: usize = 256;
-const IN_GROUP: usize = 16;
+const IN_GROUP: usize = 4;
 /// Receive queues, their requests as a power of two, and places in their table.
 const RECEIVE_QUEUES: usize = 16;
 const LOG_REQUESTS: u32 = 10;

@@ -20,7 +20,7 @@ pub const MAX_GROUP_MEMBERS: usize = 256;
 
 /// Most underlay queue pairs of one function among them: for each of them the packet goes through flow tables. A network
 /// interface is in a group with one of them, and interfaces of other partitions are in other groups.
-pub(crate) const MAX_GROUP_UNDERLAYS: usize = 16;
+pub(crate) const MAX_GROUP_UNDERLAYS: usize = 4;
 
 /// A group, and a virtual cluster: the packet is for members of the group that are in the cluster.
 pub(crate) type Group = (Gid, Option<u16>);

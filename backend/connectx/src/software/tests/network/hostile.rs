@@ -315,7 +315,7 @@ fn programs_have_transport_domains_alone() {
 /// A packet for a group goes through the flow tables of each address in it, in one turn.
 #[test]
 fn few_addresses_of_a_function_are_in_a_group() {
-    const MOST: usize = 16;
+    const MOST: usize = 4;
     let mut it = Interface::new(false);
     let mut underlay = || {
         let mut create = Guest::request(Opcode::CreateQp, &[]);
