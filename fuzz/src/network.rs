@@ -544,7 +544,7 @@ impl Interfaces {
                 let first = u32::from(at % 2) * GROUP;
                 flow::GROUP_FIRST.set(&mut input, first);
                 flow::GROUP_LAST.set(&mut input, first + GROUP - 1);
-                if at % 2 == 0 {
+                if at.is_multiple_of(2) {
                     flow::CRITERIA_ENABLE.set(&mut input, 1);
                     flow::ETHERTYPE_MASK.set(&mut input, 0xffff);
                     flow::PROTOCOL_MASK.set(&mut input, 0xff);

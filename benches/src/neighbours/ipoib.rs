@@ -154,7 +154,7 @@ impl Attacker for Ipoib {
                 if room < BLOCKS {
                     break;
                 }
-                let to = if number % 2 == 0 {
+                let to = if number.is_multiple_of(2) {
                     AddressVector {
                         qpn: underlay.number(),
                         ..to
