@@ -2,8 +2,9 @@
 
 use std::marker::PhantomData;
 
+use hca::Steering;
 use hca::mr::Klm;
-use hca::work::{CompletionEntry, RecvWr, SendWr, Steering, WqeError};
+use hca::work::{CompletionEntry, RecvWr, SendWr, WqeError};
 use hca::{Attention, CqError, Dma, Event, Face, PortChange};
 use wire::Qpn;
 

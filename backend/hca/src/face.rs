@@ -8,7 +8,7 @@ use wire::Qpn;
 use crate::engine::paging::PageFault;
 use crate::image::Image;
 use crate::memory::dma::Dma;
-use crate::verbs::work::{CompletionEntry, RecvWr, SendWr, Steering, WqeError};
+use crate::verbs::work::{CompletionEntry, PacketHash, RecvWr, SendWr, WqeError};
 
 /// A completion that could not be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -314,4 +314,16 @@ pub trait Face: Debug + Sized + Send + 'static {
 
     /// As [`Face::decode_pages`], for indirect keys.
     fn decode_klms(bytes: &[u8], klms: &mut Vec<crate::memory::mr::Klm>);
+}
+
+/// What a face has found out of a packet that has come to an underlay queue pair
+/// ([`Transport::Underlay`](crate::Transport::Underlay)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Steering {
+    /// The receive queue that takes it, and the hash that it was chosen by; none where it is dropped.
+    pub to: Option<(Qpn, PacketHash)>,
+    /// How many entries of flow tables were looked at, wherever it goes.
+    pub entries: u32,
+    /// How many flow tables they were in.
+    pub tables: u32,
 }

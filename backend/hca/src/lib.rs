@@ -41,7 +41,7 @@ pub use engine::service_level::{Foreign, ServiceLevels};
 pub use engine::traffic::{PathId, PathTraffic};
 pub use engine::vf::{PortView, Quota};
 pub use engine::{Clock, Engine, VerbError, VfId};
-pub use face::{Attention, CqError, Event, Face, PortChange};
+pub use face::{Attention, CqError, Event, Face, PortChange, Steering};
 pub use local::requester::MAX_MESSAGE;
 pub use memory::dma::{Dma, DmaFault, Readable};
 pub use memory::pages::{ABSENT, NO_READ, NO_WRITE, NoPageList, PageList};

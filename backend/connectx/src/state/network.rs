@@ -9,7 +9,8 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hca::work::{PacketHash, Steering};
+use hca::Steering;
+use hca::work::PacketHash;
 use serde::{Deserialize, Serialize};
 use wire::Qpn;
 

@@ -14,7 +14,7 @@ use crate::verbs::work::PacketHash;
 const FOUND: i64 = 2048;
 /// What it costs to look at a flow table, and at an entry of one.
 const TABLE: i64 = 512;
-const ENTRY: i64 = 8;
+const ENTRY: i64 = 16;
 
 impl<F: Face> Objects<F> {
     /// The underlay queue pair whose address datagrams of a send queue have, while that one may send.

@@ -696,18 +696,6 @@ pub struct PacketHash {
     pub kind: u8,
 }
 
-/// What a face has found out of a packet that has come to an underlay queue pair
-/// ([`Transport::Underlay`](crate::Transport::Underlay)).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Steering {
-    /// The receive queue that takes it, and the hash that it was chosen by; none where it is dropped.
-    pub to: Option<(Qpn, PacketHash)>,
-    /// How many entries of flow tables were looked at, wherever it goes.
-    pub entries: u32,
-    /// How many flow tables they were in.
-    pub tables: u32,
-}
-
 /// A completion queue entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompletionEntry {
