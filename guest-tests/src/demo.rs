@@ -132,7 +132,7 @@ fn configuration(doorbells: &str) -> String {
 }
 
 /// Boots two guests, `vm1` and `vm2`, with what measures memory that both have.
-pub fn boot(bed: &Testbed, daemon: Option<&Daemon>) -> Result<[Guest; 2]> {
+fn boot(bed: &Testbed, daemon: Option<&Daemon>) -> Result<[Guest; 2]> {
     let Some(daemon) = daemon else {
         return bed.pair(0, GUESTS, None);
     };

@@ -2,7 +2,7 @@
 //! those that Debian has would be emulated like it and do more.
 
 use std::{
-    fs,
+    env, fs,
     io::{Read, Write},
     net::{TcpListener, TcpStream},
     path::Path,
@@ -12,11 +12,12 @@ use std::{
 use clap::Subcommand;
 
 use crate::{
+    daemon::Daemon,
     error::{Doing, Result},
     guest::Guest,
     hca::await_active,
-    ipoib, progress,
-    testbed::{DEVICE, Testbed},
+    ipoib, progress, shared_memory,
+    testbed::{DEVICE, MLX5, Testbed},
 };
 
 /// Bytes of a write and of a read.
@@ -92,6 +93,22 @@ pub fn configuration(dir: &Path) -> Result<String> {
     Ok(format!(
         "[sm]\npartitions_file = '{partitions}'\n{hypervisors}"
     ))
+}
+
+/// Boots the pairs of guests of [`configuration`].
+pub fn boot(bed: &Testbed, daemon: &Daemon) -> Result<[[Guest; 2]; 2]> {
+    let own = env::current_exe().doing("find this program")?;
+    let image = shared_memory::image(&bed.image, &own, bed.dir())?;
+    let pair = |number: u8, names: [&str; 2]| {
+        let mut configs = names.map(|name| bed.config(name));
+        for config in &mut configs {
+            config.image = image.clone();
+            config.modules = MLX5.map(str::to_owned).to_vec();
+            config.devices.push(daemon.device(&config.name, None)?);
+        }
+        bed.pair_of(number, configs)
+    };
+    Ok([pair(0, ["vm1", "vm2"])?, pair(1, ["vm3", "vm4"])?])
 }
 
 /// How interfaces speak.

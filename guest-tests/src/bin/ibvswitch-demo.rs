@@ -110,9 +110,7 @@ fn measure_ipoib() -> Result<()> {
     let bed = Testbed::new(Kernel::default())?;
     end_on_signals(bed.dir().to_owned())?;
     let daemon = bed.daemon("ibvswitch", Some(&tcp::configuration(bed.dir())?))?;
-    let plain = demo::boot(&bed, Some(&daemon))?;
-    let enhanced = bed.pair(1, ["vm3", "vm4"], Some(&daemon))?;
-    tcp::measure(&bed, &[plain, enhanced], ROUNDS)
+    tcp::measure(&bed, &tcp::boot(&bed, &daemon)?, ROUNDS)
 }
 
 fn demonstrate(cli: &Cli) -> Result<()> {
