@@ -8,6 +8,7 @@ pub(crate) mod dynamic;
 pub(crate) mod migration;
 pub(crate) mod multicast;
 pub(crate) mod objects;
+pub(crate) mod operands;
 pub(crate) mod qp;
 pub(crate) mod reason;
 pub(crate) mod reserved;
