@@ -15,16 +15,30 @@ use ibvswitch_guest_tests::{
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Messages of sizes that go inline, by a copy, and from where they lie: with a header inline, in
-/// one packet and in several, and by rendezvous.
-const TESTS: [&str; 8] = [
+/// one packet and in several, and by rendezvous; and every other operation.
+const TESTS: [&str; 22] = [
     "-t tag_lat -s 1 -n 20 -w 2",
     "-t tag_lat -s 2000 -n 20 -w 2",
     "-t tag_lat -s 8204 -n 20 -w 2",
     "-t tag_bw -s 1048576 -n 10 -w 2",
+    "-t tag_sync_lat -s 100 -n 20 -w 2",
+    "-t tag_sync_bw -s 20000 -n 20 -w 2",
     "-t ucp_am_lat -s 3000 -H 26 -n 20 -w 2",
     "-t ucp_am_lat -D iov -s 100,2000,37 -i 4096 -n 20 -w 2",
+    "-t ucp_am_bw -s 20000 -n 20 -w 2",
+    "-t stream_lat -s 100 -n 20 -w 2",
+    "-t stream_bw -s 20000 -n 20 -w 2",
     "-t ucp_put_lat -s 100000 -n 20 -w 2",
+    "-t ucp_put_bw -s 20000 -n 20 -w 2",
     "-t ucp_get -s 100000 -n 20 -w 2",
+    "-t ucp_add -s 4 -n 20 -w 2",
+    "-t ucp_add -s 8 -n 20 -w 2",
+    "-t ucp_fadd -s 4 -n 20 -w 2",
+    "-t ucp_fadd -s 8 -n 20 -w 2",
+    "-t ucp_swap -s 4 -n 20 -w 2",
+    "-t ucp_swap -s 8 -n 20 -w 2",
+    "-t ucp_cswap -s 4 -n 20 -w 2",
+    "-t ucp_cswap -s 8 -n 20 -w 2",
 ];
 
 #[test]
