@@ -1,5 +1,7 @@
 //! Guests at ports, by the number that their addresses end in: net1 and net2 are those of guests 1 and 2.
 
+use std::time::Duration;
+
 use etherparse::{ArpHardwareId, ArpOperation, ArpPacket, EtherType, PacketBuilder};
 use vhost_user_driver::{Driver, FEATURES};
 
@@ -46,6 +48,9 @@ pub fn hear(guest: &mut Driver) -> Option<Vec<u8>> {
     std::iter::from_fn(|| guest.try_receive()).find(|frame| !is_question(frame))
 }
 
+/// After which time something is sent again that may have been lost.
+const PAUSE: Duration = Duration::from_millis(5);
+
 /// Two guests that have found each other.
 pub fn acquainted(daemon: &Daemon) -> (Driver, Driver) {
     acquainted_with(daemon, FEATURES)
@@ -61,7 +66,8 @@ pub fn acquainted_with(daemon: &Daemon, features: u64) -> (Driver, Driver) {
         if let Some(frame) = hear(&mut b) {
             break frame;
         }
-        std::thread::yield_now();
+        // Those that wait would fill the ring if there were very many.
+        b.await_frame(PAUSE).expect("listens");
     };
     assert_eq!(asked, arp(ArpOperation::REQUEST, 1, 2));
     let reply = arp(ArpOperation::REPLY, 2, 1);
@@ -71,7 +77,7 @@ pub fn acquainted_with(daemon: &Daemon, features: u64) -> (Driver, Driver) {
         if let Some(frame) = hear(&mut a) {
             break frame;
         }
-        std::thread::yield_now();
+        a.await_frame(PAUSE).expect("listens");
     };
     assert_eq!(found, reply);
     (a, b)
