@@ -191,7 +191,7 @@ pub(crate) fn general(configuration: &Configuration, quota: &Quota) -> Box<[u8; 
 ///
 /// The requester's mode of endianness says in which order the eight bytes of an answer come: 0, which a
 /// function has after a reset, is big-endian, 1 is the host's order. Answers of this device come in the host's
-/// order in either. Linux chooses 1 before there are queue pairs, and says of a device in mode 0 that it has
+/// order in either, but those that completions hold, which are big-endian. Linux chooses 1 before there are queue pairs, and says of a device in mode 0 that it has
 /// no atomics (`mlx5_ib`, `get_atomic_caps`).
 pub(crate) fn atomic() -> Box<[u8; atomic_cap::SIZE]> {
     let mut caps = Box::new([0; atomic_cap::SIZE]);
