@@ -174,7 +174,7 @@ fn a_vm_goes_from_software_to_hardware_and_back() {
         let name = "atomic capabilities";
         assert_eq!(
             flipped(&before[name], &passed[name]),
-            [(HEADER + 0x18, 1 << 3)],
+            [(HEADER + 0x18, 1 << 3 | 1 << 2)],
             "{isolation}"
         );
         // What is not passed through, and where work requests cannot change keys four bits more: three kinds of keys, and

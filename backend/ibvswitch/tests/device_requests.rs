@@ -262,12 +262,24 @@ fn masked_fetch_and_add_adds_within_its_fields() {
     a.execute(&mut qa, &add);
     assert_eq!(a.word(HALF), 0x0000_00ff_ffff_ffff);
     assert_eq!(b.word(64), 0x0000_0100_0000_0000);
-    // Of eight bytes, said in the modifier of extended atomics; four are not announced.
+    // Of eight bytes, said in the modifier of extended atomics; sixteen are not announced.
     a.execute(&mut qa, &add.modified(9));
     assert_eq!(b.word(64), 0x0000_0101_0000_0001);
-    qa.post_send(&add.modified(8)).unwrap();
+    // Of four bytes: two fields of 16 bits, of which the first loses its carry. The answer is big endian.
+    b.set_word(64, 0x0000_0101_0001_ffff);
+    a.set_word(HALF, u64::MAX);
+    let into = [a.sge(HALF, 4)];
+    let operands = Atomic {
+        swap_add: 0x0001_0001_8000_8000,
+        ..Atomic::default()
+    };
+    let add = SendRequest::atomic(SendOpcode::MaskedFetchAdd, b.remote(64), operands, &into);
+    a.execute(&mut qa, &add.modified(8));
+    assert_eq!(a.word(HALF), 0xffff_ffff_ffff_0100);
+    assert_eq!(b.word(64), 0x0000_0101_0002_0000);
+    qa.post_send(&add.modified(10)).unwrap();
     assert_eq!(a.sent(&mut qa).syndrome(), Syndrome::LocalQpOperation);
-    assert_eq!(b.word(64), 0x0000_0101_0000_0001);
+    assert_eq!(b.word(64), 0x0000_0101_0002_0000);
 }
 
 #[test]
@@ -322,7 +334,7 @@ fn a_failed_request_says_why() {
     let cases = [
         (
             Transport::Rc,
-            add.modified(8),
+            add.modified(7),
             Syndrome::LocalQpOperation,
             OPCODE,
             "this modifier",
