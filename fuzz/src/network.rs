@@ -65,7 +65,7 @@ pub enum Kind {
 #[derive(Debug, Clone, Copy, Arbitrary)]
 pub struct Name {
     index: u8,
-    /// Another number than that of one of the function's.
+    /// A number that the function has not.
     wild: Seldom<Wild>,
 }
 
