@@ -14,7 +14,7 @@ use hca::work::{CompletionEntry, SendWr, Side, Status};
 use hca::{Dma, Reason};
 use ibvswitch::daemon::dma::GuestMemory;
 use ibvswitch_benches::{Daemon, Processors};
-use subnet::{Config, MinHop, SubnetManager, Transport};
+use subnet_manager::{Config, MinHop, SubnetManager, Transport};
 use topologies::Hypervisors;
 use vfio_user::{DmaTable, Mapping, SharedMemory};
 use wire::attribute::CapabilityMask;
@@ -211,12 +211,12 @@ fn socket(criterion: &mut Criterion) {
     let [peer, _other] = daemon.peers(4096).expect("two VFs");
     criterion.bench_function("read a register over vfio-user", |bencher| {
         bencher.iter(|| {
-            let health = driver::initialization::HEALTH_COUNTER;
+            let health = test_driver::initialization::HEALTH_COUNTER;
             peer.device.read_dword(health).expect("is answered")
         });
     });
     criterion.bench_function("execute a command over vfio-user", |bencher| {
-        bencher.iter(|| driver::ProtectionDomain::new(&peer.device).expect("is allocated"));
+        bencher.iter(|| test_driver::ProtectionDomain::new(&peer.device).expect("is allocated"));
     });
 }
 

@@ -1,6 +1,6 @@
 //! Large RDMA WRITEs against a plain copy.
 
-use driver::pattern;
+use test_driver::pattern;
 
 use crate::bulk::{BATCH, Stream};
 use crate::pace::{median, timed};

@@ -1,6 +1,6 @@
 //! A stream of large RDMA WRITEs.
 
-use driver::{Data, SendRequest};
+use test_driver::{Data, SendRequest};
 
 use crate::pace::{timed, until};
 use crate::{Connected, Peer, Result};

@@ -1,6 +1,6 @@
 //! Connected queue pairs, and requests in flight on them.
 
-use driver::{Access, Config, Connection, QueuePair, Receive, SendRequest, Transport};
+use test_driver::{Access, Config, Connection, QueuePair, Receive, SendRequest, Transport};
 
 use crate::pace::until;
 use crate::{BenchError, Peer, Result};
@@ -112,7 +112,7 @@ impl Connected {
     /// # Errors
     /// [`BenchError::Completion`].
     #[inline]
-    pub fn take(&mut self, entry: &driver::Cqe) -> Result<()> {
+    pub fn take(&mut self, entry: &test_driver::Cqe) -> Result<()> {
         if !entry.is_ok() {
             return Err(BenchError::Completion(entry.syndrome()));
         }

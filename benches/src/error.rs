@@ -12,16 +12,16 @@ use ibvswitch::daemon::sockets::SocketError;
 pub enum BenchError {
     /// The driver failed.
     #[error("the device, as the driver sees it: {0}")]
-    Driver(#[from] driver::Error),
+    Driver(#[from] test_driver::Error),
     /// The driver of an Ethernet card failed.
     #[error("the port, as the driver sees it: {0}")]
     Port(#[from] vhost_user_driver::Error),
     /// A request completed with an error.
     #[error("a request failed: {0:?}")]
-    Completion(driver::Syndrome),
+    Completion(test_driver::Syndrome),
     /// The payload is not what was sent.
     #[error(transparent)]
-    Payload(#[from] driver::pattern::Mismatch),
+    Payload(#[from] test_driver::pattern::Mismatch),
     /// Part of a long segment has another payload than was sent.
     #[error("part {0} of a segment is not what was sent")]
     Part(usize),
@@ -64,13 +64,13 @@ pub enum BenchError {
     Subnet(String),
     /// There is no OpenSM to compare with.
     #[error(transparent)]
-    OpenSm(#[from] simulate::opensm::OpenSmError),
+    OpenSm(#[from] simulator::opensm::OpenSmError),
     /// A figure was asked for and nothing for it was measured.
     #[error("`--plot` draws what the suite `routing` measures; name that suite, too")]
     NothingToPlot,
     /// The figure cannot be drawn.
     #[error(transparent)]
-    Plot(#[from] simulate::plot::PlotError),
+    Plot(#[from] simulator::plot::PlotError),
     /// The system refused something.
     #[error("cannot {what}: {source}")]
     System {

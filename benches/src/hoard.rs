@@ -1,8 +1,8 @@
 //! Memory of a daemon one of whose guests takes what it can get.
 
-use driver::hoard::{Hoard, Hoarded};
-use driver::{Device, Options};
 use ibvswitch::budget::Budget;
+use test_driver::hoard::{Hoard, Hoarded};
+use test_driver::{Device, Options};
 
 use crate::lab::configuration_text;
 use crate::process::Process;

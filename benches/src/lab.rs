@@ -3,15 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use driver::{
-    Access, Buffer, CompletionQueue, Device, MemoryRegion, Options, Port, ProtectionDomain, Remote,
-    Sge, Uar,
-};
 use ibvswitch::config::{Config, Directories};
 use ibvswitch::daemon::abort::Abort;
 use ibvswitch::daemon::assembly::Assembly;
 use ibvswitch::daemon::sockets::{ControlSocket, Lock, Sockets};
 use tempfile::TempDir;
+use test_driver::{
+    Access, Buffer, CompletionQueue, Device, MemoryRegion, Options, Port, ProtectionDomain, Remote,
+    Sge, Uar,
+};
 
 use crate::{BenchError, Processors, Result};
 

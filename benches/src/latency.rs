@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use driver::{
+use test_driver::{
     Access, AddressVector, Config, Connection, Data, DynamicTarget, QueuePair, SendRequest,
     SharedReceiveQueue, TargetConfig, Transport,
 };

@@ -8,7 +8,9 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use fabric::{Fabric, NodeSpec, Owner, SmpAccess, Topology};
-use subnet::{Config, Method, Migration, MigrationError, MinHop, Moved, SubnetManager, Target};
+use subnet_manager::{
+    Config, Method, Migration, MigrationError, MinHop, Moved, SubnetManager, Target,
+};
 use topologies::{FatTree, Hosts};
 use wire::Guid;
 use wire::attribute::{CapabilityMask, NodeType};

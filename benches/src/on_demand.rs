@@ -1,6 +1,6 @@
 //! What pages that could be away cost while they are there.
 
-use driver::{Access, KeyChange, KeyUpdate, MemoryRegion, PAGE, PRESENT, SendRequest};
+use test_driver::{Access, KeyChange, KeyUpdate, MemoryRegion, PAGE, PRESENT, SendRequest};
 
 use crate::bulk::Stream;
 use crate::pace::median;

@@ -8,7 +8,7 @@ use ibvswitch::config::{Config, Directories};
 use ibvswitch::daemon::abort::Abort;
 use ibvswitch::daemon::assembly::Assembly;
 use ibvswitch::daemon::sockets::Sockets;
-use simulate::opensm::{Ibsim, LIMIT, Program, command, library};
+use simulator::opensm::{Ibsim, LIMIT, Program, command, library};
 use topologies::{FatTree, Hosts};
 
 use crate::{BenchError, Result};

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use driver::{Data, SendRequest};
+use test_driver::{Data, SendRequest};
 
 use crate::pace::{median, timed, until};
 use crate::reference::{Ring, ring};

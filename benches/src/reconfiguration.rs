@@ -6,9 +6,9 @@ use std::hint::black_box;
 use std::io;
 use std::time::Instant;
 
-use subnet::routing::reconfiguration::{Exchange, FatTreeMinimum, apply};
-use subnet::routing::{self, RoutingEngine};
-use subnet::{Endpoint, Graph, Routing};
+use subnet_manager::routing::reconfiguration::{Exchange, FatTreeMinimum, apply};
+use subnet_manager::routing::{self, RoutingEngine};
+use subnet_manager::{Endpoint, Graph, Routing};
 use topologies::{FatTree, Hosts};
 
 use crate::pace::median;
@@ -63,7 +63,7 @@ struct Lab {
 impl Lab {
     fn new(tree: &str) -> Result<Self> {
         let tree: FatTree = tree.parse().map_err(failed)?;
-        let graph: Graph = simulate::graph(&tree.topology(Hosts::Adapters)).map_err(failed)?;
+        let graph: Graph = simulator::graph(&tree.topology(Hosts::Adapters)).map_err(failed)?;
         let hosts = graph.endpoints.iter().filter(|endpoint| endpoint.port != 0);
         Ok(Self {
             minimum: FatTreeMinimum::new(&graph).map_err(failed)?,

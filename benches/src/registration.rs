@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use driver::{Access, MemoryRegion};
+use test_driver::{Access, MemoryRegion};
 
 use crate::pace::median;
 use crate::{Context, Daemon, Measurement, Result};
@@ -21,7 +21,7 @@ pub fn run(context: &Context) -> Result<Vec<Measurement>> {
     let memory = peer.device.add_memory(len, LOG_PAGE_SIZE)?;
     let buffer = memory
         .allocate(len, 1 << LOG_PAGE_SIZE)
-        .ok_or(driver::Error::OutOfMemory(len))?;
+        .ok_or(test_driver::Error::OutOfMemory(len))?;
     let mut times = Vec::new();
     for _ in 0..context.effort.rounds {
         let start = Instant::now();

@@ -6,9 +6,9 @@ use std::error::Error;
 use std::io;
 use std::time::Instant;
 
-use simulate::opensm;
-use subnet::Graph;
-use subnet::routing::{self, Dfsssp, Lash, MinHop, RoutingEngine, UpDown, VSwitchFatTree};
+use simulator::opensm;
+use subnet_manager::Graph;
+use subnet_manager::routing::{self, Dfsssp, Lash, MinHop, RoutingEngine, UpDown, VSwitchFatTree};
 use topologies::{FatTree, Hosts};
 
 use crate::memory::{peak_mib, reset_peak};
@@ -131,7 +131,7 @@ fn failed<E: Into<Box<dyn Error + Send + Sync>>>(error: E) -> BenchError {
 }
 
 fn graph(tree: &FatTree) -> Result<Graph> {
-    simulate::graph(&tree.topology(Hosts::Adapters)).map_err(failed)
+    simulator::graph(&tree.topology(Hosts::Adapters)).map_err(failed)
 }
 
 fn time(engine: Engine, graph: &Graph, rounds: usize) -> Result<f64> {
@@ -210,7 +210,7 @@ pub fn run(context: &Context, tell: Tell<'_>) -> Result<()> {
     if trees > 1 {
         reset_peak()?;
         let tree = FatTree::rlft(36, HYPERVISORS as u32).map_err(failed)?;
-        let graph = simulate::with_hypervisors(&graph(&tree)?, HYPERVISORS, FUNCTIONS);
+        let graph = simulator::with_hypervisors(&graph(&tree)?, HYPERVISORS, FUNCTIONS);
         let graph = graph.map_err(failed)?;
         let seconds = time(|| Box::new(VSwitchFatTree), &graph, 1)?;
         tell(measurement("route_46256_vms_s", seconds, "s"))?;

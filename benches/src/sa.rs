@@ -18,7 +18,7 @@ use ibvswitch::config::{Config, Directories};
 use ibvswitch::daemon::abort::Abort;
 use ibvswitch::daemon::assembly::Assembly;
 use ibvswitch::daemon::sockets::{ControlSocket, Lock, Sockets};
-use simulate::opensm::{Ibsim, LIMIT, netlist};
+use simulator::opensm::{Ibsim, LIMIT, netlist};
 use tempfile::TempDir;
 use topologies::{FatTree, Hosts};
 use wire::Guid;

@@ -1,6 +1,6 @@
 //! What signatures cost.
 
-use driver::{
+use test_driver::{
     Access, KeyChange, KeyUpdate, Klm, MemoryRegion, PAGE, SendRequest, SignatureForm,
     SignatureValue, pattern,
 };

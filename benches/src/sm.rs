@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use fabric::{Fabric, Output, Owner, PortRef, SmpAccess};
-use subnet::{Config, MinHop, SubnetManager, Transport};
+use subnet_manager::{Config, MinHop, SubnetManager, Transport};
 use topologies::{FatTree, Hosts};
 use wire::MadPacket;
 use wire::attribute::{CapabilityMask, NodeType};

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::io;
 use std::time::Instant;
 
-use simulate::migration::{self, DRAWS, TREES};
+use simulator::migration::{self, DRAWS, TREES};
 
 use crate::{BenchError, Context, Effort, Measurement, Result};
 
@@ -31,7 +31,7 @@ pub fn run(context: &Context) -> Result<Vec<Measurement>> {
     let tree = tree.parse().map_err(failed)?;
     let studies = migration::studies(&tree, draws, 1);
     let start = Instant::now();
-    migration::run(&studies, &simulate::silent).map_err(failed)?;
+    migration::run(&studies, &simulator::silent).map_err(failed)?;
     Ok(vec![Measurement {
         name: "study_1024_s",
         value: start.elapsed().as_secs_f64(),

@@ -1,6 +1,6 @@
 //! What it costs that a message is matched with a tag.
 
-use driver::{
+use test_driver::{
     Access, Config, Connection, Cqe, CqeKind, Data, QueuePair, Receive, SendRequest, Sge,
     SharedReceiveQueue, TagChange, TagEvent, TagOperation, Transport, eager_header,
 };

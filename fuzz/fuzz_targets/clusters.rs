@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use subnet::rmpp::{Receiver, Sender, Taken};
+use subnet_manager::rmpp::{Receiver, Sender, Taken};
 use vswitch::cluster::{Change, Cluster, Direction, Translator, Vms};
 use wire::mad::{AttributeId, SIZE};
 use wire::rmpp::Rmpp;

@@ -7,10 +7,10 @@ use std::sync::LazyLock;
 use arbitrary::Arbitrary;
 use connectx::Region;
 use connectx::bits::command::{NetworkOpcode, Opcode};
-use driver::bits::{Field, field, reply, request};
 use ibvswitch_fuzz::Machine;
 use ibvswitch_fuzz::guest::{Bystander, CMD_DBELL, COMMAND_QUEUE};
 use libfuzzer_sys::fuzz_target;
+use test_driver::bits::{Field, field, reply, request};
 
 /// A dword of a request, where it is and what it is.
 #[derive(Debug, Arbitrary)]

@@ -4,13 +4,13 @@
 
 use arbitrary::Arbitrary;
 use connectx::Region;
-use driver::Opcode;
-use driver::bits::{put_dword, put_qword, qpc, request};
 use ibvswitch_fuzz::Machine;
 use ibvswitch_fuzz::guest::{self, Objects, PAYLOAD, Qp, RECEIVES, SEND_BLOCKS};
 use ibvswitch_fuzz::scene::{Actors, Scene};
 use ibvswitch_fuzz::work::Request;
 use libfuzzer_sys::fuzz_target;
+use test_driver::Opcode;
+use test_driver::bits::{put_dword, put_qword, qpc, request};
 
 const QPS: usize = 5;
 
@@ -296,7 +296,7 @@ impl Actors for Parties {
             Op::State { qp, opcode } => {
                 let (vf, qp) = self.qps[pick(qp)];
                 let opcode = 0x500 + u16::from(*opcode % 16);
-                let mut input = driver::request(Opcode::from_code(opcode), 0, request::PAGES);
+                let mut input = test_driver::request(Opcode::from_code(opcode), 0, request::PAGES);
                 request::OBJECT.set(&mut input, qp.number);
                 qpc::ST.set(&mut input[request::QPC..], qp.service);
                 qpc::MTU.set(&mut input[request::QPC..], 5);

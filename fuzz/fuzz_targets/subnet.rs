@@ -8,7 +8,7 @@ use std::time::Duration;
 use arbitrary::Arbitrary;
 use fabric::{Fabric, Output, Owner, PortRef, SmpAccess};
 use libfuzzer_sys::fuzz_target;
-use subnet::{Config, MinHop, SubnetManager, Transport};
+use subnet_manager::{Config, MinHop, SubnetManager, Transport};
 use topologies::Hypervisors;
 use wire::attribute::{CapabilityMask, PortInfo};
 use wire::mad::SIZE;

@@ -1,8 +1,8 @@
 //! Dynamic connections: initiators and targets of two functions, which come, are used, drain and go.
 
 use arbitrary::Arbitrary;
-use driver::Opcode;
-use driver::bits::{dctc, qpc, reply, request};
+use test_driver::Opcode;
+use test_driver::bits::{dctc, qpc, reply, request};
 
 use crate::Machine;
 use crate::guest::{INITIATOR, Objects, Qp, target};
@@ -203,7 +203,7 @@ impl Actors for Parties {
                     2 => (Opcode::ArmDctForKeyViolation, 16),
                     _ => (Opcode::QueryDct, dctc::LEN),
                 };
-                let mut input = driver::request(opcode, 0, 16);
+                let mut input = test_driver::request(opcode, 0, 16);
                 request::OBJECT.set(&mut input, number);
                 self.machine.command(vf, &input, len);
             }
@@ -279,7 +279,7 @@ impl Actors for Parties {
             } => {
                 let (vf, qp) = self.initiators[initiator(which)];
                 let opcode = 0x502 + u16::from(*opcode % 14);
-                let mut input = driver::request(Opcode::from_code(opcode), 0, request::PAGES);
+                let mut input = test_driver::request(Opcode::from_code(opcode), 0, request::PAGES);
                 request::OBJECT.set(&mut input, qp.number);
                 qpc::ST.set(&mut input[request::QPC..], qp.service);
                 qpc::MTU.set(&mut input[request::QPC..], 5);

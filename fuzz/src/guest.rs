@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use connectx::Region;
-use driver::bits::{cqc, eqc, mkc, put_dword, put_qword, qpc, reply, request, srqc};
-use driver::{ENTRY, MAILBOX_DATA, MAILBOX_STRIDE, Opcode};
 use hca::Dma;
 use hca::dma::DEVICE_MEMORY;
+use test_driver::bits::{cqc, eqc, mkc, put_dword, put_qword, qpc, reply, request, srqc};
+use test_driver::{ENTRY, MAILBOX_DATA, MAILBOX_STRIDE, Opcode};
 use vm_memory::{MmapRegion, VolatileMemory, VolatileSlice};
 
 use crate::Machine;
@@ -216,20 +216,20 @@ impl Machine {
         for (half, bytes) in (0..).zip(address.chunks(4)) {
             self.write(vf, Region::Bar0, CMDQ_ADDR_H + half * 4, bytes);
         }
-        self.create(vf, &driver::request(Opcode::EnableHca, 0, 16));
+        self.create(vf, &test_driver::request(Opcode::EnableHca, 0, 16));
         // Version 1 of the interface, for user contexts.
-        let mut issi = driver::request(Opcode::SetIssi, 0, 16);
+        let mut issi = test_driver::request(Opcode::SetIssi, 0, 16);
         issi[0x0b] = 1;
         self.create(vf, &issi);
-        self.create(vf, &driver::request(Opcode::InitHca, 0, 32));
-        let uar = self.create(vf, &driver::request(Opcode::AllocUar, 0, 16));
+        self.create(vf, &test_driver::request(Opcode::InitHca, 0, 32));
+        let uar = self.create(vf, &test_driver::request(Opcode::AllocUar, 0, 16));
         assert_eq!(u64::from(uar), UAR);
         // Commands complete without an event: the entry is looked at.
         const EVENTS: u64 = 0x1f_02be | PAGE_FAULT | DRAINED | KEY_VIOLATION;
         for entry in 0..EVENT_ENTRIES {
             self.guest(vf).write(FREE + entry * 64 + 63, &[1]);
         }
-        let mut input = driver::request(Opcode::CreateEq, 0, request::PAGES);
+        let mut input = test_driver::request(Opcode::CreateEq, 0, request::PAGES);
         put_qword(&mut input, request::EVENT_BITMASK, EVENTS);
         let context = &mut input[request::CONTEXT..];
         eqc::LOG_EQ_SIZE.set(context, EVENT_ENTRIES.ilog2());
@@ -240,11 +240,11 @@ impl Machine {
 
     /// Creates what work needs.
     pub fn objects(&mut self, vf: usize) -> Objects {
-        let pd = self.create(vf, &driver::request(Opcode::AllocPd, 0, 16));
+        let pd = self.create(vf, &test_driver::request(Opcode::AllocPd, 0, 16));
         let (cq_ring, srq_ring) = (FREE + 0x1000, FREE + 0x2000);
         let records = FREE + 0x3000;
 
-        let mut input = driver::request(Opcode::CreateCq, 0, request::PAGES);
+        let mut input = test_driver::request(Opcode::CreateCq, 0, request::PAGES);
         let context = &mut input[request::CONTEXT..];
         cqc::LOG_CQ_SIZE.set(context, CQ_ENTRIES.ilog2());
         cqc::UAR_PAGE.set(context, UAR as u32);
@@ -256,7 +256,7 @@ impl Machine {
             self.guest(vf).write(cq_ring + entry * 64 + 63, &[0xf1]);
         }
 
-        let mut input = driver::request(Opcode::CreateSrq, 0, request::PAGES);
+        let mut input = test_driver::request(Opcode::CreateSrq, 0, request::PAGES);
         let context = &mut input[request::CONTEXT..];
         srqc::LOG_SRQ_SIZE.set(context, 6);
         srqc::LOG_RQ_STRIDE.set(context, 2);
@@ -291,7 +291,7 @@ impl Machine {
     /// A memory key: 0 of all memory, 1 of the payload, 2 free, 3 a memory window.
     fn key(&mut self, vf: usize, pd: u32, kind: u32) -> u32 {
         const PAGES: u64 = 16;
-        let mut input = driver::request(Opcode::CreateMkey, 0, request::PAGES);
+        let mut input = test_driver::request(Opcode::CreateMkey, 0, request::PAGES);
         let context = &mut input[request::CONTEXT..];
         for right in [mkc::LR, mkc::LW, mkc::RR, mkc::RW, mkc::ATOMIC] {
             right.set(context, 1);
@@ -349,7 +349,7 @@ impl Machine {
     ) -> Qp {
         let ring = FREE + 0x1_0000 + index * 0x2000;
         let record = FREE + 0x4000 + index * 64;
-        let mut input = driver::request(Opcode::CreateQp, 0, request::PAGES);
+        let mut input = test_driver::request(Opcode::CreateQp, 0, request::PAGES);
         let context = &mut input[request::QPC..];
         qpc::ST.set(context, service);
         qpc::PD.set(context, objects.pd);
@@ -398,7 +398,7 @@ impl Machine {
     /// A key of the payload, of which no page is there.
     pub fn on_demand(&mut self, vf: usize, objects: &Objects) -> u32 {
         const PAGES: usize = 16;
-        let mut input = driver::request(Opcode::CreateMkey, 0, request::PAGES);
+        let mut input = test_driver::request(Opcode::CreateMkey, 0, request::PAGES);
         request::PG_ACCESS.set(&mut input, 1);
         request::TRANSLATIONS_OCTWORD_ACTUAL_SIZE.set(&mut input, PAGES as u32 / 2);
         let context = &mut input[request::CONTEXT..];
@@ -424,9 +424,9 @@ impl Machine {
 
     /// The same with so many retries where the other end is not ready, of which 7 are no limit.
     pub fn connect_by(&mut self, vf: usize, qp: &Qp, lid: u32, remote: u32, retries: u32) {
-        use driver::bits::ads;
+        use test_driver::bits::ads;
         for opcode in [Opcode::Rst2InitQp, Opcode::Init2RtrQp, Opcode::Rtr2RtsQp] {
-            let mut input = driver::request(opcode, 0, request::PAGES);
+            let mut input = test_driver::request(opcode, 0, request::PAGES);
             request::OBJECT.set(&mut input, qp.number);
             let context = &mut input[request::QPC..];
             qpc::ST.set(context, qp.service);
@@ -462,7 +462,7 @@ impl Machine {
         } else {
             Opcode::ToRstQp
         };
-        let mut input = driver::request(opcode, 0, request::PAGES);
+        let mut input = test_driver::request(opcode, 0, request::PAGES);
         request::OBJECT.set(&mut input, qp.number);
         self.create(vf, &input);
         self.guest(vf).write(qp.record, &[0; 8]);
@@ -563,8 +563,8 @@ impl Machine {
 
 /// Asks for a target of dynamic connections with this access key.
 pub fn target(objects: &Objects, key: u64) -> Vec<u8> {
-    use driver::bits::dctc;
-    let mut input = driver::request(Opcode::CreateDct, 0, dctc::LEN);
+    use test_driver::bits::dctc;
+    let mut input = test_driver::request(Opcode::CreateDct, 0, dctc::LEN);
     let context = &mut input[request::CONTEXT..];
     dctc::PD.set(context, objects.pd);
     dctc::SRQN.set(context, objects.srqn);
@@ -634,7 +634,7 @@ impl Bystander {
         self.seed += 1;
         let guest = machine.guest(self.vf).clone();
         let mut payload = vec![0; LEN];
-        driver::pattern::bytes(self.seed, 0, &mut payload);
+        test_driver::pattern::bytes(self.seed, 0, &mut payload);
         guest.write(PAYLOAD, &payload);
         let mut block = [0; 64];
         put_dword(&mut block, 0, u32::from(self.qp.posted) << 8 | 0x08);

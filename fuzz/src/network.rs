@@ -4,8 +4,8 @@
 mod creation;
 
 use arbitrary::Arbitrary;
-use driver::Opcode;
-use driver::bits::{flow, put_dword, put_qword, qpc, reply, request, rqc, steering};
+use test_driver::Opcode;
+use test_driver::bits::{flow, put_dword, put_qword, qpc, reply, request, rqc, steering};
 
 use crate::Machine;
 use crate::guest::{FREE, Objects, PAYLOAD, Qp, RECEIVES, SEND_BLOCKS};
@@ -25,7 +25,7 @@ const DESTROY_FLOW_TABLE: Opcode = Opcode::Other(0x931);
 const DESTROY_FLOW_GROUP: Opcode = Opcode::Other(0x934);
 const DELETE_FLOW_TABLE_ENTRY: Opcode = Opcode::Other(0x938);
 /// Of requests about a group: its number.
-const DESTROYED_GROUP: driver::bits::Field = driver::bits::field(0x18, 31, 0);
+const DESTROYED_GROUP: test_driver::bits::Field = test_driver::bits::field(0x18, 31, 0);
 /// Entries of a flow table, and of each of its two groups.
 const LOG_ENTRIES: u32 = 3;
 const GROUP: u32 = 4;
@@ -470,7 +470,7 @@ impl Interfaces {
             Kind::Root => (Opcode::SetFlowTableRoot, flow::TABLE_LEN),
         };
         let disconnects = u16::from(kind == Kind::Root);
-        let mut input = driver::request(opcode, disconnects, len);
+        let mut input = test_driver::request(opcode, disconnects, len);
         match kind {
             Kind::FlowTable => flow::TABLE_ID.set(&mut input, number as u32),
             Kind::Group | Kind::Entry => {
@@ -514,30 +514,30 @@ impl Interfaces {
                     _ => Opcode::ModifyRq,
                 };
                 // From one of four states to one of four, the first of which is that before it is used.
-                let mut input = driver::request(opcode, 0, steering::LEN);
+                let mut input = test_driver::request(opcode, 0, steering::LEN);
                 rqc::STATE_BEFORE.set(&mut input, u32::from(to >> 2 & 3));
                 rqc::STATE.set(&mut input[rqc::CONTEXT..], u32::from(to & 3));
                 input
             }
             Kind::QueueTable => {
                 let queue = self.number(vf, Kind::ReceiveQueue, name);
-                let mut input = driver::request(MODIFY_RQT, 0, steering::LEN);
+                let mut input = test_driver::request(MODIFY_RQT, 0, steering::LEN);
                 put_dword(&mut input, 0x14, 1);
                 queue_table(input, &[queue])
             }
             Kind::Tir => {
-                let mut input = driver::request(MODIFY_TIR, 0, steering::LEN);
+                let mut input = test_driver::request(MODIFY_TIR, 0, steering::LEN);
                 put_dword(&mut input, 0x14, 4);
                 tir(input, to)
             }
             Kind::Underlay => {
                 let opcode = Opcode::from_code(0x502 + u16::from(to % 14));
-                let mut input = driver::request(opcode, 0, request::PAGES);
+                let mut input = test_driver::request(opcode, 0, request::PAGES);
                 qpc::ST.set(&mut input[request::QPC..], DATAGRAMS);
                 qpc::MTU.set(&mut input[request::QPC..], 5);
                 input
             }
-            _ => driver::request(QUERY_SQ, 0, 16),
+            _ => test_driver::request(QUERY_SQ, 0, 16),
         };
         request::OBJECT.set(&mut input, number as u32 & 0x00ff_ffff);
         let out = self.machine.command(vf, &input, steering::LEN);
@@ -565,7 +565,7 @@ impl Interfaces {
         } else {
             Opcode::AttachToMcg
         };
-        let mut input = driver::request(opcode, 0, 32);
+        let mut input = test_driver::request(opcode, 0, 32);
         request::OBJECT.set(&mut input, number & 0x00ff_ffff);
         input[request::MULTICAST_GID..][..2].copy_from_slice(&MGID);
         self.machine.command(vf, &input, 16);

@@ -2,8 +2,8 @@
 //! as it likes.
 
 use arbitrary::Arbitrary;
-use driver::Opcode;
-use driver::bits::{dword, put_dword, qpc, reply, request};
+use test_driver::Opcode;
+use test_driver::bits::{dword, put_dword, qpc, reply, request};
 
 use crate::Machine;
 use crate::guest::{INITIATOR, Objects, PAYLOAD, Qp};
@@ -168,7 +168,7 @@ impl Fault {
     }
 
     fn answer(self, there: bool) -> Vec<u8> {
-        let mut input = driver::request(Opcode::PageFaultResume, 0, 16);
+        let mut input = test_driver::request(Opcode::PageFaultResume, 0, 16);
         put_dword(&mut input, 0x08, self.kind_and_number);
         request::PAGE_FAULT_ERROR.set(&mut input, u32::from(!there));
         request::PAGE_FAULT_TOKEN.set(&mut input, self.token);
@@ -324,7 +324,7 @@ impl Actors for Parties {
             Op::Serve { vf } => self.serve(usize::from(*vf)),
             Op::Renew { vf } => {
                 let vf = usize::from(*vf);
-                let mut input = driver::request(Opcode::DestroyMkey, 0, 16);
+                let mut input = test_driver::request(Opcode::DestroyMkey, 0, 16);
                 request::OBJECT.set(&mut input, self.away[vf] >> 8);
                 let reply = self.machine.command(vf, &input, 16);
                 if reply::STATUS.get(&reply) == 0 {
@@ -334,7 +334,7 @@ impl Actors for Parties {
             Op::State { qp, opcode } => {
                 let (vf, kind) = Self::pick(*qp);
                 let opcode = 0x502 + u16::from(*opcode % 14);
-                let mut input = driver::request(Opcode::from_code(opcode), 0, request::PAGES);
+                let mut input = test_driver::request(Opcode::from_code(opcode), 0, request::PAGES);
                 let qp = &self.qps[kind][vf];
                 request::OBJECT.set(&mut input, qp.number);
                 qpc::ST.set(&mut input[request::QPC..], qp.service);

@@ -10,7 +10,7 @@ use vhost_user::ring::MAX_SIZE;
 use vhost_user::session::{RECEIVE, RINGS, Session, TRANSMIT};
 use vhost_user::translate::Packet;
 use vm_memory::Bytes;
-use vmm::{Files, MemoryLimits, SharedMemory};
+use vmm_socket::{Files, MemoryLimits, SharedMemory};
 
 /// Bytes of the guest's memory.
 const MEMORY: u64 = 0x4_0000;

@@ -2,8 +2,8 @@
 //! all kinds.
 
 use arbitrary::Arbitrary;
-use driver::Opcode;
-use driver::bits::{mkc, psv, put_dword, put_qword, qpc, reply, request};
+use test_driver::Opcode;
+use test_driver::bits::{mkc, psv, put_dword, put_qword, qpc, reply, request};
 
 use crate::Machine;
 use crate::guest::{Objects, PAYLOAD, PAYLOAD_LEN, Qp, element};
@@ -256,7 +256,7 @@ pub struct Parties {
 
 /// A key with room for a form, which is free.
 fn signed_key(machine: &mut Machine, vf: usize, pd: u32) -> u32 {
-    let mut input = driver::request(Opcode::CreateMkey, 0, request::PAGES);
+    let mut input = test_driver::request(Opcode::CreateMkey, 0, request::PAGES);
     let context = &mut input[request::CONTEXT..];
     mkc::ACCESS_MODE.set(context, 2);
     mkc::FREE.set(context, 1);
@@ -272,7 +272,7 @@ fn signed_key(machine: &mut Machine, vf: usize, pd: u32) -> u32 {
 }
 
 fn create_value(machine: &mut Machine, vf: usize, pd: u32) -> Option<u32> {
-    let mut input = driver::request(Opcode::CreatePsv, 0, 16);
+    let mut input = test_driver::request(Opcode::CreatePsv, 0, 16);
     psv::NUM_PSV.set(&mut input, 1);
     psv::PD.set(&mut input, pd);
     let reply = machine.command(vf, &input, 32);
@@ -297,7 +297,7 @@ impl Actors for Parties {
         let signed =
             [0, 1].map(|vf| [(); KEYS].map(|()| signed_key(&mut machine, vf, objects[vf].pd)));
         let values = [0, 1].map(|vf| {
-            let other = machine.create(vf, &driver::request(Opcode::AllocPd, 0, 16));
+            let other = machine.create(vf, &test_driver::request(Opcode::AllocPd, 0, 16));
             [objects[vf].pd, other].map(|pd| create_value(&mut machine, vf, pd).unwrap_or(0))
         });
         let mut parties = Self {
@@ -444,7 +444,7 @@ impl Actors for Parties {
                         }
                     }
                     1 => {
-                        let mut input = driver::request(Opcode::DestroyPsv, 0, 16);
+                        let mut input = test_driver::request(Opcode::DestroyPsv, 0, 16);
                         request::OBJECT.set(&mut input, number & 0x00ff_ffff);
                         self.machine.command(vf, &input, 16);
                     }
@@ -465,7 +465,7 @@ impl Actors for Parties {
             Op::State { qp, opcode } => {
                 let (vf, kind) = Self::pick(*qp);
                 let opcode = 0x502 + u16::from(*opcode % 14);
-                let mut input = driver::request(Opcode::from_code(opcode), 0, request::PAGES);
+                let mut input = test_driver::request(Opcode::from_code(opcode), 0, request::PAGES);
                 let qp = &self.qps[kind][vf];
                 request::OBJECT.set(&mut input, qp.number);
                 qpc::ST.set(&mut input[request::QPC..], qp.service);
@@ -600,7 +600,7 @@ impl Parties {
     }
 
     fn renew(&mut self, vf: usize, key: usize) {
-        let mut input = driver::request(Opcode::DestroyMkey, 0, 16);
+        let mut input = test_driver::request(Opcode::DestroyMkey, 0, 16);
         request::OBJECT.set(&mut input, self.signed[vf][key] >> 8);
         let reply = self.machine.command(vf, &input, 16);
         if reply::STATUS.get(&reply) == 0 {

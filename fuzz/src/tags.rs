@@ -2,8 +2,8 @@
 //! they like.
 
 use arbitrary::Arbitrary;
-use driver::Opcode;
-use driver::bits::{put_dword, put_qword, qpc, reply, request, xrqc};
+use test_driver::Opcode;
+use test_driver::bits::{put_dword, put_qword, qpc, reply, request, xrqc};
 
 use crate::Machine;
 use crate::guest::{Objects, PAYLOAD, Qp, SHARED};
@@ -200,7 +200,7 @@ fn queue_pair(machine: &mut Machine, vf: usize, objects: &Objects, at: usize) ->
 
 /// A queue with tags in place of the shared one, in the same memory.
 fn with_tags(machine: &mut Machine, vf: usize, objects: Objects) -> Objects {
-    let mut input = driver::request(Opcode::CreateXrq, 0, xrqc::PAGES);
+    let mut input = test_driver::request(Opcode::CreateXrq, 0, xrqc::PAGES);
     let context = &mut input[request::CONTEXT..];
     xrqc::TOPOLOGY.set(context, 1);
     xrqc::OFFLOAD.set(context, 1);
@@ -339,7 +339,7 @@ impl Actors for Parties {
                     1 => Opcode::ArmXrq,
                     _ => Opcode::DestroyXrq,
                 };
-                let mut input = driver::request(opcode, 0, 16);
+                let mut input = test_driver::request(opcode, 0, 16);
                 request::OBJECT.set(&mut input, self.objects[vf].srqn);
                 request::LWM.set(&mut input, u32::from(*limit));
                 let reply = self.machine.command(vf, &input, xrqc::PAGES);
@@ -351,7 +351,7 @@ impl Actors for Parties {
                 let (vf, at) = Self::any(*qp);
                 let qp = &self.qps[vf][at];
                 let opcode = 0x502 + u16::from(*opcode % 14);
-                let mut input = driver::request(Opcode::from_code(opcode), 0, request::PAGES);
+                let mut input = test_driver::request(Opcode::from_code(opcode), 0, request::PAGES);
                 request::OBJECT.set(&mut input, qp.number);
                 qpc::ST.set(&mut input[request::QPC..], qp.service);
                 qpc::MTU.set(&mut input[request::QPC..], 5);
@@ -389,7 +389,7 @@ impl Actors for Parties {
                 self.change(vf, &add, Seen::All);
             }
             let changer = self.qps[vf][CHANGER].number;
-            let mut input = driver::request(Opcode::QueryQp, 0, 16);
+            let mut input = test_driver::request(Opcode::QueryQp, 0, 16);
             request::OBJECT.set(&mut input, changer);
             let reply = self.machine.command(vf, &input, request::PAGES);
             let state = qpc::STATE.get(&reply[reply::QPC..]);
@@ -423,7 +423,7 @@ impl Parties {
     }
 
     fn query(&mut self, vf: usize) -> Vec<u8> {
-        let mut input = driver::request(Opcode::QueryXrq, 0, 16);
+        let mut input = test_driver::request(Opcode::QueryXrq, 0, 16);
         request::OBJECT.set(&mut input, self.objects[vf].srqn);
         self.machine.command(vf, &input, xrqc::PAGES)
     }

@@ -1,7 +1,7 @@
 //! What is the same in all requests: where their payload is, and their first segments.
 
 use arbitrary::{Arbitrary, Unstructured};
-use driver::bits::{put_dword, put_qword};
+use test_driver::bits::{put_dword, put_qword};
 
 use crate::Machine;
 use crate::guest::{Objects, PAYLOAD, Qp, RECEIVES, SHARED, element};

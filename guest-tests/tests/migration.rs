@@ -24,7 +24,7 @@ use ibvswitch_guest_tests::{
     requests::Requests,
     testbed::{DEVICE, Testbed},
 };
-use simulate::plot::{Bars, Figure, Panel};
+use simulator::plot::{Bars, Figure, Panel};
 
 const LIMIT: Duration = Duration::from_secs(120);
 

@@ -1,7 +1,7 @@
 //! Frames in rings.
 
 use vm_memory::VolatileSlice;
-use vmm::Signaller;
+use vmm_socket::Signaller;
 
 use crate::memory::{DirtyLog, Memory};
 use crate::net_header::{self, NetHeader};

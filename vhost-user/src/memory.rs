@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use thiserror::Error;
 use vm_memory::{Bytes, VolatileMemory, VolatileSlice};
-use vmm::{Files, MapError, MappedFile};
+use vmm_socket::{Files, MapError, MappedFile};
 
 use crate::message::RegionDescription;
 

@@ -12,8 +12,8 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use thiserror::Error;
 use tracing::{debug, info, warn};
-use vmm::socket::{Lost, ReceivedFds, Socket};
-use vmm::{Files, Listener, MemoryLimits, Stop};
+use vmm_socket::socket::{Lost, ReceivedFds, Socket};
+use vmm_socket::{Files, Listener, MemoryLimits, Stop};
 use wire::MadPacket;
 
 use crate::frames::{Scratch, Taken};

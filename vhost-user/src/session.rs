@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 
 use thiserror::Error;
 use tracing::debug;
-use vmm::{Files, MapError};
+use vmm_socket::{Files, MapError};
 
 use crate::memory::{DirtyLog, Memory, MemoryError, Window};
 use crate::message::{

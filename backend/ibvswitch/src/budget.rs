@@ -47,7 +47,7 @@ impl Budget {
         let table = (all * all * PATH_RECORD).min(TABLE);
         let embedded = config.manager.place == ManagerPlace::Embedded;
         let subnets = if embedded { config.subnets.len() } else { 0 } as u64;
-        let most = subnets * subnet::rmpp::TABLES as u64;
+        let most = subnets * subnet_manager::rmpp::TABLES as u64;
         Self {
             vfs: config.vfs().map(|(_, vf)| of_vf(vf, ports)).collect(),
             tables: (ports * TABLES_OF_A_PORT * table).min(most),

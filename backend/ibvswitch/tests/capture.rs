@@ -7,14 +7,14 @@ use std::io::{BufReader, Read, Write};
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 
 use daemon::{Daemon, HALF, Peer, connected, connected_by, peers};
-use driver::{
-    AddressVector, Atomic, Config, Data, QueuePair, Receive, SendOpcode, SendRequest,
-    SharedReceiveQueue, Transport, XrcDomain,
-};
 use ibvswitch::control::CAPTURES_MAX;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use programs::Programs;
+use test_driver::{
+    AddressVector, Atomic, Config, Data, QueuePair, Receive, SendOpcode, SendRequest,
+    SharedReceiveQueue, Transport, XrcDomain,
+};
 
 /// Bytes of a pcap file's header.
 const FILE_HEADER: usize = 24;

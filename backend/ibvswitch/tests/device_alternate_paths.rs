@@ -3,8 +3,8 @@
 mod daemon;
 
 use daemon::{Daemon, HALF, Peer, connected_by, peers};
-use driver::bits::{ads, qpc};
-use driver::{Connection, Data, EventType, QueuePair, SendRequest, Syndrome, Transport};
+use test_driver::bits::{ads, qpc};
+use test_driver::{Connection, Data, EventType, QueuePair, SendRequest, Syndrome, Transport};
 
 with_both_doorbells!(
     a_path_that_leads_nowhere_is_left,

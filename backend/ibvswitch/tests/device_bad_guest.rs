@@ -4,8 +4,8 @@
 mod daemon;
 
 use daemon::{Bystanders, Daemon, HALF, Peer, connected, connected_by, peers};
-use driver::bits::{cqc, mkc, put_dword, put_qword, qpc, request as offset, srqc};
-use driver::{
+use test_driver::bits::{cqc, mkc, put_dword, put_qword, qpc, request as offset, srqc};
+use test_driver::{
     Access, BAR0, CONFIG, Config, Data, Device, Klm, MAILBOX_STRIDE, Mailboxes, MemoryRegion,
     Opcode, Options, PAGE, Receive, Remote, SendRequest, SharedReceiveQueue, Status, Syndrome,
     Transport, initialization, request,
@@ -232,7 +232,7 @@ fn sizes_that_do_not_match_their_lists_are_refused() {
         }));
         refused(&create(Opcode::CreateEq, 1, base, |input| {
             let context = &mut input[offset::CONTEXT..];
-            driver::bits::eqc::LOG_EQ_SIZE.set(context, log_size);
+            test_driver::bits::eqc::LOG_EQ_SIZE.set(context, log_size);
         }));
     }
     for log_size in 7..16 {
@@ -305,7 +305,7 @@ fn keys_whose_arithmetic_overflows_reach_nothing() {
             let Ok(out) = b.device.command(&input, 16) else {
                 continue;
             };
-            let key = driver::bits::reply::OBJECT.get(&out) << 8;
+            let key = test_driver::bits::reply::OBJECT.get(&out) << 8;
             // Behind the two pages there is nothing that the key reaches.
             for addr in [
                 start.wrapping_add(3 << 12),
@@ -405,7 +405,7 @@ fn rings_and_records_outside_memory_fail_their_queue_alone() {
                 .device
                 .command(&cq, 16)
                 .map_or(peer.cq.number(), |out| {
-                    driver::bits::reply::OBJECT.get(&out)
+                    test_driver::bits::reply::OBJECT.get(&out)
                 });
             let qp = create(Opcode::CreateQp, 2, base, |input| {
                 let context = &mut input[offset::QPC..];
@@ -419,7 +419,7 @@ fn rings_and_records_outside_memory_fail_their_queue_alone() {
             let Ok(out) = peer.device.command(&qp, 16) else {
                 continue;
             };
-            let qpn = driver::bits::reply::OBJECT.get(&out);
+            let qpn = test_driver::bits::reply::OBJECT.get(&out);
             for opcode in [Opcode::Rst2InitQp, Opcode::Init2RtrQp, Opcode::Rtr2RtsQp] {
                 let mut input = request(opcode, 0, offset::PAGES);
                 offset::OBJECT.set(&mut input, qpn);
@@ -427,8 +427,8 @@ fn rings_and_records_outside_memory_fail_their_queue_alone() {
                 qpc::MTU.set(context, 5);
                 qpc::REMOTE_QPN.set(context, qpn);
                 let path = &mut context[qpc::PRIMARY_PATH..];
-                driver::bits::ads::RLID.set(path, peer.port.lid.into());
-                driver::bits::ads::PORT.set(path, 1);
+                test_driver::bits::ads::RLID.set(path, peer.port.lid.into());
+                test_driver::bits::ads::PORT.set(path, 1);
                 peer.device.command(&input, 16).expect("changes state");
             }
             peer.uar.ring(0x800, u64::from(qpn) << 8).unwrap();
@@ -652,7 +652,7 @@ fn interrupts_that_nobody_takes_hold_up_nobody() {
     fcntl(&full, FcntlArg::F_SETFL(flags - OFlag::O_NONBLOCK)).unwrap();
     // Each is two commands, each command an interrupt.
     for _ in 0..1000 {
-        driver::ProtectionDomain::new(&device).unwrap();
+        test_driver::ProtectionDomain::new(&device).unwrap();
     }
     bystanders.stop();
     drop(device);

@@ -7,8 +7,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use daemon::{Daemon, HALF, Peer, await_that, connected, connected_by, peers};
-use driver::{Connection, Data, SendRequest, Syndrome, Transport};
 use serde_json::Value;
+use test_driver::{Connection, Data, SendRequest, Syndrome, Transport};
 
 /// What VMs may wait in a test, on a machine however busy.
 const PATIENT: &str = "60";

@@ -6,7 +6,9 @@ use std::io::Read;
 use std::process::{Command, Stdio};
 
 use daemon::{Daemon, HALF, Peer, connected};
-use driver::{Access, AddressVector, Connection, CqeKind, Data, SendRequest, Syndrome, Transport};
+use test_driver::{
+    Access, AddressVector, Connection, CqeKind, Data, SendRequest, Syndrome, Transport,
+};
 
 const GRH: usize = 40;
 const MAD: usize = 256;

@@ -6,7 +6,7 @@ use std::sync::Barrier;
 use std::thread;
 
 use daemon::{Daemon, HALF, Peer};
-use driver::{Data, SendRequest, Transport};
+use test_driver::{Data, SendRequest, Transport};
 
 /// Times that each client makes the engine poll and sleep again.
 const TIMES: usize = 60;
@@ -33,8 +33,8 @@ fn comes_and_goes(doorbells: &str, engines: usize) {
                 begin.wait();
                 for seed in 1..=TIMES as u64 {
                     let mut to = peer.qp(Transport::Rc);
-                    let access = driver::Access::ALL;
-                    let own = driver::Connection::to(peer.port.lid, to.number());
+                    let access = test_driver::Access::ALL;
+                    let own = test_driver::Connection::to(peer.port.lid, to.number());
                     to.connect(access, &own).expect("connected to itself");
                     peer.fill(0, HALF, seed);
                     let from = [peer.sge(0, HALF)];

@@ -3,7 +3,7 @@
 mod daemon;
 
 use daemon::{Daemon, HALF, Peer, connected, peers};
-use driver::{
+use test_driver::{
     AddressVector, CompletionQueue, Config, CqeKind, Data, EventType, QueuePair, SendRequest, Sge,
     Syndrome, Transport,
 };

@@ -3,7 +3,7 @@
 mod daemon;
 
 use daemon::{Daemon, HALF, Peer, connected_by, peers};
-use driver::{
+use test_driver::{
     Access, AddressVector, Atomic, Data, Opcode, SendOpcode, SendRequest, Status, Syndrome,
     Transport, request,
 };

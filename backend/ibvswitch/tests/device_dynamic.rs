@@ -3,8 +3,8 @@
 mod daemon;
 
 use daemon::{Daemon, HALF, Peer, peers};
-use driver::bits::dctc;
-use driver::{
+use test_driver::bits::dctc;
+use test_driver::{
     Access, AddressVector, Atomic, Config, Connection, Cqe, Data, DynamicTarget, EventType,
     QueuePair, SendOpcode, SendRequest, SharedReceiveQueue, Syndrome, TargetConfig, Transport,
 };
@@ -139,7 +139,7 @@ fn a_target_hears_several_initiators(daemon: &Daemon) {
             let len = 100 + 311 * round as usize;
             target.queue.post(&[b.sge(HALF, HALF)]).unwrap();
             let mut data = vec![0; len.min(200)];
-            driver::pattern::bytes(round, 0, &mut data);
+            test_driver::pattern::bytes(round, 0, &mut data);
             let send = SendRequest::send_imm(Data::Inline(&data), who);
             let send = target.of(send);
             match who {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use daemon::{CLUSTERS_AT_SHARED_PORTS, Daemon, HALF, Peer, connected, peers};
-use driver::{Data, SendRequest, Transport};
+use test_driver::{Data, SendRequest, Transport};
 
 fn two_engines(doorbells: &str) -> Daemon {
     Daemon::configured(&format!(

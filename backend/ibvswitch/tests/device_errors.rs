@@ -3,7 +3,7 @@
 mod daemon;
 
 use daemon::{Daemon, HALF, Peer, connected, connected_by, peers};
-use driver::{
+use test_driver::{
     Access, Atomic, Connection, CqeKind, Data, EventType, MemoryRegion, QueuePair, Remote,
     SendOpcode, SendRequest, Sge, Syndrome, Transport,
 };
@@ -292,7 +292,7 @@ fn a_queue_pair_set_to_error_flushes_what_it_has() {
 
 #[test]
 fn query_qp_tells_the_truth() {
-    use driver::bits::{ads, qpc};
+    use test_driver::bits::{ads, qpc};
     let daemon = Daemon::start("trap");
     let (mut a, b) = peers(&daemon);
     let qa = a.qp(Transport::Rc);

@@ -8,7 +8,7 @@ use std::fs;
 use std::time::Instant;
 
 use daemon::{Daemon, HALF, Peer, connected};
-use driver::{Data, Device, QueuePair, SendRequest, Transport};
+use test_driver::{Data, Device, QueuePair, SendRequest, Transport};
 use vfio_user::testing::Relay;
 
 /// The first page of BAR 0 that the VF behind may offer to be mapped.

@@ -3,7 +3,7 @@
 mod daemon;
 
 use daemon::{Daemon, HALF, Peer, connected};
-use driver::{AddressVector, Data, SendRequest, Transport};
+use test_driver::{AddressVector, Data, SendRequest, Transport};
 
 const GRH: usize = 40;
 const FIRST: u64 = 0x1_0000;

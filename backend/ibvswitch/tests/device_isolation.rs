@@ -3,7 +3,7 @@
 mod daemon;
 
 use daemon::{Daemon, HALF, Peer, connected};
-use driver::{
+use test_driver::{
     Access, CompletionQueue, Data, Device, Klm, MemoryRegion, Remote, SendRequest, Sge,
     SharedReceiveQueue, Status, Transport,
 };
@@ -54,10 +54,10 @@ fn write_window(guest: &mut Peer, other: &mut Peer, key: u32) -> [bool; 2] {
 }
 
 /// The status of what was refused.
-fn refused<T>(outcome: Result<T, driver::Error>) -> Option<Status> {
+fn refused<T>(outcome: Result<T, test_driver::Error>) -> Option<Status> {
     match outcome {
         Ok(_) => None,
-        Err(driver::Error::Refused { status, .. }) => Some(status),
+        Err(test_driver::Error::Refused { status, .. }) => Some(status),
         Err(error) => panic!("{error}"),
     }
 }

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use daemon::{Daemon, Peer, await_that};
-use driver::{BAR0, CONFIG, initialization};
 use nix::sys::stat::fstat;
+use test_driver::{BAR0, CONFIG, initialization};
 use vfio_user::client::Client;
 use vfio_user::message::{FLAG_COMMAND, HEADER_LEN, RegionAccess};
 use vfio_user::{Command, Header};

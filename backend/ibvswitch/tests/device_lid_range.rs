@@ -9,10 +9,10 @@ use std::process::{Command, Stdio};
 
 use administration::{GRH, GSI_QKEY, MAD, gsi, mad, receive};
 use daemon::{CLUSTERS_AT_SHARED_PORTS, Daemon, HALF, Peer, connected, named};
-use driver::{
+use serde_json::Value;
+use test_driver::{
     Access, AddressVector, Connection, Data, QueuePair, SendRequest, Syndrome, Transport,
 };
-use serde_json::Value;
 
 const QKEY: u32 = 0x1122_3344;
 const MULTICAST_QPN: u32 = 0xff_ffff;
@@ -510,7 +510,7 @@ fn groups_are_heard_in_the_cluster_alone() {
         for _ in 0..2 {
             let entry = peers[from].cq.wait().expect("a completion");
             match entry.kind() {
-                driver::CqeKind::Requester => qps[from].complete(&entry),
+                test_driver::CqeKind::Requester => qps[from].complete(&entry),
                 _ => {
                     qps[from].complete_receive(&entry);
                     own = Some(entry.immediate());

@@ -5,16 +5,20 @@ mod daemon;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use daemon::{Bystanders, Daemon, HALF, Peer, connected, connected_by, peers};
-use driver::{Data, Device, Options, SendRequest, Syndrome, Transport};
+use test_driver::{Data, Device, Options, SendRequest, Syndrome, Transport};
 
-fn impatient(connection: &mut driver::Connection) {
+fn impatient(connection: &mut test_driver::Connection) {
     // 67 ms: a peer that is there has answered by then, in whatever engine.
     connection.ack_timeout = 14;
     connection.retry_count = 2;
 }
 
 /// Writes until that fails; returns why.
-fn write_until_error(a: &mut Peer, qa: &mut driver::QueuePair, to: driver::Remote) -> Syndrome {
+fn write_until_error(
+    a: &mut Peer,
+    qa: &mut test_driver::QueuePair,
+    to: test_driver::Remote,
+) -> Syndrome {
     let from = [a.sge(0, 100_000)];
     loop {
         let write = SendRequest::write(to, Data::Memory(&from));
@@ -95,8 +99,8 @@ fn memory_that_is_unmapped_under_load_fails_its_user_alone(daemon: &Daemon) {
     );
     let extra = b.device.add_memory(4 << 20, 12).unwrap();
     let buffer = extra.allocate(4 << 20, 4096).unwrap();
-    let region = driver::MemoryRegion::new(&b.pd, &buffer, driver::Access::ALL).unwrap();
-    let to = driver::Remote {
+    let region = test_driver::MemoryRegion::new(&b.pd, &buffer, test_driver::Access::ALL).unwrap();
+    let to = test_driver::Remote {
         addr: region.start(),
         key: region.key(),
     };

@@ -6,7 +6,7 @@ mod daemon;
 use std::time::{Duration, Instant};
 
 use daemon::{Bystanders, Daemon, HALF, Peer, await_that, connected, connected_by, peers};
-use driver::{AddressVector, Connection, Data, QueuePair, SendRequest, Syndrome, Transport};
+use test_driver::{AddressVector, Connection, Data, QueuePair, SendRequest, Syndrome, Transport};
 
 const GRH: usize = 40;
 const QKEY: u32 = 0x77;

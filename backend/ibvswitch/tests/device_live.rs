@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use daemon::live::{Move, STEPS};
 use daemon::{Daemon, HALF, Peer, connected_by};
-use driver::{Connection, Data, SendRequest, Transport};
 use ibvswitch::control::{LiveDone, LiveSaved, LiveStep};
+use test_driver::{Connection, Data, SendRequest, Transport};
 
 /// Doorbells are trapped: the test's driver has mapped the pages of one device for good.
 fn start() -> Daemon {

@@ -10,8 +10,8 @@ use std::path::Path;
 use administration::Vm;
 use daemon::live::{Move, STEPS};
 use daemon::{Daemon, HALF, Peer, await_that, connected_by};
-use driver::{Connection, Data, QueuePair, SendRequest, Transport};
 use ibvswitch::control::LiveStep;
+use test_driver::{Connection, Data, QueuePair, SendRequest, Transport};
 use vfio_user::client::Client;
 
 /// Doorbells are trapped: the test's driver has mapped the pages of one device for good.

@@ -7,7 +7,7 @@ mod daemon;
 use administration::{GRH, Vm, group};
 use daemon::live::{Move, STEPS};
 use daemon::{Daemon, HALF, Peer, connected_by};
-use driver::{
+use test_driver::{
     Access, AddressVector, Atomic, Config, Connection, CqeKind, Data, EventType, KeyChange,
     KeyUpdate, Klm, MemoryRegion, PRESENT, QueuePair, Receive, SendOpcode, SendRequest, Sge,
     SharedReceiveQueue, SignatureForm, SignatureValue, TagChange, TagEvent, TagOperation,
@@ -444,7 +444,7 @@ fn a_wrong_block_is_told_of_once(mut journeys: Journeys) {
             change,
         };
         b.execute(&mut qb, &SendRequest::key_update(update));
-        let remote = driver::Remote {
+        let remote = test_driver::Remote {
             addr: 0,
             key: key.key(),
         };

@@ -5,7 +5,7 @@ mod daemon;
 
 use administration::{Vm, group};
 use daemon::{Daemon, HALF, connected, peers};
-use driver::{
+use test_driver::{
     Access, AddressVector, Connection, CqeKind, Data, QueuePair, SendRequest, Syndrome, Transport,
 };
 

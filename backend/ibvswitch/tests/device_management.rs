@@ -3,7 +3,7 @@
 mod daemon;
 
 use daemon::{Daemon, HALF, Peer, peers};
-use driver::{
+use test_driver::{
     Access, AddressVector, Connection, Data, QueuePair, SendRequest, Syndrome, Transport,
 };
 
@@ -64,7 +64,7 @@ fn performance_agents_of_switches_answer_queue_pair_1() {
     while answers < 3 || sent < lids.len() {
         let entry = peer.cq.wait().unwrap();
         assert!(entry.is_ok(), "{:?}", entry.syndrome());
-        if entry.kind() == driver::CqeKind::Requester {
+        if entry.kind() == test_driver::CqeKind::Requester {
             sent += 1;
             continue;
         }

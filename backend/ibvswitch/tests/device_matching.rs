@@ -4,8 +4,8 @@
 mod daemon;
 
 use daemon::{Bystanders, Daemon, HALF, Peer, connected_by, peers};
-use driver::bits::{psv, request, xrqc};
-use driver::{
+use test_driver::bits::{psv, request, xrqc};
+use test_driver::{
     Access, Config, Connection, CqeKind, Data, Error, KeyChange, KeyUpdate, Klm, MemoryRegion,
     Opcode, ProtectionDomain, QueuePair, Receive, SendRequest, Sge, SharedReceiveQueue,
     SignatureForm, SignatureValue, Status, Syndrome, TagChange, TagEvent, TagOperation, Transport,
@@ -61,7 +61,7 @@ fn append(next: u16, memory: &[Sge]) -> SendRequest<'_> {
 fn tell(from: &mut Peer, qp: &mut QueuePair, to: &mut Peer, seed: u64) -> (TagEvent, u16, u32) {
     let mut message = eager_header(TAG).to_vec();
     message.extend([0; 100]);
-    driver::pattern::bytes(seed, 0, &mut message[16..]);
+    test_driver::pattern::bytes(seed, 0, &mut message[16..]);
     from.buffer.write(0, &message);
     let list = [from.sge(0, message.len())];
     from.execute(qp, &SendRequest::send(Data::Memory(&list)));
@@ -127,7 +127,7 @@ fn a_queue_with_tags_stays_while_it_is_used(daemon: &Daemon) {
         &b,
         |_| {},
     );
-    let mut destroy = driver::request(Opcode::DestroyXrq, 0, 16);
+    let mut destroy = test_driver::request(Opcode::DestroyXrq, 0, 16);
     request::OBJECT.set(&mut destroy, queue.number());
     let list = [b.sge(HALF, 100)];
     b.execute(&mut own, &append(1, &list));
@@ -153,14 +153,14 @@ fn a_queue_with_tags_stays_while_it_is_used(daemon: &Daemon) {
         .post_send(&SendRequest::send(Data::Memory(&list)))
         .expect("is posted");
     assert!(!a.sent(&mut sender).is_ok());
-    let mut query = driver::request(Opcode::QueryXrq, 0, 16);
+    let mut query = test_driver::request(Opcode::QueryXrq, 0, 16);
     request::OBJECT.set(&mut query, queue.number());
     let gone = b.device.command(&query, xrqc::PAGES).map(drop);
     assert!(matches!(gone, Err(Error::Refused { .. })), "{gone:?}");
 }
 
 /// What gives a key these stretches, with T10-DIF in memory.
-fn change(peer: &mut Peer, qp: &mut QueuePair, key: u32, value: u32) -> driver::Cqe {
+fn change(peer: &mut Peer, qp: &mut QueuePair, key: u32, value: u32) -> test_driver::Cqe {
     let form = SignatureForm {
         memory: Some(value),
         wire: None,
@@ -203,11 +203,11 @@ fn keys_with_signatures_are_of_their_domain(daemon: &Daemon) {
         );
     }
     // A value is another domain's, another function's or gone: whoever asks, it does not go.
-    let mut destroy = driver::request(Opcode::DestroyPsv, 0, 16);
+    let mut destroy = test_driver::request(Opcode::DestroyPsv, 0, 16);
     request::OBJECT.set(&mut destroy, own.number());
     let refused = a.device.command(&destroy, 16).expect_err("is not its own");
     assert_eq!(refused.status(), Some(Status::BadResource));
-    let mut create = driver::request(Opcode::CreatePsv, 0, 16);
+    let mut create = test_driver::request(Opcode::CreatePsv, 0, 16);
     psv::PD.set(&mut create, b.pd.number());
     for count in [0, 5] {
         psv::NUM_PSV.set(&mut create, count);
@@ -219,7 +219,7 @@ fn keys_with_signatures_are_of_their_domain(daemon: &Daemon) {
     assert!(change(&mut b, &mut qb, key.key(), own.number()).is_ok());
     a.fill(0, 2 * 512, 3);
     let list = [a.sge(0, 2 * 512)];
-    let remote = driver::Remote {
+    let remote = test_driver::Remote {
         addr: 0,
         key: key.key(),
     };
@@ -231,7 +231,7 @@ fn keys_with_signatures_are_of_their_domain(daemon: &Daemon) {
     for (remote, list) in [
         (remote, a.sge(0, 2 * 512 + 1)),
         (
-            driver::Remote {
+            test_driver::Remote {
                 key: theirs.key(),
                 ..remote
             },
@@ -269,7 +269,7 @@ fn a_wrong_block_is_told_of_before_its_request(daemon: &Daemon) {
     assert!(a.cq.wait().expect("a completion").is_ok());
     // One that reads it is not its owner's business any more: the key has told, and the data go as they are.
     let into = [a.sge(HALF, 512)];
-    let remote = driver::Remote {
+    let remote = test_driver::Remote {
         addr: 0,
         key: key.key(),
     };

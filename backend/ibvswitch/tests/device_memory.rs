@@ -4,7 +4,7 @@
 mod daemon;
 
 use daemon::{Daemon, HALF, Peer, connected, peers};
-use driver::{
+use test_driver::{
     Access, Atomic, Data, DeviceMemory, MemoryRegion, Options, Remote, SendOpcode, SendRequest,
     Sge, Status, Transport,
 };

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use administration::{GRH, Vm, group};
 use daemon::{Bystanders, Daemon, HALF, Peer, connected_by, peers};
-use driver::{
+use test_driver::{
     AddressVector, Connection, Data, Options, QueuePair, SendRequest, Syndrome, Transport,
 };
 use vfio_user::MigrationState;
@@ -31,7 +31,7 @@ fn connected(transport: Transport, a: &Peer, b: &Peer) -> (QueuePair, QueuePair)
 }
 
 /// Moves both devices to the daemon `to`, at a moment that nobody chooses.
-fn move_both(a: &driver::Device, b: &driver::Device, to: &Daemon) {
+fn move_both(a: &test_driver::Device, b: &test_driver::Device, to: &Daemon) {
     let (mut first, mut second) = (a.pause().unwrap(), b.pause().unwrap());
     let images = [first.image().unwrap(), second.image().unwrap()];
     first.go_on_at(to.socket("vm1"), &images[0]).unwrap();

@@ -4,9 +4,9 @@
 mod daemon;
 
 use daemon::{Daemon, HALF, Peer, connected};
-use driver::bits::put_dword;
-use driver::bits::put_qword;
-use driver::{BAR0, Data, Mailboxes, Opcode, PAGE, SendRequest, Transport, initialization};
+use test_driver::bits::put_dword;
+use test_driver::bits::put_qword;
+use test_driver::{BAR0, Data, Mailboxes, Opcode, PAGE, SendRequest, Transport, initialization};
 
 /// Entries of the command queue.
 const ENTRIES: usize = 32;

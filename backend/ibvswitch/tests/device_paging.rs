@@ -3,7 +3,7 @@
 mod daemon;
 
 use daemon::{Bystanders, Daemon, HALF, Peer, connected, connected_by, peers};
-use driver::{
+use test_driver::{
     Access, Atomic, Config, CqeKind, Data, EventType, KeyChange, KeyUpdate, Klm, MemoryRegion,
     PAGE, PRESENT, PageFault, QueuePair, Receive, Remote, SendOpcode, SendRequest, Sge,
     SharedReceiveQueue, Syndrome, Transport,

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
 
 use daemon::{Daemon, HALF, Peer, connected};
-use driver::{Data, Device, SendRequest, Status, Transport};
+use test_driver::{Data, Device, SendRequest, Status, Transport};
 use vfio_user::client::Client;
 use vfio_user::{Errno, Protection, SharedMemory};
 
@@ -168,7 +168,7 @@ fn request(opcode: u16, operation: u16, number: u32, len: usize) -> Vec<u8> {
 fn status(device: &Device, request: &[u8]) -> Status {
     match device.command(request, 272) {
         Ok(_) => Status::Ok,
-        Err(driver::Error::Refused { status, .. }) => status,
+        Err(test_driver::Error::Refused { status, .. }) => status,
         Err(error) => panic!("{error}"),
     }
 }

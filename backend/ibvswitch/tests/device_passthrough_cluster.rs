@@ -5,7 +5,7 @@ mod daemon;
 
 use daemon::passthrough::{datagrams, next, passed, path, send, told_by_agent, wait_for_one};
 use daemon::{Daemon, HALF, Peer, connected, connected_by};
-use driver::{
+use test_driver::{
     Access, AddressVector, Config, Connection, Data, QueuePair, Receive, SendRequest,
     SharedReceiveQueue, Status, Transport, XrcDomain,
 };
@@ -44,7 +44,7 @@ fn to(qp: &QueuePair) -> (bool, u16) {
 #[track_caller]
 fn refused(qp: &QueuePair, to: &Connection) {
     match qp.connect(Access::ALL, to) {
-        Err(driver::Error::Refused { status, .. }) => assert_eq!(status, Status::BadParam),
+        Err(test_driver::Error::Refused { status, .. }) => assert_eq!(status, Status::BadParam),
         other => panic!("{other:?}"),
     }
 }

@@ -5,7 +5,7 @@ mod daemon;
 
 use daemon::passthrough::{GRH, QKEY, datagrams, dword, next, passed, send, wait_for_one};
 use daemon::{Daemon, HALF, Peer};
-use driver::{
+use test_driver::{
     AddressVector, Cqe, Data, QueuePair, Receive, SendRequest, Sge, SharedReceiveQueue, Syndrome,
     Transport,
 };
@@ -185,7 +185,7 @@ fn a_header_is_added_where_ports_share_a_lid() {
 fn queues_wrap() {
     for doorbells in ["poll", "trap"] {
         let (_inner, outer, [mut a1, mut a2, _]) = cluster(doorbells);
-        let config = driver::Config {
+        let config = test_driver::Config {
             log_send_blocks: 3,
             receive: Receive::Own {
                 log_size: 2,
@@ -195,7 +195,7 @@ fn queues_wrap() {
         };
         let mut qa = QueuePair::new(&config).expect("a QP");
         qa.activate(0, QKEY).expect("is active");
-        let config = driver::Config {
+        let config = test_driver::Config {
             receive: Receive::Own {
                 log_size: 2,
                 log_sges: 0,
@@ -223,7 +223,7 @@ fn many_queue_pairs() {
     const EACH: usize = 50;
     let (_inner, outer, [mut a1, mut a2, _]) = cluster("poll");
     let mut queue = SharedReceiveQueue::new(&a2.pd, 12, 0, None).expect("an SRQ");
-    let config = driver::Config {
+    let config = test_driver::Config {
         receive: Receive::Shared(&queue),
         ..a2.config(Transport::Ud)
     };

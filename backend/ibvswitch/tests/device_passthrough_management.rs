@@ -5,7 +5,7 @@ mod daemon;
 
 use daemon::passthrough::{dword, passed};
 use daemon::{Daemon, HALF, Peer};
-use driver::{AddressVector, Data, QueuePair, SendRequest, Transport};
+use test_driver::{AddressVector, Data, QueuePair, SendRequest, Transport};
 
 /// Q_Key of all queue pairs 1 (IBA 3.5.3).
 const GSI_QKEY: u32 = 0x8001_0000;

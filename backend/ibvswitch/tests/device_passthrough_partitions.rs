@@ -5,7 +5,7 @@ mod daemon;
 
 use daemon::passthrough::{datagrams, next, passed, path, send, told_by_agent, wait_for_one};
 use daemon::{HALF, Peer};
-use driver::{Access, Connection, Transport};
+use test_driver::{Access, Connection, Transport};
 
 /// What is behind. The partitions are in another order at each port.
 const INNER: &str = "

@@ -51,7 +51,7 @@ type Found = BTreeMap<&'static str, Vec<u8>>;
 
 /// All that a driver finds at a VF's socket, and data that go to another VF and back.
 fn start(at: &Daemon, socket: &Path, other: &Daemon) -> Found {
-    let mut peer = Peer::new(driver::Device::open(socket).expect("the device opens"));
+    let mut peer = Peer::new(test_driver::Device::open(socket).expect("the device opens"));
     let mut found = Found::new();
     {
         let mut client = peer.device.client();

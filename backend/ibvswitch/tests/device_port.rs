@@ -3,7 +3,7 @@
 mod daemon;
 
 use daemon::{Daemon, Peer};
-use driver::Status;
+use test_driver::Status;
 
 const DEFAULT_PREFIX: [u8; 8] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0];
 /// Speed register of a port.

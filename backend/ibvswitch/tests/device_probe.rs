@@ -3,7 +3,7 @@
 mod daemon;
 
 use daemon::{Daemon, Peer};
-use driver::{Device, Opcode, Options, ProtectionDomain, Status, initialization, request};
+use test_driver::{Device, Opcode, Options, ProtectionDomain, Status, initialization, request};
 
 #[test]
 fn the_port_is_active_and_distinct() {

@@ -3,7 +3,7 @@
 mod daemon;
 
 use daemon::{Daemon, HALF, Peer};
-use driver::{AddressVector, Data, QueuePair, SendRequest, Transport};
+use test_driver::{AddressVector, Data, QueuePair, SendRequest, Transport};
 
 const GRH: usize = 40;
 const MAD: usize = 256;
@@ -63,7 +63,7 @@ fn receive(peer: &mut Peer, qp: &mut QueuePair) -> [u8; MAD] {
     loop {
         let entry = peer.cq.wait().expect("a completion");
         assert!(entry.is_ok(), "{:?}", entry.syndrome());
-        if entry.kind() == driver::CqeKind::Requester {
+        if entry.kind() == test_driver::CqeKind::Requester {
             qp.complete(&entry);
             continue;
         }
@@ -297,7 +297,7 @@ fn keys_protect_where_packets_do_pass() {
                 for _ in 0..2 {
                     let entry = peer.cq.wait().expect("a completion");
                     assert_eq!(entry.qpn(), general.number(), "{key:#x}: an answer");
-                    if entry.kind() == driver::CqeKind::Requester {
+                    if entry.kind() == test_driver::CqeKind::Requester {
                         general.complete(&entry);
                     } else {
                         general.complete_receive(&entry);

@@ -5,8 +5,8 @@ mod daemon;
 use std::fs;
 
 use daemon::{Daemon, Peer};
-use driver::hoard::{Hoard, Hoarded};
-use driver::{Device, Options, Transport};
+use test_driver::hoard::{Hoard, Hoarded};
+use test_driver::{Device, Options, Transport};
 
 /// What one guest may cost.
 const MOST_MIB: f64 = 64.0;

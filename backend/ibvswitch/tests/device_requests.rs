@@ -5,12 +5,12 @@ mod daemon;
 use std::cell::RefCell;
 
 use daemon::{Daemon, HALF, Peer, connected, connected_by, peers};
-use driver::{
+use proptest::prelude::*;
+use proptest::test_runner::{Config as Cases, TestRunner};
+use test_driver::{
     AddressVector, Atomic, Config, CqeKind, Data, Piece, QueuePair, SendOpcode, SendRequest, Sge,
     Syndrome, Transport, pattern,
 };
-use proptest::prelude::*;
-use proptest::test_runner::{Config as Cases, TestRunner};
 
 /// A piece of a payload: its length, and whether it lies within the request.
 type Cut = (usize, bool);
@@ -317,7 +317,7 @@ fn a_failed_request_says_why() {
         sge(end - 8, key ^ 1),
         sge(end - 7, key),
     );
-    let wrong = driver::Remote {
+    let wrong = test_driver::Remote {
         key: b.region.key() ^ 1,
         ..b.remote(0)
     };

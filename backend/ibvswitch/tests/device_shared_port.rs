@@ -6,10 +6,10 @@ mod daemon;
 
 use administration::{GRH, GSI_QKEY, MAD, gsi, mad, receive};
 use daemon::{Daemon, HALF, Peer, named};
-use driver::{
+use serde_json::Value;
+use test_driver::{
     Access, AddressVector, Connection, CqeKind, Data, QueuePair, SendRequest, Syndrome, Transport,
 };
-use serde_json::Value;
 
 const QKEY: u32 = 0x1122_3344;
 

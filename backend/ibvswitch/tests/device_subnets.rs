@@ -3,10 +3,10 @@
 mod daemon;
 
 use daemon::{Daemon, HALF, Peer};
-use driver::{
+use serde_json::Value;
+use test_driver::{
     Access, AddressVector, Connection, Data, EventType, QueuePair, SendRequest, Syndrome, Transport,
 };
-use serde_json::Value;
 use wire::Gid;
 use wire::mad::{Mad, Status};
 use wire::sa::{DATA, PathRecord, Record, get};

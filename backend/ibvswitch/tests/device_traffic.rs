@@ -3,7 +3,7 @@
 mod daemon;
 
 use daemon::{Daemon, HALF, Peer, connected, connected_by, peers};
-use driver::{
+use test_driver::{
     Access, AddressVector, Atomic, Config, Connection, CqeKind, Data, EventType, KeyChange,
     KeyUpdate, Klm, MemoryRegion, PageList, QueuePair, Receive, Remote, SendOpcode, SendRequest,
     Sge, SharedReceiveQueue, Transport, XrcDomain, pattern,
@@ -455,7 +455,7 @@ fn keys_are_changed_and_invalidated_by_requests(daemon: &Daemon) {
     // The list in memory, and then in the request.
     for (page, address) in pages.iter().enumerate() {
         b.buffer
-            .write(page * 8, &(address | driver::PRESENT).to_be_bytes());
+            .write(page * 8, &(address | test_driver::PRESENT).to_be_bytes());
     }
     let lists = [PageList::Memory(b.sge(0, 64)), PageList::Inline(&pages)];
     for (variant, list) in (0x71..).zip(lists) {
@@ -499,7 +499,7 @@ fn keys_are_changed_and_invalidated_by_requests(daemon: &Daemon) {
             let write = SendRequest::write(remote, Data::Inline(b"late"));
             qa.post_send(&write).unwrap();
             let entry = a.sent(&mut qa);
-            assert_eq!(entry.syndrome(), driver::Syndrome::RemoteAccess);
+            assert_eq!(entry.syndrome(), test_driver::Syndrome::RemoteAccess);
         }
     }
 }
@@ -568,7 +568,7 @@ fn windows_are_bound_and_invalidated(daemon: &Daemon) {
         let write = SendRequest::write(behind(1), Data::Inline(b"1"));
         qa.post_send(&write).unwrap();
         let entry = a.sent(&mut qa);
-        assert_eq!(entry.syndrome(), driver::Syndrome::RemoteAccess);
+        assert_eq!(entry.syndrome(), test_driver::Syndrome::RemoteAccess);
     }
 }
 

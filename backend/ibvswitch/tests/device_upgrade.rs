@@ -7,11 +7,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use daemon::{Daemon, HALF, Peer, connected_by, peers};
-use driver::hoard::{Hoard, Hoarded};
-use driver::{Connection, Data, Device, Options, SendRequest, Transport};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+use test_driver::hoard::{Hoard, Hoarded};
+use test_driver::{Connection, Data, Device, Options, SendRequest, Transport};
 
 with_both_doorbells!(connections_go_on_under_traffic,);
 

@@ -6,8 +6,8 @@ mod programs;
 use std::collections::{BTreeMap, BTreeSet};
 
 use daemon::{Daemon, HALF, Peer};
-use driver::{AddressVector, Data, QueuePair, SendRequest, Transport};
 use programs::Opensm;
+use test_driver::{AddressVector, Data, QueuePair, SendRequest, Transport};
 
 const GRH: usize = 40;
 const MAD: usize = 256;
@@ -112,7 +112,7 @@ impl Guest {
         loop {
             let entry = self.peer.cq.wait().expect("a completion");
             assert!(entry.is_ok(), "{:?}", entry.syndrome());
-            if entry.kind() == driver::CqeKind::Requester {
+            if entry.kind() == test_driver::CqeKind::Requester {
                 self.qp.complete(&entry);
                 continue;
             }

@@ -9,7 +9,7 @@ use std::path::Path;
 use page::{Program, directory, follow};
 
 /// All but `lab`, `simulate` and `web`, which are programs of their own: backend/lab/tests/documentation.rs and
-/// backend/simulate/tests/documentation.rs test their pages.
+/// backend/research/simulator/tests/documentation.rs test their pages.
 const COMMANDS: &[&str] = &[
     "run",
     "vf",

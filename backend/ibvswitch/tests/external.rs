@@ -9,8 +9,8 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process::Command;
 
 use daemon::{Bystanders, Daemon, HALF, Peer, connected};
-use driver::{AddressVector, Data, SendRequest, Transport};
 use programs::{Opensm, Programs};
+use test_driver::{AddressVector, Data, SendRequest, Transport};
 
 const NODES: &str = "\
 [[hypervisor]]
@@ -168,7 +168,7 @@ fn opensm_manages_the_subnet() {
     let (mut qa, _qb) = connected(Transport::Rc, &a, &b);
     a.fill(0, 100_000, 7);
     let sges = [a.sge(0, 100_000)];
-    let write = SendRequest::write(b.remote(HALF), driver::Data::Memory(&sges));
+    let write = SendRequest::write(b.remote(HALF), test_driver::Data::Memory(&sges));
     // The switches on the way count it, as if they had seen it: dwords at each port that it leaves
     // by, and nowhere else on the way back.
     let (there, back) = (
@@ -223,7 +223,7 @@ fn opensm_manages_the_subnet() {
     let from = [a.sge(0, 8)];
     a.execute(
         &mut qa,
-        &SendRequest::send(driver::Data::Memory(&from)).to(&to),
+        &SendRequest::send(test_driver::Data::Memory(&from)).to(&to),
     );
     opensm.says(&format!(
         " : LID1 {a}, LID2 {b}, Q_Key 0x{WRONG:x}, \

@@ -4,8 +4,8 @@ mod daemon;
 mod programs;
 
 use daemon::{Daemon, HALF, Peer, connected_by};
-use driver::{Data, SendRequest, Transport};
 use programs::{Opensm, Programs};
+use test_driver::{Data, SendRequest, Transport};
 
 /// Switches mark soon, one packet in four, and senders go down to one part in 1 + n/4 of the link at index n.
 const OPTIONS: &str = "\

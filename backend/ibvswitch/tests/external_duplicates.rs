@@ -4,8 +4,8 @@ mod daemon;
 mod programs;
 
 use daemon::{Bystanders, Daemon, HALF, Peer, connected};
-use driver::{AddressVector, Data, SendRequest, Transport};
 use programs::Opensm;
+use test_driver::{AddressVector, Data, SendRequest, Transport};
 
 /// Sets entry 0 of the table of GUIDs of the port with this LID: what a subnet manager does to move
 /// a VM, and what somebody from outside does by mistake.

@@ -4,8 +4,8 @@ mod daemon;
 mod programs;
 
 use daemon::{Daemon, HALF, Peer, connected_by};
-use driver::{Data, SendRequest, Transport};
 use programs::{Opensm, Programs};
+use test_driver::{Data, SendRequest, Transport};
 
 /// Lane 1 gets three times as much as lane 0, and none goes before the other.
 const OPTIONS: &str = "\
@@ -55,8 +55,8 @@ fn share(near: &mut [Peer; 2], far: &[Peer; 2]) -> f64 {
     let [first, second] = [0, 1].map(|at| -> Vec<u64> {
         let entry = |_| near[at].sent(&mut pairs[at].0);
         let entries: Vec<_> = (0..MESSAGES).map(entry).collect();
-        assert!(entries.iter().all(driver::Cqe::is_ok));
-        entries.iter().map(driver::Cqe::timestamp).collect()
+        assert!(entries.iter().all(test_driver::Cqe::is_ok));
+        entries.iter().map(test_driver::Cqe::timestamp).collect()
     });
     let end = second[MESSAGES - 1];
     let meanwhile = first.iter().filter(|&&time| time <= end).count();

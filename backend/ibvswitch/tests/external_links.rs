@@ -4,8 +4,8 @@ mod daemon;
 mod programs;
 
 use daemon::{Daemon, Peer};
-use driver::{AddressVector, Data, SendRequest, Transport};
 use programs::{Opensm, Programs};
+use test_driver::{AddressVector, Data, SendRequest, Transport};
 
 #[test]
 fn opensm_hears_of_links_with_errors() {

@@ -6,8 +6,8 @@ mod programs;
 
 use administration::{Vm, group, report, subscribe};
 use daemon::{CLUSTERS_AT_SHARED_PORTS, Daemon, HALF, Peer};
-use driver::{Access, Connection, Data, QueuePair, SendRequest, Transport};
 use programs::{Opensm, Programs};
+use test_driver::{Access, Connection, Data, QueuePair, SendRequest, Transport};
 
 const NODES: &str = r#"
 [fabric]
@@ -338,11 +338,11 @@ fn programs_at_the_port_are_not_at_the_lids_of_vms() {
         qp
     });
     q1.post_receive(&[a1.sge(HALF, 296)]).expect("is posted");
-    let to = driver::AddressVector {
+    let to = test_driver::AddressVector {
         lid: 1,
         qpn: 1,
         qkey: GSI_QKEY,
-        ..driver::AddressVector::default()
+        ..test_driver::AddressVector::default()
     };
     a2.execute(&mut q2, &SendRequest::send(Data::Inline(&ping)).to(&to));
     let entry = a1.cq.wait().expect("a completion");

@@ -3,8 +3,8 @@
 mod daemon;
 
 use daemon::{Daemon, LEAVES, Outcome, Peer, connected};
-use driver::{SendRequest, Transport};
 use serde_json::Value;
+use test_driver::{SendRequest, Transport};
 
 const SUBNET: &str = r#"
 [partitions]
@@ -58,7 +58,7 @@ fn a_vm_finds_its_addresses_at_the_destination() {
         let (mut qa, _qb) = connected(Transport::Rc, from, to);
         from.fill(0, 4000, 5);
         let sges = [from.sge(0, 4000)];
-        let write = SendRequest::write(to.remote(daemon::HALF), driver::Data::Memory(&sges));
+        let write = SendRequest::write(to.remote(daemon::HALF), test_driver::Data::Memory(&sges));
         from.execute(&mut qa, &write);
         to.verify(daemon::HALF, 4000, 5);
     };
@@ -238,7 +238,7 @@ fn dynamic_lids() {
     let (mut qa, _qb) = connected(Transport::Rc, &a, &b);
     a.fill(0, 100, 6);
     let sges = [a.sge(0, 100)];
-    let write = SendRequest::write(b.remote(daemon::HALF), driver::Data::Memory(&sges));
+    let write = SendRequest::write(b.remote(daemon::HALF), test_driver::Data::Memory(&sges));
     a.execute(&mut qa, &write);
     b.verify(daemon::HALF, 100, 6);
     assert_eq!(lids(), [0, 0, first + 1, first, 0]);

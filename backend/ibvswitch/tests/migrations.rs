@@ -3,8 +3,8 @@
 mod daemon;
 
 use daemon::{Daemon, LEAVES, Outcome, Peer, connected};
-use driver::{Data, SendRequest, Transport};
 use serde_json::{Value, json};
+use test_driver::{Data, SendRequest, Transport};
 
 /// At two leaves two hypervisors each, all of which have room for one more.
 const SUBNET: &str = r#"

@@ -8,7 +8,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
-use vmm::socket::{Lost, ReceivedFds, Socket};
+use vmm_socket::socket::{Lost, ReceivedFds, Socket};
 
 /// The longest packet, in bytes.
 pub(crate) const LONGEST: usize = 64 << 10;

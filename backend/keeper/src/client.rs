@@ -22,7 +22,7 @@ use vfio_user::message::{
     IrqSet, RegionAccess,
 };
 use vfio_user::{Command, Header, MAX_DMA_MAPS, Part, StandIn};
-use vmm::socket::{Lost, ReceivedFds, Socket};
+use vmm_socket::socket::{Lost, ReceivedFds, Socket};
 
 use crate::daemon::LONGEST_MESSAGE;
 use crate::mark::Left;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tracing::{error, info};
 use vfio_user::{Resumed, StandIn, Stop, Witness};
-use vmm::socket::Lost;
+use vmm_socket::socket::Lost;
 
 use crate::channel::{Channel, Kind};
 use crate::mark::Mark;

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
 use vm_memory::{Bytes, VolatileSlice};
-use vmm::SharedMemory;
+use vmm_socket::SharedMemory;
 
 /// Bytes of the memory.
 const SIZE: usize = 4096;

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use tracing::{info, warn};
-use vmm::socket::Lost;
+use vmm_socket::socket::Lost;
 
 use crate::channel::{Channel, Kind, Packet};
 use crate::client::Client;

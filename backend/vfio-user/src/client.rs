@@ -33,8 +33,8 @@ use crate::version::{Capabilities, MAJOR, MINOR, Version};
 use crate::{
     Command, Header, IrqInfo, MAX_DATA_XFER_SIZE, MAX_MSG_FDS, Protection, SparseArea, region,
 };
-use vmm::memory::{MapError, MappedFile};
-use vmm::socket::{Lost, ReceivedFds, Socket};
+use vmm_socket::memory::{MapError, MappedFile};
+use vmm_socket::socket::{Lost, ReceivedFds, Socket};
 
 /// Why a command did not succeed.
 #[derive(Debug, Error)]

@@ -26,8 +26,8 @@ use crate::region::RegionInfo;
 use crate::version::{Capabilities, Version};
 use crate::witness::{Message, Nobody, Resumed, StandIn, Witness};
 use crate::{Device, Effect, Interrupts, IrqInfo, Mapping, Protection, Region, Stop};
-use vmm::memory::{Files, MapError};
-use vmm::socket::{Lost, ReceivedFds, Socket};
+use vmm_socket::memory::{Files, MapError};
+use vmm_socket::socket::{Lost, ReceivedFds, Socket};
 
 /// Serves one client on a connected socket until it goes, misbehaves beyond
 /// repair, or `stop` is signalled.

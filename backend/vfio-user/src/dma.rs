@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use thiserror::Error;
 use vm_memory::VolatileSlice;
 
-use vmm::memory::{MappedFile, SharedMemory};
+use vmm_socket::memory::{MappedFile, SharedMemory};
 
 /// The most mappings that one client may have at a time (`max_dma_maps`).
 pub const MAX_DMA_MAPS: usize = 65535;

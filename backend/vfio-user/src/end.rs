@@ -2,7 +2,7 @@
 
 use nix::errno::Errno;
 use thiserror::Error;
-use vmm::socket::Lost;
+use vmm_socket::socket::Lost;
 
 /// How a client's connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]

@@ -15,7 +15,7 @@ use vfio_bindings::bindings::vfio::{
 };
 
 use crate::message::{IrqInfoFields, IrqSet, NUM_IRQS};
-use vmm::Signaller;
+use vmm_socket::Signaller;
 
 /// One type of interrupt of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -66,5 +66,5 @@ pub use migration::{MAX_BITMAP_SIZE, Migration, MigrationState};
 pub use nix::errno::Errno;
 pub use region::{Region, SparseArea};
 pub use server::Server;
-pub use vmm::{BindError, MappedFile, MemoryLimits, SharedMemory, Stop, memory, remedy};
+pub use vmm_socket::{BindError, MappedFile, MemoryLimits, SharedMemory, Stop, memory, remedy};
 pub use witness::{Message, Part, Resumed, StandIn, Witness};

@@ -12,7 +12,7 @@ pub const HEADER_LEN: usize = 16;
 pub const MAX_DATA_XFER_SIZE: u32 = 1 << 20;
 /// The most file descriptors that this side takes with one message
 /// (`max_msg_fds`).
-pub const MAX_MSG_FDS: usize = vmm::MAX_FDS;
+pub const MAX_MSG_FDS: usize = vmm_socket::MAX_FDS;
 /// Number of VFIO PCI region indexes.
 pub const NUM_REGIONS: u32 = vfio::VFIO_PCI_NUM_REGIONS;
 /// Number of VFIO PCI interrupt indexes.

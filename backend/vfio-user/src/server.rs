@@ -5,8 +5,8 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 use nix::poll::PollFlags;
-use vmm::socket::{Lost, wait_beside};
-use vmm::{BindError, Listener, Stop};
+use vmm_socket::socket::{Lost, wait_beside};
+use vmm_socket::{BindError, Listener, Stop};
 
 use crate::Device;
 use crate::connection::{Arrival, serve_before};

@@ -14,7 +14,7 @@ use crate::{
     Device, DmaTable, Effect, End, Errno, Interrupts, IrqInfo, Mapping, Migration, Region,
     SharedMemory, SparseArea, Stop, serve,
 };
-use vmm::socket::Socket;
+use vmm_socket::socket::Socket;
 
 pub use relay::{Access, Relay};
 

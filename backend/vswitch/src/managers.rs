@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use fabric::{Fabric, Owner, PortRef, SmpAccess};
 use hca::VfId;
-use subnet::{Arrival, MigrationError, SubnetManager, Ticket, Transport};
+use subnet_manager::{Arrival, MigrationError, SubnetManager, Ticket, Transport};
 use tracing::{debug, warn};
 use wire::attribute::CapabilityMask;
 use wire::{Guid, Lid, MadPacket};

@@ -16,7 +16,7 @@ use std::fmt;
 use std::time::Duration;
 
 use hca::VfId;
-use subnet::{Method, MigrationError};
+use subnet_manager::{Method, MigrationError};
 
 use crate::managers::Managers;
 use crate::model::Address;

@@ -17,7 +17,7 @@ use std::time::Duration;
 use fabric::{Mirror, MirrorHost, MirrorManager, MirrorName, Nodes, PortRef};
 use hca::{Clock, VfId};
 use parking_lot::Mutex;
-use subnet::SubnetManager;
+use subnet_manager::SubnetManager;
 use tracing::warn;
 use wire::attribute::NodeDescription;
 use wire::mad::{Class, Mad, Method};

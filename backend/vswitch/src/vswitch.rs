@@ -22,7 +22,7 @@ use arc_swap::ArcSwap;
 use fabric::{Fabric, Output as FromFabric, Owner, PortEvent, PortRef, Tap, TopologyError};
 use hca::{Clock, Envelope, PortView, Subnet, TrafficCounters, VfId, WrongKey};
 use parking_lot::{Mutex, RwLock};
-use subnet::{Partitions, RoutingEngine};
+use subnet_manager::{Partitions, RoutingEngine};
 use wire::attribute::KeyViolation;
 use wire::{Guid, Lid, MadPacket};
 
@@ -51,7 +51,7 @@ pub enum Error {
     Topology(#[from] TopologyError),
     /// The settings of a subnet manager are wrong.
     #[error(transparent)]
-    Manager(#[from] subnet::ConfigError),
+    Manager(#[from] subnet_manager::ConfigError),
 }
 
 /// Computes the paths of a subnet manager with these settings.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use driver::Error;
+use test_driver::Error;
 
 use super::lab::Lab;
 use super::neighbour::Latencies;

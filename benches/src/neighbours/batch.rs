@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use driver::bits::{dword, put_dword, put_qword};
-use driver::{Device, ENTRY, MAILBOX_DATA, MAILBOX_STRIDE, Mailboxes};
+use test_driver::bits::{dword, put_dword, put_qword};
+use test_driver::{Device, ENTRY, MAILBOX_DATA, MAILBOX_STRIDE, Mailboxes};
 
 use crate::{BenchError, Result};
 

@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::Duration;
 
-use driver::{Access, Config, Connection, Data, Klm, MemoryRegion, QueuePair, Receive};
-use driver::{SendRequest, Sge, Transport};
+use test_driver::{Access, Config, Connection, Data, Klm, MemoryRegion, QueuePair, Receive};
+use test_driver::{SendRequest, Sge, Transport};
 
 use super::attacker::Attacker;
 use super::lab::{HOSTILE, Lab};
@@ -80,7 +80,7 @@ impl Attacker for Bulk {
             len: self.message as u32,
             key: source.key(),
         }];
-        let remote = driver::Remote {
+        let remote = test_driver::Remote {
             addr: target.start(),
             key: target.key(),
         };

@@ -1,8 +1,8 @@
 //! As many commands at a time as there are entries, each as long as can be:
 //! page lists of memory keys that cannot be created after all.
 
-use driver::bits::{mkc, request};
-use driver::{Device, ENTRY, Opcode, Options};
+use test_driver::bits::{mkc, request};
+use test_driver::{Device, ENTRY, Opcode, Options};
 
 use super::attacker::Attacker;
 use super::batch::{self, Letter, SLOTS};
@@ -29,7 +29,7 @@ impl Commands {
         };
         let device = Device::open_with(lab.socket(HOSTILE), options)?;
         let mut letter = Letter::new(&device, len)?;
-        let mut input = driver::request(Opcode::CreateMkey, 0, len);
+        let mut input = test_driver::request(Opcode::CreateMkey, 0, len);
         let octwords = ((len - request::PAGES) / 16) as u32;
         request::TRANSLATIONS_OCTWORD_ACTUAL_SIZE.set(&mut input, octwords);
         let context = &mut input[request::CONTEXT..];

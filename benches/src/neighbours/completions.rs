@@ -1,7 +1,9 @@
 //! Short messages that completions hold, and compressed completions that nobody looks at.
 
-use driver::Transport;
-use driver::{Access, CompletionQueue, Config, Connection, Data, QueuePair, Receive, SendRequest};
+use test_driver::Transport;
+use test_driver::{
+    Access, CompletionQueue, Config, Connection, Data, QueuePair, Receive, SendRequest,
+};
 
 use super::attacker::Attacker;
 use super::lab::{HOSTILE, Lab};

@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use driver::bits::{cqc, put_qword, qpc, reply, request};
-use driver::{Buffer, Device, ENTRY, MAILBOX_DATA, Opcode, Options, PAGE};
-use driver::{CompletionQueue, ProtectionDomain, Uar};
+use test_driver::bits::{cqc, put_qword, qpc, reply, request};
+use test_driver::{Buffer, Device, ENTRY, MAILBOX_DATA, Opcode, Options, PAGE};
+use test_driver::{CompletionQueue, ProtectionDomain, Uar};
 
 use super::attacker::Attacker;
 use super::batch::{self, Letter, SLOTS};
@@ -69,7 +69,7 @@ impl QueuePairs {
             _others: others,
             device,
         };
-        let mut input = driver::request(Opcode::CreateQp, 0, PAGES + 8);
+        let mut input = test_driver::request(Opcode::CreateQp, 0, PAGES + 8);
         let context = &mut input[request::QPC..];
         qpc::PM_STATE.set(context, 3);
         qpc::PD.set(context, pairs.domain.number());
@@ -122,7 +122,7 @@ impl QueuePairs {
         let numbers = std::mem::take(&mut self.numbers);
         for some in numbers.chunks(SLOTS) {
             let inputs = some.iter().map(|&number| {
-                let mut input = driver::request(Opcode::ToErrQp, 0, PAGES);
+                let mut input = test_driver::request(Opcode::ToErrQp, 0, PAGES);
                 request::OBJECT.set(&mut input, number);
                 input
             });
@@ -148,7 +148,7 @@ pub(super) fn boundless(device: &Device, other: &CompletionQueue) -> Result<(u32
     let context = other.query()?;
     // The doorbell record lies behind the entries.
     let memory = device.allocate_pages(2 * PAGE)?;
-    let mut input = driver::request(Opcode::CreateCq, 0, PAGES + 8);
+    let mut input = test_driver::request(Opcode::CreateCq, 0, PAGES + 8);
     let new = &mut input[request::CONTEXT..];
     cqc::OI.set(new, 1);
     cqc::LOG_CQ_SIZE.set(new, 6);

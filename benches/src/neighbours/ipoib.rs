@@ -1,7 +1,9 @@
 //! Packets of enhanced IP over InfiniBand that go through as many flow tables, and as long ones, as there may be.
 
-use driver::{AddressVector, Buffer, Config, Data, FlowTable, Next, Packet, PlainQueue, QueuePair};
-use driver::{
+use test_driver::{
+    AddressVector, Buffer, Config, Data, FlowTable, Next, Packet, PlainQueue, QueuePair,
+};
+use test_driver::{
     QueueTable, Receive, SendRequest, Sge, Tir, Tis, Transport, TransportDomain, send_queue,
 };
 
@@ -79,7 +81,7 @@ impl Ipoib {
         let tis = Tis::new(&domain, &underlays[0])?;
         let sender = || send_queue((&peer.pd, &peer.uar), &tis, peer.cq.number(), LOG_BLOCKS);
         let senders = (0..SEND_QUEUES).map(|_| sender());
-        let senders = senders.collect::<driver::Result<_>>()?;
+        let senders = senders.collect::<test_driver::Result<_>>()?;
 
         let memory = Sge {
             addr: peer.region.start() + 2 * PACKET as u64,
@@ -87,7 +89,7 @@ impl Ipoib {
         };
         let queue = |_| PlainQueue::new(&peer.pd, cqn, LOG_REQUESTS, memory);
         let queues = (0..RECEIVE_QUEUES).map(queue);
-        let queues = queues.collect::<driver::Result<Vec<_>>>()?;
+        let queues = queues.collect::<test_driver::Result<Vec<_>>>()?;
         let table = QueueTable::new(&peer.device, &queues, PLACES)?;
         let tir = Tir::new(&domain, &table)?;
         let mut tables = Vec::new();

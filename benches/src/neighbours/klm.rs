@@ -1,11 +1,11 @@
 //! Requests through four levels of keys in which each byte is a stretch of its
 //! own, in no order; and changes to the far end of a key's list.
 
-use driver::bits::{put_dword, put_qword};
-use driver::{
+use test_driver::bits::{put_dword, put_qword};
+use test_driver::{
     Access, CompletionQueue, Config, Connection, Data, Error, Klm, MemoryRegion, QueuePair,
 };
-use driver::{PAGE, Receive, Remote, SendOpcode, SendRequest, Sge, Transport};
+use test_driver::{PAGE, Receive, Remote, SendOpcode, SendRequest, Sge, Transport};
 
 use super::attacker::Attacker;
 use super::lab::{HOSTILE, Lab};

@@ -1,8 +1,10 @@
 //! Requests through keys of tiny pieces at both ends, between two VFs, over a link that loses packets: each message
 //! is read, and written, a frame at a time.
 
-use driver::{Access, Connection, Data, MemoryRegion, PAGE, QueuePair, Remote, SendRequest, Sge};
 use ibvswitch::control::{Client, LinkAction, LinkRequest, Request};
+use test_driver::{
+    Access, Connection, Data, MemoryRegion, PAGE, QueuePair, Remote, SendRequest, Sge,
+};
 
 use super::attacker::Attacker;
 use super::klm::{LEVELS, as_many, unconnected};

@@ -1,8 +1,8 @@
 //! Management packets as fast as they are accepted: to the subnet
 //! administration, to the neighbour, and to the port's own agents.
 
-use driver::bits::request;
-use driver::{AddressVector, Config, Data, ENTRY, Opcode, QueuePair, SendRequest, Transport};
+use test_driver::bits::request;
+use test_driver::{AddressVector, Config, Data, ENTRY, Opcode, QueuePair, SendRequest, Transport};
 
 use super::attacker::Attacker;
 use super::batch::{self, Letter, SLOTS};
@@ -62,7 +62,7 @@ impl Mads {
 
         const IGNORE_KEYS: u16 = 3;
         const PORT_INFO: u16 = 0x15;
-        let mut input = driver::request(Opcode::MadIfc, IGNORE_KEYS, request::CONTEXT);
+        let mut input = test_driver::request(Opcode::MadIfc, IGNORE_KEYS, request::CONTEXT);
         request::MAD_PORT.set(&mut input, 1);
         input.extend_from_slice(&mad(1, 1, 1, PORT_INFO));
         let mut letter = Letter::new(&peer.device, input.len())?;

@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use driver::{Data, SendRequest};
 use hdrhistogram::Histogram;
+use test_driver::{Data, SendRequest};
 
 use super::lab::{FAR, Lab, NEAR};
 use super::{Doorbells, INTERVAL};

@@ -1,7 +1,7 @@
 //! Requests of IP over InfiniBand that the HCA cuts into packets as short as there are, thousands of each, which go
 //! to their own queue pair.
 
-use driver::{AddressVector, Config, Data, Packet, QueuePair, SendRequest, Sge, Transport};
+use test_driver::{AddressVector, Config, Data, Packet, QueuePair, SendRequest, Sge, Transport};
 
 use super::attacker::Attacker;
 use super::lab::{HOSTILE, Lab};

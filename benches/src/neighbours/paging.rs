@@ -1,7 +1,7 @@
 //! Requests for pages that are away, at either end, and a guest that says of each that it is there.
 
-use driver::{Access, Config, Connection, Data, EventType, MemoryRegion, QueuePair, Receive};
-use driver::{PAGE, Remote, SendRequest, Sge, Transport};
+use test_driver::{Access, Config, Connection, Data, EventType, MemoryRegion, QueuePair, Receive};
+use test_driver::{PAGE, Remote, SendRequest, Sge, Transport};
 
 use super::attacker::Attacker;
 use super::lab::{HOSTILE, Lab};

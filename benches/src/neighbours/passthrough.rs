@@ -1,8 +1,8 @@
 //! A guest with a VF that is passed through to one of another daemon: the longest lists of pages that are right,
 //! commands of garbage as many as there are entries, and a reset in the middle of them, over and over.
 
-use driver::bits::{mkc, put_qword, request};
-use driver::{Device, ENTRY, Opcode, Options, PAGE, ProtectionDomain};
+use test_driver::bits::{mkc, put_qword, request};
+use test_driver::{Device, ENTRY, Opcode, Options, PAGE, ProtectionDomain};
 
 use super::attacker::Attacker;
 use super::batch::{self, Letter, SLOTS};
@@ -29,7 +29,7 @@ impl<'a> Passthrough<'a> {
     fn key(&self, device: &Device, domain: &ProtectionDomain) -> Result<Letter> {
         let len = self.lab.scale.command;
         let mut letter = Letter::new(device, len)?;
-        let mut input = driver::request(Opcode::CreateMkey, 0, len);
+        let mut input = test_driver::request(Opcode::CreateMkey, 0, len);
         let pages = (len - request::PAGES) / 8;
         let octwords = (pages / 2) as u32;
         request::TRANSLATIONS_OCTWORD_ACTUAL_SIZE.set(&mut input, octwords);

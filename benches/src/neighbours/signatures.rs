@@ -1,7 +1,9 @@
 //! Messages of blocks with signatures: as long as can be, or in as many pieces as there are bytes.
 
-use driver::{Access, CqeKind, Data, KeyChange, KeyUpdate, Klm, MemoryRegion, QueuePair, Remote};
-use driver::{SendRequest, Sge, SignatureForm, SignatureValue};
+use test_driver::{
+    Access, CqeKind, Data, KeyChange, KeyUpdate, Klm, MemoryRegion, QueuePair, Remote,
+};
+use test_driver::{SendRequest, Sge, SignatureForm, SignatureValue};
 
 use super::attacker::Attacker;
 use super::klm::{LEVELS, as_many, connected};
@@ -166,7 +168,7 @@ impl Scattered {
         let (stretches, mut keys) = (lab.scale.stretches, lab.scale.keys);
         let peer = Peer::open(
             &lab.socket(HOSTILE),
-            stretches.next_multiple_of(driver::PAGE),
+            stretches.next_multiple_of(test_driver::PAGE),
         )?;
         let levels = as_many(&peer, stretches, &mut keys)?;
         let top = &levels[keys * (LEVELS - 1)..];

@@ -1,8 +1,8 @@
 //! Another VM starts: memory that nobody has touched, which its device is told
 //! of, registers and fills.
 
-use driver::{Access, Config, Connection, Data, Device, MemoryRegion, Options, QueuePair};
-use driver::{CompletionQueue, ProtectionDomain, Remote, SendRequest, Sge, Transport, Uar};
+use test_driver::{Access, Config, Connection, Data, Device, MemoryRegion, Options, QueuePair};
+use test_driver::{CompletionQueue, ProtectionDomain, Remote, SendRequest, Sge, Transport, Uar};
 
 use super::attacker::Attacker;
 use super::lab::{HOSTILE, Lab};
@@ -39,8 +39,8 @@ impl Attacker for Start<'_> {
         pair.connect(Access::ALL, &Connection::to(lid, pair.number()))?;
         // Not filled by the driver, as pages that it allocates are.
         let len = guest / 4 * 3;
-        let buffer = device.memory().allocate(len, driver::PAGE);
-        let buffer = buffer.ok_or(driver::Error::OutOfMemory(len))?;
+        let buffer = device.memory().allocate(len, test_driver::PAGE);
+        let buffer = buffer.ok_or(test_driver::Error::OutOfMemory(len))?;
         let region = MemoryRegion::new(&domain, &buffer, Access::ALL)?;
         let part = guest / PART;
         let remote = Remote {
@@ -62,7 +62,7 @@ impl Attacker for Start<'_> {
         device
             .client()
             .dma_unmap(memory.iova(), memory.len() as u64)
-            .map_err(driver::Error::from)?;
+            .map_err(test_driver::Error::from)?;
         Ok(())
     }
 }

@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use driver::{Device, Options};
 use ibvswitch::control::{Client, ClientError, Request, SmAction};
+use test_driver::{Device, Options};
 
 use super::attacker::Attacker;
 use super::lab::{HOSTILE, Lab};

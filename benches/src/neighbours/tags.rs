@@ -1,8 +1,10 @@
 //! Lists of as many tags as can be, and messages that match the last of them or none.
 
-use driver::bits::{reply, request, xrqc};
-use driver::{Access, Buffer, Config, Connection, Data, Opcode, QueuePair, Receive, SendRequest};
-use driver::{SharedReceiveQueue, TagChange, TagOperation, Transport, eager_header};
+use test_driver::bits::{reply, request, xrqc};
+use test_driver::{
+    Access, Buffer, Config, Connection, Data, Opcode, QueuePair, Receive, SendRequest,
+};
+use test_driver::{SharedReceiveQueue, TagChange, TagOperation, Transport, eager_header};
 
 use super::attacker::Attacker;
 use super::errored::boundless;
@@ -107,7 +109,7 @@ impl Tags {
 
     /// How many messages have taken a request, modulo 2^16.
     fn unexpected(&self) -> Result<u16> {
-        let mut input = driver::request(Opcode::QueryXrq, 0, 16);
+        let mut input = test_driver::request(Opcode::QueryXrq, 0, 16);
         request::OBJECT.set(&mut input, self.queue.number());
         let out = self.peer.device.command(&input, xrqc::PAGES)?;
         Ok(xrqc::HW_PHASE_CNT.get(&out[reply::BODY..]) as u16)

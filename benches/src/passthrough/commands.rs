@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use driver::{Access, Config, Connection, Device, Opcode, QueuePair, Transport};
+use test_driver::{Access, Config, Connection, Device, Opcode, QueuePair, Transport};
 
 use crate::pace::median;
 use crate::{Peer, Result};
@@ -13,7 +13,7 @@ const CONTEXT: usize = 528;
 
 /// Microseconds from giving a command to having its answer: the port's context, which the VF itself is asked for.
 pub(super) fn query_us(device: &Device, count: usize) -> Result<f64> {
-    let query = driver::request(Opcode::QueryHcaVportContext, 0, QUERY);
+    let query = test_driver::request(Opcode::QueryHcaVportContext, 0, QUERY);
     let times = (0..count).map(|_| {
         let start = Instant::now();
         device.command(&query, CONTEXT)?;

@@ -32,18 +32,18 @@ pub(super) fn run(context: &Context, behind: &Behind) -> Result<Measurement> {
     let size = size()?.min(context.effort.registered * 16);
     let memory = SharedMemory::new("guest", size).map_err(BenchError::system("share memory"))?;
     let front = Front::start(context, behind)?;
-    let mut client = Client::connect(&front.sockets[0]).map_err(driver::Error::from)?;
+    let mut client = Client::connect(&front.sockets[0]).map_err(test_driver::Error::from)?;
     let mut times = Vec::new();
     for _ in 0..context.effort.rounds {
         let start = Instant::now();
         let fd = memory.fd().as_fd();
         client
             .dma_map(Some(fd), 0, ADDRESS, size as u64, Protection::READ_WRITE)
-            .map_err(driver::Error::from)?;
+            .map_err(test_driver::Error::from)?;
         times.push(start.elapsed().as_secs_f64() * 1e3);
         client
             .dma_unmap(ADDRESS, size as u64)
-            .map_err(driver::Error::from)?;
+            .map_err(test_driver::Error::from)?;
     }
     Ok(Measurement {
         name: "passthrough_map_16g_ms",

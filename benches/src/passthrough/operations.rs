@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use driver::{Atomic, Data, SendOpcode, SendRequest};
+use test_driver::{Atomic, Data, SendOpcode, SendRequest};
 
 use crate::pace::until;
 use crate::{Connected, Measurement, Peer, Reference, Result};

@@ -50,7 +50,7 @@ impl Copy {
                 from.copy_to_volatile_slice(to);
                 Ok(())
             }
-            _ => Err(BenchError::Driver(driver::Error::OutOfMemory(len))),
+            _ => Err(BenchError::Driver(test_driver::Error::OutOfMemory(len))),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! How the routing engines' time and memory grow with the subnet, as a figure.
 
-use simulate::plot::{Figure, Line, Panel};
+use simulator::plot::{Figure, Line, Panel};
 use topologies::FatTree;
 
 use super::{ENGINES, TREES};

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use fabric::{Fabric, Output, Owner, PortRef, SmpAccess};
-use subnet::{MinHop, SubnetManager, Transport};
+use subnet_manager::{MinHop, SubnetManager, Transport};
 use topologies::{FatTree, Hosts};
 use wire::attribute::{CapabilityMask, NodeType};
 use wire::sa::{self, PathRecord};
@@ -81,7 +81,7 @@ pub(super) fn rate(tree: &str, time: Duration) -> Result<f64> {
     }
     link.fabric
         .set_capabilities(manager, CapabilityMask::IS_SM, CapabilityMask::default());
-    let mut sm = SubnetManager::new(subnet::Config::default(), Box::new(MinHop))
+    let mut sm = SubnetManager::new(subnet_manager::Config::default(), Box::new(MinHop))
         .map_err(|error| wrong(error.to_string()))?;
     sm.poll(Duration::ZERO, &mut link);
     let port = link.fabric.port_info(asker).unwrap_or_default();

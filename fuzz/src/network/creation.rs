@@ -24,12 +24,12 @@ impl Interfaces {
             record,
             posted: 0,
         };
-        let plain = |opcode| driver::request(opcode, 0, steering::LEN);
+        let plain = |opcode| test_driver::request(opcode, 0, steering::LEN);
         let (mut named, mut known_by) = (Vec::new(), None);
         let input = match kind {
-            Kind::Domain => driver::request(Opcode::AllocTransportDomain, 0, 16),
+            Kind::Domain => test_driver::request(Opcode::AllocTransportDomain, 0, 16),
             Kind::Underlay => {
-                let mut input = driver::request(Opcode::CreateQp, 0, request::PAGES);
+                let mut input = test_driver::request(Opcode::CreateQp, 0, request::PAGES);
                 let context = &mut input[request::QPC..];
                 qpc::ST.set(context, DATAGRAMS);
                 qpc::OFFLOAD_MODE.set(context, 2);
@@ -79,7 +79,7 @@ impl Interfaces {
                 input
             }
             Kind::FlowTable => {
-                let mut input = driver::request(Opcode::CreateFlowTable, 0, flow::TABLE_LEN);
+                let mut input = test_driver::request(Opcode::CreateFlowTable, 0, flow::TABLE_LEN);
                 flow::LEVEL.set(&mut input, u32::from(at % 64));
                 flow::LOG_SIZE.set(&mut input, LOG_ENTRIES);
                 if at >= 0x80 {
@@ -92,7 +92,7 @@ impl Interfaces {
             }
             Kind::Group => {
                 let table = number(Kind::FlowTable, 0);
-                let mut input = driver::request(Opcode::CreateFlowGroup, 0, flow::GROUP_LEN);
+                let mut input = test_driver::request(Opcode::CreateFlowGroup, 0, flow::GROUP_LEN);
                 flow::TABLE_ID.set(&mut input, table as u32);
                 let first = u32::from(at % 2) * GROUP;
                 flow::GROUP_FIRST.set(&mut input, first);
@@ -110,7 +110,7 @@ impl Interfaces {
                 let group = number(Kind::Group, 0);
                 let table = group >> 32;
                 let index = u32::from(at) % (2 * GROUP);
-                let mut input = driver::request(Opcode::SetFlowTableEntry, 0, flow::ENTRY_LEN);
+                let mut input = test_driver::request(Opcode::SetFlowTableEntry, 0, flow::ENTRY_LEN);
                 flow::TABLE_ID.set(&mut input, table as u32);
                 flow::INDEX.set(&mut input, index);
                 flow::GROUP_ID.set(&mut input, group as u32);
@@ -140,7 +140,7 @@ impl Interfaces {
             }
             Kind::Root => {
                 let (table, underlay) = (number(Kind::FlowTable, 0), number(Kind::Underlay, 1));
-                let mut input = driver::request(Opcode::SetFlowTableRoot, 0, flow::TABLE_LEN);
+                let mut input = test_driver::request(Opcode::SetFlowTableRoot, 0, flow::TABLE_LEN);
                 flow::TABLE_ID.set(&mut input, table as u32);
                 flow::ROOT_QPN.set(&mut input, underlay as u32);
                 // That goes with the queue pair, which it does not keep.
@@ -168,7 +168,7 @@ impl Interfaces {
     fn queue(&self, vf: usize, opcode: Opcode, qp: &Qp) -> Vec<u8> {
         let (log_stride, entries) = (6, [RECEIVES, SEND_BLOCKS]);
         let sends = opcode == Opcode::CreateSq;
-        let mut input = driver::request(opcode, 0, steering::LEN);
+        let mut input = test_driver::request(opcode, 0, steering::LEN);
         let context = &mut input[rqc::CONTEXT..];
         rqc::CQN.set(context, self.objects[vf].cqn);
         rqc::WQ_TYPE.set(context, 1);

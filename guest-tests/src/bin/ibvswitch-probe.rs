@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{Parser, Subcommand};
-use driver::{
+use test_driver::{
     Access, Buffer, CompletionQueue, Config, Connection, Cqe, Data, Device, MemoryRegion, Port,
     ProtectionDomain, QueuePair, Remote, SendRequest, Sge, Transport, Uar, pattern,
 };

@@ -12,7 +12,7 @@ use std::{
 
 use ibvswitch_guest_tests::{Error, Result, error::Doing, progress};
 use serde_json::Value;
-use simulate::plot::{Figure, Line, Panel};
+use simulator::plot::{Figure, Line, Panel};
 
 use crate::{
     scene::{PLACES, Scene},

@@ -17,7 +17,7 @@ use vhost_user::port::{Claims, Output, Port, Surroundings};
 use vhost_user::server::{Arrival, Outside, Server};
 use vhost_user::translate::{self, Mac, Neighbours, Own};
 use vhost_user_driver::{Driver, FEATURES, TRAINS};
-use vmm::{Listener, MemoryLimits, Stop};
+use vmm_socket::{Listener, MemoryLimits, Stop};
 use wire::ipoib::Address;
 use wire::mad::{Mad, Method, Status};
 use wire::sa::{self, McMemberRecord, PathRecord, Record};

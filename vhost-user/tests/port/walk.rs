@@ -9,7 +9,7 @@ use vhost_user::message::{RegionDescription, RingAddresses};
 use vhost_user::ring::{Chain, Ring, RingFeatures};
 use virtio_queue::{Queue, QueueT};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
-use vmm::{Files, MemoryLimits};
+use vmm_socket::{Files, MemoryLimits};
 
 const SIZE: u16 = 16;
 const BASE: u64 = vhost_user_driver::BASE;

@@ -15,7 +15,7 @@ const PROGRAM: &str = "ibvswitch-simulate";
     disable_help_flag = true,
     after_help = "\
 All arguments are those of the program ibvswitch-simulate: `ibvswitch simulate --help` shows them. In
-the source tree, `cargo build --release` builds both."
+the source tree, `cargo build --release -p ibvswitch -p ibvswitch-simulator` builds both."
 )]
 pub(super) struct SimulateArgs {
     /// Arguments of the simulation.
@@ -31,6 +31,6 @@ pub(super) fn run(args: &SimulateArgs) -> Result<(), CliError> {
     sibling::become_program(
         PROGRAM,
         &args.args,
-        "build both in the source tree, cargo build --release, and install both in one directory",
+        "in the source tree, build both with: cargo build --release -p ibvswitch -p ibvswitch-simulator",
     )
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use subnet::Wait;
+use subnet_manager::Wait;
 use vswitch::{How, MoveRequest};
 use wire::Guid;
 
@@ -121,7 +121,7 @@ pub enum Method {
     Full,
 }
 
-impl From<Method> for subnet::Method {
+impl From<Method> for subnet_manager::Method {
     fn from(method: Method) -> Self {
         match method {
             Method::Swap => Self::Swap,
@@ -131,12 +131,12 @@ impl From<Method> for subnet::Method {
     }
 }
 
-impl From<subnet::Method> for Method {
-    fn from(method: subnet::Method) -> Self {
+impl From<subnet_manager::Method> for Method {
+    fn from(method: subnet_manager::Method) -> Self {
         match method {
-            subnet::Method::Swap => Self::Swap,
-            subnet::Method::Copy => Self::Copy,
-            subnet::Method::Full => Self::Full,
+            subnet_manager::Method::Swap => Self::Swap,
+            subnet_manager::Method::Copy => Self::Copy,
+            subnet_manager::Method::Full => Self::Full,
         }
     }
 }
@@ -343,8 +343,8 @@ impl Place {
     }
 }
 
-impl From<subnet::Packets> for Packets {
-    fn from(packets: subnet::Packets) -> Self {
+impl From<subnet_manager::Packets> for Packets {
+    fn from(packets: subnet_manager::Packets) -> Self {
         Self {
             sent: packets.sent,
             updated: packets.updated,
@@ -385,7 +385,7 @@ impl Migrated {
     }
 
     /// The same, with what its subnet manager has done.
-    fn by_manager(self, moved: &subnet::Moved, names: &HashMap<Guid, String>) -> Self {
+    fn by_manager(self, moved: &subnet_manager::Moved, names: &HashMap<Guid, String>) -> Self {
         let name = |guid: &Guid| names.get(guid).cloned().unwrap_or_default();
         let per_switch = moved.per_switch.iter().map(|switch| SwitchPackets {
             name: name(&switch.guid),
@@ -417,13 +417,13 @@ impl Migrated {
 }
 
 impl Transition {
-    fn new(found: &subnet::Deadlock, name: impl Fn(&Guid) -> String) -> Self {
+    fn new(found: &subnet_manager::Deadlock, name: impl Fn(&Guid) -> String) -> Self {
         let (deadlock, circle) = match found {
-            subnet::Deadlock::Free => (Deadlock::None, None),
-            subnet::Deadlock::Unknown => (Deadlock::Unknown, None),
-            subnet::Deadlock::Possible(circle) => (Deadlock::Possible, Some(circle)),
-            subnet::Deadlock::Lasting(circle) => (Deadlock::Lasting, Some(circle)),
-            subnet::Deadlock::Standing(circle) => (Deadlock::Standing, Some(circle)),
+            subnet_manager::Deadlock::Free => (Deadlock::None, None),
+            subnet_manager::Deadlock::Unknown => (Deadlock::Unknown, None),
+            subnet_manager::Deadlock::Possible(circle) => (Deadlock::Possible, Some(circle)),
+            subnet_manager::Deadlock::Lasting(circle) => (Deadlock::Lasting, Some(circle)),
+            subnet_manager::Deadlock::Standing(circle) => (Deadlock::Standing, Some(circle)),
         };
         let channels = circle.into_iter().flat_map(|circle| &circle.channels);
         Self {

@@ -14,7 +14,7 @@ use parking_lot::RwLock;
 use passthrough::Cluster;
 use tracing::error;
 use vfio_user::{Device, Interrupts, IrqInfo, Server};
-use vmm::{Stop, remedy};
+use vmm_socket::{Stop, remedy};
 use vswitch::Plan;
 
 use crate::config::{Config, Doorbells, Kind, Vf};

@@ -12,7 +12,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use fabric::PortEvent;
 use hca::{Clock, Face, PortView, VfId};
 use parking_lot::Mutex;
-use subnet::MigrationError;
+use subnet_manager::MigrationError;
 use tracing::{info, warn};
 use vswitch::{
     ForGuest, HostTag, Input, ManagerStatus, MigrateError, Migrated, MoveRequest, Output, Plan,

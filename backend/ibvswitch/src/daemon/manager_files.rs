@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hca::Clock;
-use subnet::{FILE_MAX, Partitions, persistence};
+use subnet_manager::{FILE_MAX, Partitions, persistence};
 use tracing::{debug, warn};
 use vswitch::Environment;
 use wire::{Guid, Lid};
@@ -39,15 +39,15 @@ pub enum FileError {
         /// The file.
         path: PathBuf,
         /// All of them.
-        mistakes: Vec<subnet::Mistake>,
+        mistakes: Vec<subnet_manager::Mistake>,
     },
 }
 
-fn lines(path: &Path, mistakes: &[subnet::Mistake]) -> String {
+fn lines(path: &Path, mistakes: &[subnet_manager::Mistake]) -> String {
     let path = path.display();
     let lines = mistakes.iter();
     let lines: Vec<String> = lines
-        .map(|subnet::Mistake { line, what }| format!("{path}:{line}: {what}"))
+        .map(|subnet_manager::Mistake { line, what }| format!("{path}:{line}: {what}"))
         .collect();
     lines.join("\n")
 }

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use vhost_user::port::{Claims, Output, Port, Surroundings};
 use vhost_user::server::{Arrival, Outside, Server};
 use vhost_user::translate::Mac;
-use vmm::{Listener, MemoryLimits, Stop};
+use vmm_socket::{Listener, MemoryLimits, Stop};
 use vswitch::{Function, Input, VSwitch};
 use wire::MadPacket;
 use wire::mad::{Class, Mad};

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use keeper::{Keeper, Kept};
 use nix::fcntl::{Flock, FlockArg};
-use vmm::{BindError, Listener, remedy};
+use vmm_socket::{BindError, Listener, remedy};
 
 use crate::config::{Config, Doorbells, Hardware, Kind};
 use crate::daemon::upgrade::estate::ClientEstate;

@@ -145,7 +145,7 @@ impl Drop for Resting {
 }
 
 fn system(what: &str) -> impl Fn(io::Error) -> String + '_ {
-    move |error| format!("cannot {what}: {error}{}", vmm::remedy(&error))
+    move |error| format!("cannot {what}: {error}{}", vmm_socket::remedy(&error))
 }
 
 impl Heritage {

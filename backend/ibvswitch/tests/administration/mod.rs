@@ -3,7 +3,7 @@
 // Each test program uses its part of this.
 #![allow(dead_code)]
 
-use driver::{AddressVector, CqeKind, Data, QueuePair, SendRequest, Transport};
+use test_driver::{AddressVector, CqeKind, Data, QueuePair, SendRequest, Transport};
 
 use crate::daemon::{Daemon, HALF, Peer};
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use driver::{
+use test_driver::{
     Access, Buffer, CompletionQueue, Config, Connection, Cqe, Device, Event, EventType,
     MemoryRegion, Port, ProtectionDomain, QueuePair, Remote, SendRequest, Sge, Transport, Uar,
     pattern,
@@ -476,7 +476,7 @@ impl Peer {
     pub fn write_by(&mut self, qp: &mut QueuePair, to: &Self, len: usize, seed: u64) {
         self.fill(0, len, seed);
         let from = [self.sge(0, len)];
-        let write = SendRequest::write(to.remote(HALF), driver::Data::Memory(&from));
+        let write = SendRequest::write(to.remote(HALF), test_driver::Data::Memory(&from));
         self.execute(qp, &write);
     }
 
@@ -634,7 +634,7 @@ impl Bystanders {
                 let len = 1 + (rounds as usize * 7919) % 40_000;
                 a.fill(0, len, rounds);
                 let sges = [a.sge(0, len)];
-                let write = SendRequest::write(b.remote(HALF), driver::Data::Memory(&sges));
+                let write = SendRequest::write(b.remote(HALF), test_driver::Data::Memory(&sges));
                 a.execute(&mut qa, &write);
                 b.verify(HALF, len, rounds);
                 let back = [a.sge(HALF, len)];

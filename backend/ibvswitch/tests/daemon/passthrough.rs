@@ -1,6 +1,6 @@
 //! VFs that are passed through to those of another daemon: what drivers have of them, and datagrams.
 
-use driver::{AddressVector, Cqe, Data, QueuePair, SendRequest, Transport};
+use test_driver::{AddressVector, Cqe, Data, QueuePair, SendRequest, Transport};
 
 use super::{Daemon, HALF, Peer};
 

@@ -1,6 +1,6 @@
 //! Pages in Markdown: their blocks, and a place where these are run.
 //!
-//! The tests of backend/lab and backend/simulate use this module, too.
+//! The tests of backend/lab and backend/research/simulator use this module, too.
 
 use std::ffi::OsStr;
 use std::fmt;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
-use vmm::socket::{Lost, ReceivedFds, Socket};
+use vmm_socket::socket::{Lost, ReceivedFds, Socket};
 
 use crate::message::{HEADER_LEN, RegionAccess};
 use crate::{Command, Header};

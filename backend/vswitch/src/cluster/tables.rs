@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use hca::VfId;
-use subnet::rmpp::{Receiver, Sender, Taken};
+use subnet_manager::rmpp::{Receiver, Sender, Taken};
 use wire::MadPacket;
 use wire::mad::{Class, Mad, Method, Status};
 use wire::rmpp::{self, Rmpp};

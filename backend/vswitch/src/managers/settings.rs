@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use subnet::routing::{Dfsssp, DimensionOrder, FatTree, Lash, VSwitchFatTree};
-use subnet::{KeyPolicy, MinHop, Partitions, RoutingEngine, UpDown};
+use subnet_manager::routing::{Dfsssp, DimensionOrder, FatTree, Lash, VSwitchFatTree};
+use subnet_manager::{KeyPolicy, MinHop, Partitions, RoutingEngine, UpDown};
 use wire::{Guid, PKey};
 
 use crate::model::{Address, KeyChoice, Manager, Model, RouterPort, RoutingChoice};
@@ -28,9 +28,9 @@ pub(super) fn manager_config(
     partitions: Option<Partitions>,
     running: &BTreeSet<Guid>,
     subnet: usize,
-) -> subnet::Config {
+) -> subnet_manager::Config {
     let host = &model.subnets[subnet].manager;
-    let mut manager = subnet::Config {
+    let mut manager = subnet_manager::Config {
         gid_prefix: model.subnets[subnet].prefix,
         prefix_routes: prefix_routes(model, subnet),
         lmc: model.manager.lmc,
@@ -51,7 +51,7 @@ pub(super) fn manager_config(
         rebalance_threshold: model.manager.rebalance_threshold,
         path_caching: model.manager.path_caching,
         extended_lids: model.fabric.extended_lids,
-        ..subnet::Config::default()
+        ..subnet_manager::Config::default()
     };
     manager.pinned_lids.insert(host.guid, host.lid);
     for (hypervisor, vf) in model.vfs() {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fabric::Fabric;
-use subnet::{Balance, Partitions, SubnetManager};
+use subnet_manager::{Balance, Partitions, SubnetManager};
 use wire::attribute::{SmInfo, SmState};
 use wire::mad::{AttributeId, Method};
 use wire::{Guid, Lid, PKey};
@@ -70,7 +70,7 @@ pub struct ManagerStatus {
     /// LIDs of 18 bits.
     pub extended_lids: ExtendedLids,
     /// What the last full sweep has found and done.
-    pub report: subnet::Report,
+    pub report: subnet_manager::Report,
     /// Time since the last full sweep ended.
     pub since_sweep: Option<Duration>,
     /// Subnet management packets sent so far.

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use hca::VfId;
-use subnet::MigrationError;
+use subnet_manager::MigrationError;
 use wire::{Guid, Lid, PortState};
 
 use super::{Ground, How, MigrateError, Migrated, Move, MoveRequest, Wish};

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use subnet::{Migration, MigrationError, Target, Ticket};
+use subnet_manager::{Migration, MigrationError, Target, Ticket};
 
 use super::{Ground, How, MigrateError, Migrated, Move, Wish};
 use crate::vswitch::{SubnetState, VSwitch};

@@ -157,7 +157,9 @@ fn free_place(
     let request = wish.request;
     let here = vswitch.functions_of(&request.to)?;
     if vswitch.is_on(from, &request.to) && request.vf.is_none() {
-        return Err(MigrateError::Manager(subnet::MigrationError::AlreadyThere));
+        return Err(MigrateError::Manager(
+            subnet_manager::MigrationError::AlreadyThere,
+        ));
     }
     let is_free = |vf: VfId| {
         let place = state.shared.place(vf);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use subnet::MigrationError;
+use subnet_manager::MigrationError;
 
 use super::{NotActive, RegistrationError};
 

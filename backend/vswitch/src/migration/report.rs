@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use subnet::{Deadlock, Moved, Wait};
+use subnet_manager::{Deadlock, Moved, Wait};
 use wire::{ExtendedLid, Guid, Lid};
 
 use crate::places::Place;

@@ -28,7 +28,7 @@ pub struct Manager {
     /// The lane of each service level.
     pub sl_to_vl: Option<wire::attribute::SlToVl>,
     /// How lanes share links.
-    pub arbitration: Option<subnet::Arbitration>,
+    pub arbitration: Option<subnet_manager::Arbitration>,
     /// Which management keys ports are given.
     pub m_key: KeyChoice,
     /// What they protect: 0 to 3 (IBA 14.2.4).

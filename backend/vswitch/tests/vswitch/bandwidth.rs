@@ -8,7 +8,7 @@ use hca::work::{Operation, Status};
 use hca::{Quota, Transport, VfId};
 use ibvswitch_vswitch::Model;
 use ibvswitch_vswitch::model::{Bandwidth, LinkRate, Vf};
-use subnet::Arbitration;
+use subnet_manager::Arbitration;
 use wire::attribute::SlToVl;
 use wire::{LinkWidth, Sl};
 

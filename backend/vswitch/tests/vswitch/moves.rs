@@ -6,7 +6,7 @@ use fabric::SmpAccess;
 use hca::VfId;
 use ibvswitch_vswitch::model::{AddressModel, ManagerPlace, Router, RouterPort, Vf, derive_guid};
 use ibvswitch_vswitch::{How, MigrateError, Migrated, Model, MoveRequest, Output};
-use subnet::MigrationError;
+use subnet_manager::MigrationError;
 use wire::{Lid, PortState};
 
 use crate::lab::Lab;

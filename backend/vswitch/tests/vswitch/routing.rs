@@ -8,8 +8,8 @@ use std::thread;
 use hca::{Heading, VfId};
 use ibvswitch_vswitch::model::Vf;
 use ibvswitch_vswitch::{LinkAction, Model};
-use subnet::routing::{Graph, Routing, RoutingEngine, RoutingError};
-use subnet::{MinHop, Partitions};
+use subnet_manager::routing::{Graph, Routing, RoutingEngine, RoutingError};
+use subnet_manager::{MinHop, Partitions};
 use wire::attribute::NodeDescription;
 use wire::{Gid, PKey, PortState, Sl};
 

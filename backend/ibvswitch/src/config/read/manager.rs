@@ -73,12 +73,12 @@ impl<'d> Reader<'d> {
     fn service_lanes(&self, section: &Section<'d>) -> Option<wire::attribute::SlToVl> {
         let entry = section.text("qos_sl2vl")?;
         let remedy = "write 16 lanes from 0 to 15, as in \"0,1,2,3,4,5,6,7,0,1,2,3,4,5,6,7\"";
-        let lanes = subnet::parse_lanes(entry.value).ok();
+        let lanes = subnet_manager::parse_lanes(entry.value).ok();
         entry.meaning(lanes, "not a lane for each service level", remedy)
     }
 
     /// What the keys for arbitration say; those left out are OpenSM's defaults for so many lanes.
-    fn arbitration(&self, section: &Section<'d>) -> Option<subnet::Arbitration> {
+    fn arbitration(&self, section: &Section<'d>) -> Option<subnet_manager::Arbitration> {
         let [high, low] = ["qos_vlarb_high", "qos_vlarb_low"].map(|key| section.text(key));
         let limit = section.integer("qos_high_limit", 0..=255, "write 0 to 255");
         if high.is_none() && low.is_none() && limit.is_none() {
@@ -88,7 +88,7 @@ impl<'d> Reader<'d> {
         for ((table, entry), default) in tables.iter_mut().zip([high, low]).zip(["0:4", "0:0,1:4"])
         {
             let text = entry.as_ref().map_or(default, |entry| entry.value);
-            match (subnet::Arbitration::parse(0, text, ""), &entry) {
+            match (subnet_manager::Arbitration::parse(0, text, ""), &entry) {
                 (Err(error), Some(entry)) => {
                     let what = format!("no arbitration table ({error})");
                     entry.reject(what, "write lanes with weights, as in \"0:4,1:64\"");
@@ -97,7 +97,7 @@ impl<'d> Reader<'d> {
             }
         }
         let limit = limit.map_or(0, |entry| entry.value as u8);
-        subnet::Arbitration::parse(limit, &tables[0], &tables[1]).ok()
+        subnet_manager::Arbitration::parse(limit, &tables[0], &tables[1]).ok()
     }
 
     fn m_key(&self, section: &Section<'d>) -> KeyChoice {

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use keeper::{Keeper, Kept};
 use nix::fcntl::{Flock, FlockArg};
-use vmm::Listener;
+use vmm_socket::Listener;
 
 use super::{ControlSocket, LOCK, Lock, SocketError, Sockets, VfSocket, kept_vf};
 use crate::config::{Config, Kind};

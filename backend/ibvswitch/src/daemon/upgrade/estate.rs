@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 use vfio_user::StandIn;
-use vmm::inheritance;
+use vmm_socket::inheritance;
 
 use super::links::LinkEstate;
 use crate::control::Sandbox;

@@ -37,7 +37,7 @@ pub enum PassageError {
     )]
     Unknown,
     /// No descriptor can be had.
-    #[error("{source}{}", vmm::remedy(.source))]
+    #[error("{source}{}", vmm_socket::remedy(.source))]
     System {
         /// What the system says.
         #[from]

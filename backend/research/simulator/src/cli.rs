@@ -1,0 +1,225 @@
+//! The command line of `ibvswitch-simulate`, which `ibvswitch simulate` starts.
+//!
+//! An experiment is a value of this crate; here it is shown, as text, JSON or CSV.
+
+mod capacity;
+mod comparison;
+mod lids;
+mod migration;
+#[path = "../../../ibvswitch/src/cli/number.rs"]
+mod number;
+mod papers;
+mod progress;
+mod routing;
+mod table;
+mod topology;
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand};
+use serde::Serialize;
+
+use crate::plot::Figure;
+use crate::quality::Traffic;
+use number::at_least;
+
+/// Experiments with large subnets: routing, migration, LIDs.
+#[derive(Debug, Parser)]
+#[command(name = "ibvswitch simulate", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What to simulate.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Route a topology with each engine: times, and what walking the tables shows.
+    Routing(routing::RoutingArgs),
+    /// Let VMs move over fat-trees: switches that change, and the bandwidth that is left.
+    Migration(migration::MigrationArgs),
+    /// Assign LIDs to the paths of random networks by several methods.
+    Lids(lids::LidsArgs),
+    /// How many hypervisors and VMs the LIDs of a subnet are enough for.
+    Capacity(capacity::CapacityArgs),
+    /// Make every published table and figure again, published beside measured.
+    Papers(papers::PapersArgs),
+}
+
+/// Why an experiment has no result.
+#[derive(Debug, thiserror::Error)]
+enum CliError {
+    #[error("{0}")]
+    Failed(String),
+    #[error("writing the result failed: {0}")]
+    Output(#[from] io::Error),
+}
+
+/// Reads the command line and does what it says.
+#[must_use]
+pub fn main() -> ExitCode {
+    // On a mistake, clap prints it and leaves with 2.
+    let done = match Cli::parse().command {
+        Command::Routing(args) => routing::run(&args),
+        Command::Migration(args) => migration::run(&args),
+        Command::Lids(args) => lids::run(&args),
+        Command::Capacity(args) => capacity::run(&args),
+        Command::Papers(args) => papers::run(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever reads has seen enough, as in `ibvswitch simulate capacity | head -1`.
+        Err(CliError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            // With standard error gone there is nobody left to tell.
+            let _ = writeln!(io::stderr(), "ibvswitch: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Writes a result.
+fn print(text: &str) -> Result<(), CliError> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()?;
+    Ok(())
+}
+
+/// Writes a result as data.
+fn print_json(value: &impl Serialize) -> Result<(), CliError> {
+    let mut text = serde_json::to_string_pretty(value).map_err(io::Error::from)?;
+    text.push('\n');
+    print(&text)
+}
+
+/// Writes rows of cells as comma-separated values.
+fn print_csv(rows: &[Vec<String>]) -> Result<(), CliError> {
+    let mut out = csv::Writer::from_writer(io::stdout().lock());
+    for row in rows {
+        out.write_record(row).map_err(io::Error::from)?;
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// Traffic by its name.
+const TRAFFIC: &[(&str, Traffic)] = &[
+    ("bisection", Traffic::Bisection),
+    ("shift", Traffic::Shift),
+    ("all-to-all", Traffic::AllToAll),
+    ("ring", Traffic::Ring),
+];
+
+/// Reads one of these names.
+fn named<T: Copy + Send + Sync>(
+    names: &'static [(&'static str, T)],
+) -> impl TypedValueParser<Value = T> {
+    PossibleValuesParser::new(names.iter().map(|(name, _)| *name)).try_map(move |text| {
+        let found = names.iter().find(|(name, _)| *name == text);
+        found.map(|(_, value)| *value).ok_or("no such name")
+    })
+}
+
+/// The name of a value.
+fn name_of<T: PartialEq>(names: &[(&'static str, T)], value: &T) -> &'static str {
+    let found = names.iter().find(|(_, known)| known == value);
+    found.map_or("", |(name, _)| *name)
+}
+
+/// What all experiments take.
+#[derive(Debug, Args)]
+struct Common {
+    /// Decides everything that is random: the same number, the same result.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = at_least(0u64))]
+    seed: u64,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// How a result is shown.
+#[derive(Debug, Args)]
+struct Output {
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    /// Print comma-separated values.
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
+    /// Draw it, too, into FILE.svg or FILE.png.
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+}
+
+/// A result, to be shown in several ways.
+trait Report: Serialize {
+    /// For people.
+    fn text(&self) -> String;
+
+    /// For spreadsheets: rows of cells, the names of the columns first.
+    fn rows(&self) -> Vec<Vec<String>>;
+
+    /// As a picture.
+    fn figure(&self) -> Figure;
+}
+
+impl Output {
+    /// Shows a result as asked.
+    fn show(&self, report: &impl Report) -> Result<(), CliError> {
+        if let Some(file) = &self.plot {
+            draw(&report.figure(), file)?;
+        }
+        match (self.json, self.csv) {
+            (true, _) => print_json(report),
+            (_, true) => print_csv(&report.rows()),
+            _ => print(&report.text()),
+        }
+    }
+}
+
+/// Writes a figure into a file, in the form that its name ends with.
+fn draw(figure: &Figure, file: &Path) -> Result<(), CliError> {
+    let failed = |error: &dyn std::fmt::Display| {
+        CliError::Failed(format!("{} cannot be written: {error}", file.display()))
+    };
+    let bytes = match file.extension().and_then(|extension| extension.to_str()) {
+        Some("svg") => figure.svg().map(String::into_bytes),
+        Some("png") => figure.png(),
+        _ => return Err(failed(&"figures are .svg or .png; name the file so")),
+    };
+    let bytes = bytes.map_err(|error| failed(&error))?;
+    fs::write(file, bytes).map_err(|error| failed(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::Cli;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_and_option_is_documented() {
+        let documentation = include_str!("../../../../docs/users/commands.md");
+        for command in Cli::command().get_subcommands() {
+            let name = format!("ibvswitch simulate {}", command.get_name());
+            let row = documentation
+                .lines()
+                .find(|line| line.starts_with(&format!("| `{name}")));
+            let row = row.unwrap_or_else(|| panic!("{name} is not in docs/users/commands.md"));
+            for option in command.get_arguments().filter_map(clap::Arg::get_long) {
+                assert!(row.contains(&format!("--{option}")), "{name} --{option}");
+            }
+        }
+    }
+}
