@@ -17,7 +17,7 @@ const CIRCULAR: &[&str] = &["backend/hca", "backend/vswitch"];
 type Module = Vec<String>;
 
 /// All Rust files below a folder, but for what was built.
-fn files(folder: &Path) -> Vec<PathBuf> {
+pub fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten();
     let paths = entries.map(|entry| entry.expect("is readable").path());
     let found = paths.flat_map(|path| {
