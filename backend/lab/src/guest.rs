@@ -4,9 +4,9 @@ mod gate;
 mod job;
 
 use std::{
-    fmt, fs,
+    env, fmt, fs,
     fs::File,
-    io,
+    io::{self, Write},
     os::{
         fd::AsFd,
         unix::net::{UnixListener, UnixStream},
@@ -250,6 +250,8 @@ pub struct Guest {
     /// Where each channel goes on.
     successors: Vec<Successors>,
     gate: Gate,
+    /// The start of QEMU, until the first boot has ended.
+    started: Mutex<Option<Instant>>,
 }
 
 /// A QEMU. Dropping it kills it and waits for it.
@@ -323,6 +325,7 @@ impl Guest {
             .stdin(both)
             .stdout(says.try_clone().doing("make a pipe")?)
             .stderr(says);
+        let started = Instant::now();
         let child = command.spawn().doing("start QEMU")?;
         // It has the other ends of the pipes, which nobody else is to have.
         drop(command);
@@ -354,6 +357,7 @@ impl Guest {
             successors: channels.iter().map(Channel::successors).collect(),
             channels: Mutex::new(channels),
             gate: Gate::default(),
+            started: Mutex::new(Some(started)),
         })
     }
 
@@ -378,7 +382,21 @@ impl Guest {
                 }
             }
         }
-        Ok(())
+        drop(channels);
+        self.log_boot()
+    }
+
+    /// Appends the kernel and the seconds of the first boot to the file `$IBVSWITCH_BOOT_LOG`, if that is set.
+    fn log_boot(&self) -> Result<()> {
+        let path = env::var_os("IBVSWITCH_BOOT_LOG").map(PathBuf::from);
+        let (Some(path), Some(started)) = (path, lock(&self.started).take()) else {
+            return Ok(());
+        };
+        let seconds = started.elapsed().as_secs_f64();
+        let line = format!("{} {seconds:.1}\n", self.config.image.release);
+        let file = File::options().create(true).append(true).open(&path);
+        let mut file = file.at("open", &path)?;
+        file.write_all(line.as_bytes()).at("write", &path)
     }
 
     /// The guest's name.
