@@ -39,7 +39,7 @@ const SEQUENCE: usize = 14 + 20 + 4;
 /// Frames are lost that have not arrived so long after the last one.
 const LOST: Duration = Duration::from_millis(100);
 /// How long ports have to find each other, and a batch has to arrive.
-const PATIENCE: Duration = Duration::from_secs(20);
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A frame with a TCP segment of so many bytes from one guest to another.
 pub(crate) fn tcp(from: [u8; 6], to: [u8; 6], payload: usize) -> Vec<u8> {
@@ -92,7 +92,7 @@ fn acquainted_with(ports: [(PathBuf, [u8; 6]); 2], features: u64) -> Result<[Dri
 fn tell(from: &mut Driver, to: &mut Driver, frame: &[u8]) -> Result<()> {
     let begun = Instant::now();
     while to.try_receive().is_none() {
-        if begun.elapsed() > PATIENCE {
+        if begun.elapsed() > ARRIVAL_TIMEOUT {
             return Err(BenchError::Timeout("ports to find each other"));
         }
         from.send(frame)?;
@@ -128,7 +128,7 @@ fn send(
                     arrived += 1;
                 }
             }
-            None if now - begun > PATIENCE => return Err(BenchError::Timeout("frames")),
+            None if now - begun > ARRIVAL_TIMEOUT => return Err(BenchError::Timeout("frames")),
             None if now - last > LOST => {
                 last = now;
                 sent = arrived / parts;

@@ -23,7 +23,7 @@ const QKEY: QKey = QKey::new(0xb1b);
 const COOKIE: [u8; 4] = [99, 130, 83, 99];
 
 /// What leaves the port for one thing that happens to it, at most.
-const MOST: usize = 512;
+const MAX_SENT: usize = 512;
 
 /// Whom a frame or datagram is for.
 #[derive(Debug, Arbitrary)]
@@ -238,10 +238,10 @@ impl Place {
                 Output::Mad(mad) => self.asked.push(mad),
             }
         }
-        assert!(count <= MOST, "{count} at once");
-        let questions = self.asked.len().saturating_sub(MOST);
+        assert!(count <= MAX_SENT, "{count} at once");
+        let questions = self.asked.len().saturating_sub(MAX_SENT);
         self.asked.drain(..questions);
-        let frames = self.sent.len().saturating_sub(MOST);
+        let frames = self.sent.len().saturating_sub(MAX_SENT);
         self.sent.drain(..frames);
     }
 

@@ -15,7 +15,7 @@ use vfio_user::{MAX_DATA_XFER_SIZE, MAX_DMA_MAPS, Mapping};
 use vswitch::TABLES_OF_A_GUEST;
 
 use crate::config::{Config, Doorbells, ManagerPlace, Vf};
-use crate::daemon::machine::{LONGEST, MOST_HELD};
+use crate::daemon::machine::{LONGEST, MAX_MEMORY};
 
 /// Bytes of the lists that stay small: management packets that wait, what was refused, what is entered
 /// at the subnet administration and there, doorbell pages in use, capabilities.
@@ -85,7 +85,7 @@ fn of_vf(vf: &Vf, vfs: u64) -> u64 {
 
 /// What an image of a VM that moves is made of, or what is read of one: of one VM at a time. The image
 /// itself is in the room for commands, of which there are none meanwhile.
-const IMAGE: u64 = MOST_HELD as u64;
+const IMAGE: u64 = MAX_MEMORY as u64;
 
 // What a command has room for is enough for an image.
 const _: () = assert!(LONGEST <= 2 * MAX_REQUEST + MAX_REPLY);

@@ -31,7 +31,7 @@ use crate::finding::{Finding, Verdict};
 use crate::host::Host;
 
 /// How long a program of the host may take. QEMU lists its devices in a second, on a busy machine too.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PROGRAM_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// All that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -88,7 +88,7 @@ impl Default for Doctor {
         Self {
             root: "/".into(),
             path: std::env::var_os("PATH").unwrap_or_default(),
-            patience: PATIENCE,
+            patience: PROGRAM_TIMEOUT,
             qemu: None,
             processors: std::thread::available_parallelism().map_or(1, usize::from),
             allowed: allowed(),

@@ -15,7 +15,7 @@ use vfio_user::testing::Relay;
 const MAPPED: u64 = 16;
 /// Operations while which nothing is to happen, and how many of them are posted at a time.
 const OPERATIONS: usize = 100_000;
-const AT_ONCE: usize = 32;
+const BATCH: usize = 32;
 
 /// Two guests of a daemon with VFs that are passed through, of which one comes by a relay, and a connection.
 struct Pair {
@@ -70,7 +70,7 @@ impl Pair {
     fn write_many(&mut self) {
         let to = self.far.remote(HALF);
         let write = SendRequest::write(to, Data::Inline(b"eight by"));
-        for _ in 1..AT_ONCE {
+        for _ in 1..BATCH {
             self.qp.post_send(&write.unsignaled()).expect("is posted");
         }
         self.near.execute(&mut self.qp, &write);
@@ -157,7 +157,7 @@ fn nothing_happens(doorbells: &str, keys: &str, operations: usize) {
     assert_eq!(before.0.len(), 2, "{before:?}");
     assert_eq!(before.1[1], 0, "accesses to pages that are mapped");
     let began = Instant::now();
-    for _ in 0..operations / AT_ONCE {
+    for _ in 0..operations / BATCH {
         pair.write_many();
     }
     let after = (settled(&pair.outer), pair.exits());

@@ -17,7 +17,7 @@ with_both_doorbells!(
 );
 
 /// Pages that one work request brings or takes away.
-const AT_ONCE: usize = 32;
+const PAGES_PER_REQUEST: usize = 32;
 
 /// A peer, a region of its buffer of which no page is there, and who changes it.
 struct Side {
@@ -29,13 +29,13 @@ struct Side {
 impl Side {
     /// Brings pages of the region from byte `from` on, so many bytes, or takes them away.
     fn set(&mut self, from: usize, len: usize, there: u64) {
-        let first = from / PAGE / AT_ONCE;
-        for block in first..(from + len).div_ceil(PAGE * AT_ONCE) {
+        let first = from / PAGE / PAGES_PER_REQUEST;
+        for block in first..(from + len).div_ceil(PAGE * PAGES_PER_REQUEST) {
             let page = |at: usize| (self.peer.buffer.iova() + (at * PAGE) as u64) | there;
-            let pages = block * AT_ONCE..(block + 1) * AT_ONCE;
+            let pages = block * PAGES_PER_REQUEST..(block + 1) * PAGES_PER_REQUEST;
             let entries: Vec<u8> = pages.flat_map(|at| page(at).to_be_bytes()).collect();
             let change = KeyChange::Entries {
-                first: (block * AT_ONCE / 2) as u32,
+                first: (block * PAGES_PER_REQUEST / 2) as u32,
                 entries: &entries,
             };
             self.change(self.region.key(), change);

@@ -9,7 +9,7 @@ use test_driver::hoard::{Hoard, Hoarded};
 use test_driver::{Device, Options, Transport};
 
 /// What one guest may cost.
-const MOST_MIB: f64 = 64.0;
+const MAX_MIB: f64 = 64.0;
 
 /// Resident memory of a daemon that is not shared with guests, in MiB.
 fn resident(daemon: &Daemon) -> f64 {
@@ -74,7 +74,7 @@ fn a_guest_has_its_share_of_memory_and_no_more() {
     let before = resident(&daemon);
     for round in 0..3 {
         let kinds = Hoarded::round(round).filter(|kind| is_there(*kind));
-        let peak = hoard(&daemon, kinds, before + MOST_MIB);
+        let peak = hoard(&daemon, kinds, before + MAX_MIB);
         println!("round {round}: {peak:.1} MiB, {before:.1} before");
         neighbour.qp(Transport::Rc);
     }

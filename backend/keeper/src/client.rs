@@ -36,10 +36,10 @@ const HOLD: Duration = Duration::from_secs(45);
 const COUNTER: u32 = 0x00ff_ffff;
 
 /// The most files of which a client's memory is kept.
-const MOST_FILES: usize = 256;
+const MAX_FILES: usize = 256;
 
 /// The most eventfds that are kept.
-const MOST_EVENTFDS: usize = 2048;
+const MAX_EVENTFDS: usize = 2048;
 
 /// The files of a client's memory, of which one is shared in many parts.
 #[derive(Debug, Default)]
@@ -55,7 +55,7 @@ impl Files {
             return Some(known);
         }
         self.0.retain(|_, known| known.strong_count() > 0);
-        if self.0.len() >= MOST_FILES {
+        if self.0.len() >= MAX_FILES {
             return None;
         }
         let fd = Arc::new(fd);
@@ -207,7 +207,7 @@ impl Client {
             VFIO_IRQ_SET_DATA_EVENTFD if fds.is_empty() => self
                 .eventfds
                 .retain(|&(index, vector), _| index != set.index || !vectors.contains(&vector)),
-            VFIO_IRQ_SET_DATA_EVENTFD if self.eventfds.len() + fds.len() > MOST_EVENTFDS => {
+            VFIO_IRQ_SET_DATA_EVENTFD if self.eventfds.len() + fds.len() > MAX_EVENTFDS => {
                 self.forsake("has more interrupts than are kept");
             }
             VFIO_IRQ_SET_DATA_EVENTFD => {

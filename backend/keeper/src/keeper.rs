@@ -12,10 +12,10 @@ use tracing::{info, warn};
 
 use crate::channel::{Channel, Kind};
 use crate::sandbox;
-use crate::slot::{PATIENCE, Slot};
+use crate::slot::{SEND_TIMEOUT, Slot};
 
 /// The most devices that are kept.
-const MOST: usize = 4096;
+const MAX_DEVICES: usize = 4096;
 
 /// Keeps what daemons have it keep, until the supervisor, to which `supervisor` leads, is gone.
 ///
@@ -87,7 +87,7 @@ impl Keeper {
         while let Some(daemon) = &self.daemon {
             match daemon.try_receive() {
                 Ok(Some(packet)) => match packet.kind {
-                    Kind::Open if self.slots.len() < MOST => {
+                    Kind::Open if self.slots.len() < MAX_DEVICES => {
                         let name = packet.text();
                         let Some(end) = packet.fd() else { continue };
                         let slot = self.slots.entry(name.clone());
@@ -97,8 +97,11 @@ impl Keeper {
                     Kind::Ready => {
                         self.slots.retain(|_, slot| slot.is_open());
                         // Whoever is gone is noticed below.
-                        let _ = { self.supervisor.send_within(PATIENCE, Kind::Ready, &[], &[]) }
-                            .and_then(|()| daemon.send_within(PATIENCE, Kind::Done, &[], &[]));
+                        let _ = {
+                            self.supervisor
+                                .send_within(SEND_TIMEOUT, Kind::Ready, &[], &[])
+                        }
+                        .and_then(|()| daemon.send_within(SEND_TIMEOUT, Kind::Done, &[], &[]));
                     }
                     _ => {}
                 },

@@ -16,10 +16,10 @@ use crate::daemon::MARK;
 use crate::mark::{Left, Mark};
 
 /// The most descriptors that are held for one device besides its client's.
-const MOST_HELD: usize = 16;
+const MAX_HELD: usize = 16;
 
 /// So long a daemon may take to make room for a packet: less than QEMU waits for an answer of ours.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
+pub(crate) const SEND_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The most packets that are heard of one device before others have their turn.
 const A_TURN: usize = 64;
@@ -58,9 +58,9 @@ impl Slot {
         self.close(now);
         let tell = || -> Result<(), Lost> {
             for (label, fd) in &self.held {
-                channel.send_within(PATIENCE, Kind::Hold, label.as_bytes(), &[fd.as_fd()])?;
+                channel.send_within(SEND_TIMEOUT, Kind::Hold, label.as_bytes(), &[fd.as_fd()])?;
             }
-            channel.send_within(PATIENCE, Kind::Done, &[], &[])
+            channel.send_within(SEND_TIMEOUT, Kind::Done, &[], &[])
         };
         match tell() {
             Ok(()) => self.channel = Some(channel),
@@ -97,7 +97,7 @@ impl Slot {
 
     fn handle(&mut self, packet: Packet, now: Instant) {
         match packet.kind {
-            Kind::Hold if self.held.len() < MOST_HELD => {
+            Kind::Hold if self.held.len() < MAX_HELD => {
                 let label = packet.text();
                 let Some(fd) = packet.fd() else { return };
                 if label == MARK {
@@ -163,7 +163,7 @@ impl Slot {
         let Some(client) = self.client.as_mut().filter(|_| !self.served) else {
             // There is none: the daemon may take whoever comes.
             if std::mem::take(&mut self.wanted) {
-                self.tell(|channel| channel.send_within(PATIENCE, Kind::Done, &[], &[]));
+                self.tell(|channel| channel.send_within(SEND_TIMEOUT, Kind::Done, &[], &[]));
             }
             return;
         };
@@ -186,7 +186,7 @@ impl Slot {
         }
         let hand = || -> Result<(), Lost> {
             let send =
-                |kind, body: &[u8], fds: &[_]| channel.send_within(PATIENCE, kind, body, fds);
+                |kind, body: &[u8], fds: &[_]| channel.send_within(SEND_TIMEOUT, kind, body, fds);
             send(Kind::Client, &[], &[client.as_fd()])?;
             for (message, fds) in client.messages() {
                 send(Kind::Message, &message, &fds)?;

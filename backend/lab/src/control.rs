@@ -67,7 +67,7 @@ const OPTIONS: &[&str] = &[
 ];
 
 /// So many words has no command.
-const MOST_WORDS: usize = 64;
+const MAX_WORDS: usize = 64;
 
 /// The status of what is refused, as of a command line that is wrong.
 const REFUSED: i32 = 2;
@@ -88,7 +88,7 @@ const PART: usize = 16 << 10;
 const LONGEST_ANSWER: usize = 1 << 20;
 
 /// So many commands of a node run at the same time.
-const MOST: usize = 8;
+const MAX_COMMANDS: usize = 8;
 
 /// The words that a node has asked for, where they are some.
 fn words(request: &Request) -> Option<Vec<String>> {
@@ -101,7 +101,7 @@ fn words(request: &Request) -> Option<Vec<String>> {
         .split('\0')
         .map(Into::into)
         .collect();
-    (words.len() <= MOST_WORDS).then_some(words)
+    (words.len() <= MAX_WORDS).then_some(words)
 }
 
 /// Why a node does not get a command run, if it does not.
@@ -155,7 +155,7 @@ impl Control {
             return;
         };
         let running = Arc::clone(running);
-        if running.fetch_add(1, Ordering::Relaxed) >= MOST {
+        if running.fetch_add(1, Ordering::Relaxed) >= MAX_COMMANDS {
             // Who asks without end is not answered: an answer takes as much as a command.
             running.fetch_sub(1, Ordering::Relaxed);
             return;

@@ -39,7 +39,7 @@ const LONG: Duration = Duration::from_secs(365 * 24 * 3600);
 const KILLED: Duration = Duration::from_secs(20);
 
 /// Commands that a node runs at the same time: one channel is left to kill them by.
-const MOST: usize = CHANNELS - 1;
+const MAX_COMMANDS: usize = CHANNELS - 1;
 
 /// A line is no longer: the node's shell gets it as an argument, and these are up to 128 KiB.
 const LONGEST_LINE: usize = 100 << 10;
@@ -194,10 +194,10 @@ impl Desk<'_> {
         let script = self.lab.script(number, directory, &request.line);
         {
             let running = &mut lock(&self.running)[number];
-            if *running == MOST {
+            if *running == MAX_COMMANDS {
                 let node = &request.node;
                 return Err(Error::Host(format!(
-                    "{MOST} commands run in {node}, which are as many as can; wait until one has ended"
+                    "{MAX_COMMANDS} commands run in {node}, which are as many as can; wait until one has ended"
                 )));
             }
             *running += 1;

@@ -14,7 +14,7 @@ use std::{
 };
 
 /// A file is no longer.
-const MOST: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 
 /// How long the end of a log is waited for when its writer is gone.
 const END: Duration = Duration::from_secs(5);
@@ -91,7 +91,7 @@ impl Bounded {
     }
 
     fn add(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if self.length + bytes.len() as u64 > MOST {
+        if self.length + bytes.len() as u64 > MAX_BYTES {
             fs::rename(&self.path, before(&self.path))?;
             self.file = File::create(&self.path)?;
             self.length = 0;
@@ -120,11 +120,11 @@ mod tests {
         let text = read(&path);
         assert!(text.ends_with("line 599998\nline 599999\n"));
         assert!(
-            (MOST as usize..=2 * MOST as usize).contains(&text.len()),
+            (MAX_BYTES as usize..=2 * MAX_BYTES as usize).contains(&text.len()),
             "{}",
             text.len()
         );
         let files = fs::read_dir(dir.path()).unwrap().flatten();
-        assert!(files.map(|it| it.metadata().unwrap().len()).sum::<u64>() <= 2 * MOST);
+        assert!(files.map(|it| it.metadata().unwrap().len()).sum::<u64>() <= 2 * MAX_BYTES);
     }
 }

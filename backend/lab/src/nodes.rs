@@ -35,7 +35,7 @@ pub fn node_folder(node: usize) -> String {
 }
 
 /// The most nodes of a lab.
-pub const MOST: usize = 64;
+pub const MAX_NODES: usize = 64;
 
 /// What nodes are started with, fetched and built where it is missing.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl Means {
 /// What a lab is like.
 #[derive(Debug, Clone)]
 pub struct Shape {
-    /// How many nodes it has, [`MOST`] at most. Without it: two, or all VFs of the configuration.
+    /// How many nodes it has, [`MAX_NODES`] at most. Without it: two, or all VFs of the configuration.
     pub nodes: Option<usize>,
     /// The configuration of its daemon, of which each VF is a node. Without it: one that is made.
     pub subnet: Option<PathBuf>,
@@ -173,10 +173,10 @@ fn places(status: &Value, most: Option<usize>) -> Result<Vec<Place>> {
         all.into_iter().partition(|it| it["ethernet"].is_null());
     let nodes = vfs.iter().filter(|it| !it["holds"].is_null());
     let count = nodes.clone().count();
-    if count == 0 || most.unwrap_or(count) > count || most.unwrap_or(count) > MOST {
+    if count == 0 || most.unwrap_or(count) > count || most.unwrap_or(count) > MAX_NODES {
         return Err(Error::Host(format!(
             "the configuration has {count} VFs, which are the nodes; there have to be as many as --nodes says, and \
-             1 to {MOST}"
+             1 to {MAX_NODES}"
         )));
     }
     let mut number = 0;
@@ -192,7 +192,7 @@ fn places(status: &Value, most: Option<usize>) -> Result<Vec<Place>> {
             number,
         }
     };
-    Ok(nodes.take(most.unwrap_or(MOST)).map(place).collect())
+    Ok(nodes.take(most.unwrap_or(MAX_NODES)).map(place).collect())
 }
 
 /// The file /etc/hosts of all nodes. A node's name is its Ethernet card; with `-ib` behind it, it is its IP over

@@ -32,7 +32,7 @@ const COMMAND_INTERFACE: u32 = 5;
 const INITIALIZING: u32 = 1 << 31;
 /// How long the VF may take for a command while it is brought up, and to come up. All of it together
 /// has to be less than the five seconds after which a monitor gives up.
-const PATIENCE: Duration = Duration::from_millis(1500);
+const START_TIMEOUT: Duration = Duration::from_millis(1500);
 /// Between two looks at a VF that has no events yet.
 const PAUSE: Duration = Duration::from_micros(50);
 /// Most queue pairs that drivers ask for, as a power of two.
@@ -244,7 +244,7 @@ impl Adapter {
             return unfit("its command queue is full");
         };
         let mut reply = Vec::new();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + START_TIMEOUT;
         // An access that is answered: what was rung for before it has been seen.
         let mut done = None;
         while done.is_none() {
@@ -319,7 +319,7 @@ pub(crate) fn ask_partitions() -> Vec<u8> {
 
 /// Waits until the VF has come up.
 fn await_firmware(physical: &mut dyn Physical) -> Result<(), PhysicalError> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + START_TIMEOUT;
     while read_dword(physical, segment::INITIALIZING)? & INITIALIZING != 0 {
         if Instant::now() > deadline {
             return unfit("it does not come up");

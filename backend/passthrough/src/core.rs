@@ -32,7 +32,7 @@ use crate::wake::Wake;
 use crate::window::Window;
 
 /// Events that are taken at a time.
-const EVENTS_AT_ONCE: usize = 1 << crate::window::LOG_EVENTS;
+const EVENT_BATCH: usize = 1 << crate::window::LOG_EVENTS;
 /// How often the timer looks after commands that the VF has.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Most bytes of the guest's requests that wait for room in the VF's queue.
@@ -386,7 +386,7 @@ impl Core {
     /// Takes the VF's events, and hands out what they tell.
     pub fn take_events(&mut self, memory: &GuestMemory, raise: &mut Raise) {
         let mut taken = 0;
-        while taken < EVENTS_AT_ONCE
+        while taken < EVENT_BATCH
             && let Some(event) = self.adapter.as_mut().and_then(Adapter::event)
         {
             taken += 1;

@@ -10,7 +10,7 @@ use crate::window::{FIRMWARE, FIRMWARE_PAGES, PAGE, Window};
 /// Kind of the event by which firmware asks for pages, or offers some back.
 pub(crate) const PAGE_REQUEST: u8 = 0xb;
 /// Most pages in a request of drivers.
-const AT_ONCE: usize = 512;
+const PAGES_PER_REQUEST: usize = 512;
 /// Where the list of pages begins, in requests and replies.
 const LIST: usize = 0x10;
 /// In replies: how many pages come back.
@@ -76,7 +76,7 @@ impl FirmwarePages {
                     self.wanted = 0;
                     return Some((manage(CANNOT_GIVE, 0), LIST));
                 }
-                let now = (wanted as usize).min(AT_ONCE);
+                let now = (wanted as usize).min(PAGES_PER_REQUEST);
                 let pages = self.free.split_off(self.free.len() - now);
                 self.wanted -= now as i64;
                 let mut request = manage(GIVE, now);
@@ -85,7 +85,7 @@ impl FirmwarePages {
                 Some((request, LIST))
             }
             offered => {
-                let now = (offered.unsigned_abs() as usize).min(AT_ONCE);
+                let now = (offered.unsigned_abs() as usize).min(PAGES_PER_REQUEST);
                 self.taken = now;
                 Some((manage(TAKE, now), LIST + now * 8))
             }
@@ -190,7 +190,7 @@ mod tests {
         }
         pages.ask(i32::MIN);
         let (request, _) = pages.request().expect("a request");
-        assert_eq!(operation(&request), (TAKE, AT_ONCE as u32));
+        assert_eq!(operation(&request), (TAKE, PAGES_PER_REQUEST as u32));
         // It has offered what it does not have, and says so; or refuses.
         pages.answered(TAKE, Some(&back(&[])));
         assert_eq!(pages.request(), None);

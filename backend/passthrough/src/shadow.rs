@@ -39,7 +39,7 @@ use crate::report::Datagrams;
 use crate::window::{PAGE, Window};
 
 /// Requests of either kind that are copied at a time, so that all queues have their turn.
-const AT_ONCE: u32 = 32;
+const BATCH: u32 = 32;
 /// Longest queues, as a power of two: requests to receive, or blocks to send.
 const LOG_LONGEST: u32 = 15;
 /// Shortest send queue in the daemon's memory, as a power of two of blocks: the VF is asked how far it is less
@@ -48,11 +48,11 @@ const LOG_SHORTEST: u32 = 10;
 /// The same for management packets, of which few are sent at a time.
 const LOG_SHORTEST_MANAGEMENT: u32 = 8;
 /// How long requests to receive management packets may wait until they are seen: there are some hundred of them.
-const MANAGEMENT_PATIENCE: Duration = Duration::from_millis(100);
+const MANAGEMENT_INTERVAL: Duration = Duration::from_millis(100);
 /// Longest request to receive, in bytes.
 const MAX_STRIDE: usize = 16 << 7;
 /// From one question how far a VF is to the next, where it has read nothing in between.
-const PATIENCE: Duration = Duration::from_millis(1);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(1);
 /// Bytes of a doorbell record.
 const RECORD: usize = 8;
 
@@ -168,7 +168,7 @@ impl Shadows {
         if self.queues.values().any(is_hasty) {
             pace::LATEST
         } else {
-            MANAGEMENT_PATIENCE
+            MANAGEMENT_INTERVAL
         }
     }
 }
@@ -352,7 +352,7 @@ impl Shadow {
                 self.read = read;
                 None
             }
-            _ => Some(Instant::now() + PATIENCE),
+            _ => Some(Instant::now() + PROGRESS_INTERVAL),
         };
     }
 
@@ -406,7 +406,7 @@ impl Shadow {
         }
         let mut bytes = [0; MAX_STRIDE];
         let bytes = &mut bytes[..1 << log_stride];
-        for _ in 0..available.min(AT_ONCE) {
+        for _ in 0..available.min(BATCH) {
             let slot = usize::from(self.received) & ((1 << log_size) - 1);
             let at = slot << log_stride;
             if self.buffer.read(memory, at as u64, bytes).is_err() {
@@ -419,7 +419,7 @@ impl Shadow {
         }
         self.publish(window, 0, self.received);
         turn.found = true;
-        turn.more |= available > AT_ONCE;
+        turn.more |= available > BATCH;
     }
 
     #[expect(
@@ -455,7 +455,7 @@ impl Shadow {
             }
             available = 0;
         }
-        let mut budget = AT_ONCE;
+        let mut budget = BATCH;
         while available > 0 {
             if budget == 0 {
                 turn.more = true;

@@ -26,7 +26,7 @@ const CONFIG: u32 = VFIO_PCI_CONFIG_REGION_INDEX;
 /// Bytes of configuration space that capabilities of every device are in.
 const CONFIG_SPACE: usize = 256;
 /// Most vectors that are asked for: as many as a guest's function has.
-const MOST_VECTORS: u32 = 128;
+const MAX_VECTORS: u32 = 128;
 
 /// A VF under the kernel's VFIO.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl Vfio {
         if !VECTORS.contains(&kernel.vectors()) {
             return unfit(format!("it has {} MSI-X vectors", kernel.vectors()));
         }
-        let vectors = kernel.vectors().min(MOST_VECTORS) as u16;
+        let vectors = kernel.vectors().min(MAX_VECTORS) as u16;
         let mut space = [0; CONFIG_SPACE];
         read_at(kernel.fd(), config, &mut space)?;
         let mut areas = kernel.areas(BAR0);

@@ -19,7 +19,7 @@ const OWNED_BY_DEVICE: u8 = 1;
 /// Any value that mailboxes and entries agree in.
 const TOKEN: u8 = 0x5a;
 /// Longer than anything takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const BATCH_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A request in mailboxes, which several entries may share.
 #[derive(Debug)]
@@ -87,7 +87,7 @@ pub(super) fn execute(device: &Device, entries: &[[u8; ENTRY]]) -> Result<Vec<[u
                     reply.copy_from_slice(&entry[0x20..0x30]);
                     return Ok(reply);
                 }
-                if start.elapsed() > PATIENCE {
+                if start.elapsed() > BATCH_TIMEOUT {
                     return Err(BenchError::Timeout("commands"));
                 }
                 thread::yield_now();

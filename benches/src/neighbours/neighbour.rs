@@ -19,7 +19,7 @@ const SPIN: Duration = Duration::from_micros(200);
 /// Between two looks after that.
 const NAP: Duration = Duration::from_micros(10);
 /// How long to wait for a message: who attacks may keep it waiting for ever.
-const PATIENCE: Duration = Duration::from_secs(10);
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest measurement, where an attack does not get on.
 const LONGEST: Duration = Duration::from_secs(5);
 /// How late the kernel may end a pause, in nanoseconds; 50 µs unless told.
@@ -92,7 +92,7 @@ impl Neighbour {
                 thread::sleep(early);
             }
             let taken = self.write()?;
-            let waited = taken.unwrap_or(PATIENCE).as_nanos() as u64;
+            let waited = taken.unwrap_or(MESSAGE_TIMEOUT).as_nanos() as u64;
             histogram
                 .record(waited)
                 .map_err(|error| BenchError::Histogram(error.to_string()))?;
@@ -110,7 +110,7 @@ impl Neighbour {
     }
 
     /// One message: from before it is posted until its payload is seen, if it
-    /// is within [`PATIENCE`].
+    /// is within [`MESSAGE_TIMEOUT`].
     fn write(&mut self) -> Result<Option<Duration>> {
         self.sent += 1;
         let [near, far] = &mut self.peers;
@@ -125,7 +125,7 @@ impl Neighbour {
             if arrived {
                 break taken;
             }
-            if taken > PATIENCE {
+            if taken > MESSAGE_TIMEOUT {
                 return Ok(None);
             }
             if taken > SPIN {

@@ -25,7 +25,7 @@ use super::wrong;
 use crate::{BenchError, Result};
 
 /// Who has heard nothing for so long asks again: ibsim drops what a program's queue has no room for.
-const PATIENCE: Duration = Duration::from_millis(250);
+const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 /// How often in a row, before there is nobody who answers.
 const TRIES: u32 = 16;
 /// Nothing that is still on its way takes longer.
@@ -160,7 +160,7 @@ impl Program {
             let mut wanted = PollFlags::POLLIN;
             wanted.set(PollFlags::POLLOUT, !outgoing.is_empty());
             let mut waited = [PollFd::new(self.data.as_fd(), wanted)];
-            let patience = PollTimeout::try_from(PATIENCE).unwrap_or(PollTimeout::MAX);
+            let patience = PollTimeout::try_from(RETRY_INTERVAL).unwrap_or(PollTimeout::MAX);
             let ready = poll(&mut waited, patience);
             if ready.map_err(BenchError::system("wait for an answer"))? == 0 {
                 return Ok(false);

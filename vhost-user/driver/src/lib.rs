@@ -43,7 +43,7 @@ pub const RECEIVE: usize = 0;
 pub const TRANSMIT: usize = 1;
 
 /// How long somebody is waited for.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Features that a driver uses when nobody says otherwise.
 pub const FEATURES: u64 = 1 << VIRTIO_F_VERSION_1
@@ -69,7 +69,7 @@ pub enum Error {
     #[error(transparent)]
     System(#[from] io::Error),
     /// Nothing has come.
-    #[error("nothing has come in {PATIENCE:?}")]
+    #[error("nothing has come in {TIMEOUT:?}")]
     Nothing,
 }
 
@@ -135,7 +135,7 @@ impl Driver {
     /// [`Error`].
     pub fn connect(socket: impl AsRef<Path>, features: u64) -> Result<Self, Error> {
         let stream = UnixStream::connect(socket)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
         let mut frontend = Frontend::from_stream(stream.try_clone()?, 2);
         let offered = frontend.get_features()?;
         let protocol = frontend.get_protocol_features()?;
@@ -347,7 +347,7 @@ impl Driver {
         if self.queues[ring].listen() {
             return Ok(());
         }
-        let left = PATIENCE.saturating_sub(begun.elapsed());
+        let left = TIMEOUT.saturating_sub(begun.elapsed());
         if left.is_zero() {
             return Err(Error::Nothing);
         }

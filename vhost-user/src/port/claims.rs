@@ -12,10 +12,10 @@ use super::{SECOND, solicitation};
 use crate::translate::{Dropped, Own, Told};
 
 /// The most addresses that are remembered, the guest's and others'.
-const MOST: usize = 64;
+const MAX_ADDRESSES: usize = 64;
 /// How often others are asked for an address, and how long their answer may take.
 const TRIES: u32 = 3;
-const PATIENCE: u64 = SECOND / 5;
+const ANSWER_TIMEOUT_NS: u64 = SECOND / 5;
 /// Addresses that may be asked for at once, and nanoseconds for each further one.
 const BURST: u64 = 16;
 const PACE: u64 = SECOND / 10;
@@ -151,7 +151,7 @@ impl Claimed {
         if rested > now + BURST * PACE {
             return Err(Dropped::Full);
         }
-        if self.known.len() >= MOST && !self.known.contains_key(&address) {
+        if self.known.len() >= MAX_ADDRESSES && !self.known.contains_key(&address) {
             self.make_room()?;
         }
         self.rested = rested;
@@ -202,7 +202,7 @@ impl Claimed {
                 continue;
             }
             *tries += 1;
-            *due = now + PATIENCE;
+            *due = now + ANSWER_TIMEOUT_NS;
             questions.push(solicitation::of(address, own));
         }
         questions
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(check(&mut claimed, 0), Err(Dropped::Unproven));
         for ask in 0..TRIES {
             let now = claimed.deadline().unwrap();
-            assert_eq!(now, u64::from(ask) * PATIENCE);
+            assert_eq!(now, u64::from(ask) * ANSWER_TIMEOUT_NS);
             assert_eq!(claimed.poll(now, &own()).len(), 1);
             assert_eq!(check(&mut claimed, now), Err(Dropped::Unproven));
         }
@@ -294,7 +294,7 @@ mod tests {
             let passes = claimed.check(&Claims::Unclaimed, &datagram(from), last);
             assert!(passes.is_err());
             asked += claimed.poll(last, &own()).len() as u64;
-            assert!(claimed.known.len() <= MOST);
+            assert!(claimed.known.len() <= MAX_ADDRESSES);
         }
         assert!(
             asked <= u64::from(TRIES) * (BURST + last / PACE + 1),

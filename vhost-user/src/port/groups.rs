@@ -11,7 +11,7 @@ use super::requests::{Alarm, Question, Requests};
 use crate::translate::{Dropped, Own};
 
 /// The most groups that a guest is in or sends to.
-const MOST: usize = 256;
+const MAX_GROUPS: usize = 256;
 /// Datagrams that wait to be sent to a group.
 const WAITING: usize = 3;
 /// How long nobody asks again about a group that there is not.
@@ -105,7 +105,7 @@ impl Groups {
 
     /// Where there is no room, a group gives way that the guest does not hear.
     fn entry(&mut self, mgid: Gid) -> Option<&mut Membership> {
-        if self.known.len() >= MOST && !self.known.contains_key(&mgid) {
+        if self.known.len() >= MAX_GROUPS && !self.known.contains_key(&mgid) {
             let sent_to = { self.known.iter() }
                 .filter(|(_, entry)| !entry.full)
                 .min_by_key(|(_, entry)| entry.used);
@@ -119,7 +119,7 @@ impl Groups {
     fn forget(&mut self, mgid: Gid) {
         if let Some(entry) = self.known.remove(&mgid)
             && entry.is_entered()
-            && self.left.len() < MOST
+            && self.left.len() < MAX_GROUPS
         {
             self.left.push((mgid, entry.state()));
             self.alarm.set(0);

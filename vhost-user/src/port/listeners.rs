@@ -7,7 +7,7 @@ use wire::ipoib::{self, HEADER_LEN};
 use wire::{Gid, PKey};
 
 /// The most groups of one report.
-const MOST: usize = 64;
+const MAX_GROUPS: usize = 64;
 
 const IGMP: u8 = 2;
 const HOP_BY_HOP: u8 = 0;
@@ -89,7 +89,7 @@ fn records<A>(
 ) -> Vec<(A, bool)> {
     let mut told = Vec::new();
     let mut rest = message.get(8..).unwrap_or_default();
-    while told.len() < MOST
+    while told.len() < MAX_GROUPS
         && let Some([kind, auxiliary, sources, sources2]) = rest.first_chunk().copied()
         && let Some(group) = rest.get(4..).and_then(&address)
     {
@@ -223,7 +223,7 @@ mod tests {
         for at in 4..lies.len() {
             for value in [0, 1, 0x0f, 0x4f, 0x7f, 0xff] {
                 let right = std::mem::replace(&mut lies[at], value);
-                assert!(told(PKEY, &lies).len() <= MOST);
+                assert!(told(PKEY, &lies).len() <= MAX_GROUPS);
                 lies[at] = right;
             }
         }
@@ -233,6 +233,6 @@ mod tests {
     fn a_report_of_very_many_groups_counts_in_part() {
         let mut igmp = vec![0x22, 0, 0, 0, 0, 0, 0, 0xff];
         (0..=u8::MAX).for_each(|last| igmp.extend(record4(4, last, 0, 0)));
-        assert_eq!(told(PKEY, &ipv4(&igmp)).len(), MOST);
+        assert_eq!(told(PKEY, &ipv4(&igmp)).len(), MAX_GROUPS);
     }
 }

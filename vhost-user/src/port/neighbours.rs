@@ -9,9 +9,9 @@ use super::SECOND;
 use crate::translate::{Mac, Neighbours};
 
 /// The most neighbours. Those that nobody has heard of or sent to for longest give way.
-const MOST: usize = 1024;
+const MAX_NEIGHBOURS: usize = 1024;
 /// How many give way at a time, so that a flood of them does not have the table looked through for each.
-const GIVE_WAY: usize = MOST / 8;
+const GIVE_WAY: usize = MAX_NEIGHBOURS / 8;
 /// A neighbour is forgotten that nobody has heard of or sent to for so long: longer than guests keep what
 /// ARP has told them.
 const AGE: u64 = 3600 * SECOND;
@@ -112,7 +112,7 @@ impl Neighbours for Table {
             return;
         }
         let mac = Mac::of(address);
-        if self.known.len() >= MOST && !self.known.contains_key(&mac) {
+        if self.known.len() >= MAX_NEIGHBOURS && !self.known.contains_key(&mac) {
             self.make_room();
         }
         self.mark_recent();
@@ -150,7 +150,7 @@ mod tests {
         for number in 3..70_000 {
             assert_eq!(table.find(Mac::of(address(1))), Some(address(1)));
             table.learn(address(number));
-            assert!(table.known.len() <= MOST && table.names.len() <= MOST);
+            assert!(table.known.len() <= MAX_NEIGHBOURS && table.names.len() <= MAX_NEIGHBOURS);
         }
         assert_eq!(table.find(Mac::of(address(2))), None);
         assert_eq!(table.find(Mac::of(address(69_999))), Some(address(69_999)));

@@ -12,7 +12,7 @@ use super::requests::{Alarm, Question, Requests};
 use crate::translate::{Dropped, Own};
 
 /// The most ways that are kept.
-const MOST: usize = 1024;
+const MAX_PATHS: usize = 1024;
 /// Datagrams that wait for a way, as many as Linux has wait.
 const WAITING: usize = 3;
 /// How long nobody is asked about a port that there is not.
@@ -70,7 +70,7 @@ impl Paths {
             return Some(way);
         }
         self.mark_recent(now);
-        if self.known.len() >= MOST && !self.known.contains_key(&to) {
+        if self.known.len() >= MAX_PATHS && !self.known.contains_key(&to) {
             let oldest = self.known.iter().min_by_key(|(_, path)| path.used);
             if let Some(oldest) = oldest.map(|(gid, _)| *gid) {
                 self.known.remove(&oldest);

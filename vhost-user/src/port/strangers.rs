@@ -11,7 +11,7 @@ use super::{SECOND, solicitation};
 use crate::translate::Own;
 
 /// The most addresses that are asked for at a time.
-const MOST: usize = 64;
+const MAX_ADDRESSES: usize = 64;
 /// How long nobody asks again for one, as in Linux.
 const AGAIN: u64 = SECOND;
 /// Addresses that may be asked for at once, and nanoseconds for each further one: a guest may send to any.
@@ -40,7 +40,7 @@ impl Strangers {
         if rested > now + BURST * PACE {
             return;
         }
-        if self.asked.len() >= MOST {
+        if self.asked.len() >= MAX_ADDRESSES {
             self.asked.retain(|_, asked| is_recent(asked));
         }
         self.rested = rested;
@@ -76,7 +76,7 @@ mod tests {
             last = u64::from(number) * SECOND / 1000;
             strangers.meet(Ipv4Addr::from_bits(0x0a00_0000 + number).into(), last);
             asked += strangers.due.drain(..).count() as u64;
-            assert!(strangers.asked.len() <= MOST);
+            assert!(strangers.asked.len() <= MAX_ADDRESSES);
         }
         assert!(asked <= BURST + last / PACE + 1, "{asked}");
     }

@@ -12,7 +12,7 @@ use super::bytes::{array, checksum, u16_at};
 use super::{Dropped, Mac, Own, Packet};
 
 /// The guest's last questions, as many as are remembered.
-const MOST: usize = 16;
+const MAX_REQUESTS: usize = 16;
 
 const UDP: u8 = 17;
 /// More fragments follow, or there are some in front.
@@ -60,7 +60,7 @@ struct Transaction {
 impl Transactions {
     fn note(&mut self, transaction: Transaction) {
         self.0.retain(|known| known.number != transaction.number);
-        self.0.truncate(MOST - 1);
+        self.0.truncate(MAX_REQUESTS - 1);
         self.0.push_front(transaction);
     }
 

@@ -9,7 +9,7 @@ use crate::opcode::Opcode;
 /// Operation of MANAGE_PAGES: firmware is given some.
 const GIVE: u16 = 1;
 /// Most pages that are given by one command.
-const AT_ONCE: usize = 512;
+const PAGES_PER_COMMAND: usize = 512;
 /// In a request of MANAGE_PAGES, where the function's number is, how many pages there are, and their list.
 const FUNCTION: usize = 0x08;
 const COUNT: usize = 0x0c;
@@ -54,15 +54,17 @@ impl Wish {
     /// The commands that give firmware this memory, of [`Wish::len`] bytes.
     pub(crate) fn requests(self, memory: &Memory) -> impl Iterator<Item = Vec<u8>> {
         let iova = memory.iova();
-        (0..self.count).step_by(AT_ONCE).map(move |first| {
-            let pages = first..self.count.min(first + AT_ONCE);
-            let mut input = request(Opcode::ManagePages, GIVE, LIST + 8 * pages.len());
-            put_dword(&mut input, FUNCTION, self.function);
-            put_dword(&mut input, COUNT, pages.len() as u32);
-            for (at, page) in pages.enumerate() {
-                put_qword(&mut input, LIST + 8 * at, iova + (page * PAGE) as u64);
-            }
-            input
-        })
+        (0..self.count)
+            .step_by(PAGES_PER_COMMAND)
+            .map(move |first| {
+                let pages = first..self.count.min(first + PAGES_PER_COMMAND);
+                let mut input = request(Opcode::ManagePages, GIVE, LIST + 8 * pages.len());
+                put_dword(&mut input, FUNCTION, self.function);
+                put_dword(&mut input, COUNT, pages.len() as u32);
+                for (at, page) in pages.enumerate() {
+                    put_qword(&mut input, LIST + 8 * at, iova + (page * PAGE) as u64);
+                }
+                input
+            })
     }
 }

@@ -10,7 +10,7 @@ use crate::links::rate::LinkRate;
 use crate::nodes::topology::{NodeId, NodeSpec, Topology, TopologyError};
 
 /// The most nodes of a netlist: some twenty subnets full.
-const MOST_NODES: u64 = 1 << 20;
+const MAX_NODES: u64 = 1 << 20;
 
 /// The longest text that is read, in bytes: many times the largest subnet's.
 pub const NETLIST_MAX: usize = 256 << 20;
@@ -321,8 +321,8 @@ impl Reader {
             }
             None => name,
         };
-        if self.records.len() as u64 >= MOST_NODES {
-            return error(at, format!("more than {MOST_NODES} nodes"));
+        if self.records.len() as u64 >= MAX_NODES {
+            return error(at, format!("more than {MAX_NODES} nodes"));
         }
         let Preamble {
             vendor,

@@ -8,25 +8,25 @@ use std::time::Duration;
 use super::{ErrorKind, LINE_MAX, Request, Response, allowed};
 
 /// How long a daemon may take for an answer. It answers from memory; one that does not is stuck.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long it may take to move a VM: it gives one up after a minute, and says so. Another subnet
 /// manager may be allowed longer.
-const PATIENCE_TO_MOVE: Duration = Duration::from_secs(70);
+const MOVE_TIMEOUT: Duration = Duration::from_secs(70);
 
 /// How long the answer to a request may take.
 fn patience(request: &Request) -> Duration {
     match request {
-        Request::Migrate(request) => PATIENCE_TO_MOVE + allowed(request.wait_s),
+        Request::Migrate(request) => MOVE_TIMEOUT + allowed(request.wait_s),
         Request::MigrateAll(request) => {
-            PATIENCE_TO_MOVE * request.moves.len().max(1) as u32 + allowed(request.wait_s)
+            MOVE_TIMEOUT * request.moves.len().max(1) as u32 + allowed(request.wait_s)
         }
         // Undone, it moves addresses twice.
-        Request::LiveStep { .. } | Request::LiveSettle { .. } => PATIENCE_TO_MOVE * 2,
+        Request::LiveStep { .. } | Request::LiveSettle { .. } => MOVE_TIMEOUT * 2,
         Request::Upgrade(request) => {
-            PATIENCE + Duration::from_millis(request.within_ms.unwrap_or(0)) * 3
+            ANSWER_TIMEOUT + Duration::from_millis(request.within_ms.unwrap_or(0)) * 3
         }
-        _ => PATIENCE,
+        _ => ANSWER_TIMEOUT,
     }
 }
 
@@ -93,8 +93,8 @@ impl Client {
         };
         let stream = client.stream.get_ref();
         stream
-            .set_read_timeout(Some(PATIENCE))
-            .and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
+            .set_read_timeout(Some(ANSWER_TIMEOUT))
+            .and_then(|()| stream.set_write_timeout(Some(ANSWER_TIMEOUT)))
             .map_err(|source| client.broken(source))?;
         Ok(client)
     }

@@ -25,7 +25,7 @@ use super::{
 use crate::capture::{Subscription, Wish};
 
 /// How long a client may be silent, and how long it may take to read an answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a client may keep the server waiting while others wait for a place.
 const GRACE: Duration = Duration::from_secs(1);
 /// How long to wait, in milliseconds, before a client that could not be served is tried again.
@@ -300,8 +300,8 @@ impl Acceptor {
 
     fn serve(&self, serial: u64, stream: UnixStream) -> io::Result<JoinHandle<()>> {
         stream.set_nonblocking(false)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(CLIENT_TIMEOUT))?;
+        stream.set_write_timeout(Some(CLIENT_TIMEOUT))?;
         let served = Served {
             stream: stream.try_clone()?,
             waits: Some(Instant::now()),
@@ -368,7 +368,7 @@ fn converse(stream: UnixStream, source: &dyn StatusSource, place: &Place) -> io:
     loop {
         line.clear();
         // QEMU takes the time that it takes to copy a VM's memory.
-        let patience = live.is_none().then_some(PATIENCE);
+        let patience = live.is_none().then_some(CLIENT_TIMEOUT);
         stream.set_read_timeout(patience)?;
         place.waits(patience.is_some());
         reader

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 /// How long a device may keep others waiting. Its thread waits for nobody but a client that sends half a
 /// message.
-const PATIENCE: Duration = Duration::from_secs(10);
+const DEVICE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// There is no client whose messages the thread waits for, or it is stuck in one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -119,7 +119,7 @@ impl<D> Errands<D> {
         }
         // It can only fail with a counter at its end, and then the thread is awake anyway.
         let _ = self.0.called.write(1);
-        match done.recv_timeout(PATIENCE) {
+        match done.recv_timeout(DEVICE_TIMEOUT) {
             Ok(result) => Ok(result),
             // Under way by now: then it comes to its end.
             Err(RecvTimeoutError::Timeout) if claimed.swap(true, Ordering::AcqRel) => {

@@ -21,7 +21,7 @@ pub const LONGEST: usize = 16 << 20;
 
 /// Bytes that an image of this length can become when it is read, since a number and a comma become eight
 /// bytes. What holds more has a longer image.
-pub const MOST_HELD: usize = 4 * LONGEST;
+pub const MAX_MEMORY: usize = 4 * LONGEST;
 
 /// The image of a machine, in the version that its first key names.
 #[derive(Debug, Serialize, Deserialize)]
@@ -156,7 +156,7 @@ impl Movable for Software<VfHost> {
     fn save(function: &Function<Self>) -> Result<FunctionImage<GuestMemory>, MachineError> {
         // What comes while it rests is a part of the image.
         function.backend().host().drain();
-        if function.backend().host().memory_taken() > MOST_HELD {
+        if function.backend().host().memory_taken() > MAX_MEMORY {
             return Err(MachineError::TooLong);
         }
         Ok(function.save())

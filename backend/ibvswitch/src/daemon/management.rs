@@ -30,11 +30,11 @@ use crate::daemon::ports::Inbox;
 /// What guests get in one go, with others at the engine between.
 const AT_A_TIME: usize = 16;
 /// How long a migration may take, with every packet lost and a sweep after it.
-const PATIENCE: Duration = Duration::from_secs(60);
+const MIGRATION_TIMEOUT: Duration = Duration::from_secs(60);
 /// What that leaves for all but another subnet manager.
 const MARGIN: Duration = Duration::from_secs(30);
 /// How long a sweep may take before whoever waits for it is told that it takes longer.
-const SWEEP_PATIENCE: Duration = Duration::from_secs(8);
+const SWEEP_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Why there is no subnet.
 #[derive(Debug, thiserror::Error)]
@@ -356,7 +356,7 @@ impl<F: Face> Management<F> {
             if let Some(refused) = refused {
                 return Err(refused.into());
             }
-            let patience = PATIENCE.max(request.allowed + MARGIN);
+            let patience = MIGRATION_TIMEOUT.max(request.allowed + MARGIN);
             let end = expected.end.recv_timeout(patience);
             let end = end.map_err(|error| match error {
                 RecvTimeoutError::Timeout => MoveError::Late,
@@ -388,7 +388,7 @@ impl<F: Face> Management<F> {
             ends.push(end);
             tag
         })?;
-        let patience = Instant::now() + SWEEP_PATIENCE;
+        let patience = Instant::now() + SWEEP_TIMEOUT;
         for expected in ends {
             let end = expected.end.recv_deadline(patience);
             end.map_err(|_| SweepError::Slow)?;

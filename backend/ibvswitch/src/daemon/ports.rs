@@ -30,7 +30,7 @@ use crate::daemon::client::ClientState;
 const WAITING: usize = 256;
 
 /// How long somebody waits for a port's thread, which itself waits for nobody.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Something for a port's thread.
 #[derive(Debug)]
@@ -134,7 +134,7 @@ impl Inbox {
 /// Has datagrams at ports watched, or not any more, and waits until they are.
 pub fn watch(ports: &HashMap<VfId, Arc<Inbox>>, watch: impl Fn() -> Option<Box<dyn Watch>>) {
     let ends: Vec<_> = ports.values().map(|port| port.set_watch(watch())).collect();
-    let patience = Instant::now() + PATIENCE;
+    let patience = Instant::now() + PORT_TIMEOUT;
     for end in ends {
         // The port's thread drops the other end, or has itself ended.
         let _ = end.recv_deadline(patience);

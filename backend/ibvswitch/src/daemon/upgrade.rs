@@ -46,7 +46,7 @@ use passage::Passage;
 /// What a program says that has come as far as it can while it is tried.
 pub const FIT: &str = "fit\n";
 /// How long it may take until the thread of a device waits for nobody else.
-const PATIENCE: Duration = Duration::from_secs(1);
+const DEVICE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Why a program may not be executed.
 const SANDBOXED: &str = "; the daemon's sandbox lets it execute programs of the system and of the directory that it \
      was started from itself: put the program there";
@@ -222,7 +222,7 @@ impl Heritage {
                 continue;
             };
             let gone = |_| format!("VF `{}` is busy with its VMM; try again", vf.name);
-            let detained = errands.detain().wait(PATIENCE).map_err(gone)?;
+            let detained = errands.detain().wait(DEVICE_TIMEOUT).map_err(gone)?;
             if !detained.run(VfDevice::rest_to_stay).map_err(gone)? {
                 return Err(format!(
                     "VF `{}`: its VMM migrates it; try again later",

@@ -10,7 +10,7 @@ use super::MonitorError;
 use super::line::Lines;
 
 /// How long a command may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 /// Events that are kept until somebody waits for them; of more, the eldest are forgotten.
 const EVENTS: usize = 256;
 
@@ -32,7 +32,7 @@ impl Qmp {
             lines: Lines::connect(socket)?,
             events: VecDeque::new(),
         };
-        let greeting = qmp.message(Instant::now() + PATIENCE)?;
+        let greeting = qmp.message(Instant::now() + COMMAND_TIMEOUT)?;
         if greeting.get("QMP").is_none() {
             let answer = greeting.to_string();
             return Err(qmp.lines.refused("is no monitor", answer));
@@ -47,8 +47,8 @@ impl Qmp {
     /// [`MonitorError`].
     pub fn execute(&mut self, command: &str, arguments: Value) -> Result<Value, MonitorError> {
         let request = json!({ "execute": command, "arguments": arguments });
-        self.lines.send(&request.to_string(), PATIENCE)?;
-        let deadline = Instant::now() + PATIENCE;
+        self.lines.send(&request.to_string(), COMMAND_TIMEOUT)?;
+        let deadline = Instant::now() + COMMAND_TIMEOUT;
         loop {
             let mut message = self.message(deadline)?;
             if let Some(result) = message.get_mut("return") {

@@ -8,7 +8,7 @@ use super::MonitorError;
 use super::line::Lines;
 
 /// How long an access may take. The server of a device answers it, or QEMU gives up after 5 s.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ACCESS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connected QEMU.
 #[derive(Debug)]
@@ -24,8 +24,8 @@ impl Qtest {
     }
 
     fn command(&mut self, command: &str) -> Result<String, MonitorError> {
-        self.0.send(command, PATIENCE)?;
-        let deadline = Instant::now() + PATIENCE;
+        self.0.send(command, ACCESS_TIMEOUT)?;
+        let deadline = Instant::now() + ACCESS_TIMEOUT;
         loop {
             let answer = self.0.receive(deadline)?;
             // Interrupts are told of, too, where somebody has asked for that.

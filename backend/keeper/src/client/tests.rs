@@ -100,7 +100,7 @@ fn a_file_is_kept_once_and_not_without_end() {
         files.len()
     };
     assert_eq!((client.memory.len(), kept(&client)), (1000, 1));
-    for page in 1000..1000 + MOST_FILES as u64 {
+    for page in 1000..1000 + MAX_FILES as u64 {
         assert!(client.is_known());
         client.note(map(page * 4096, 4096), vec![memfd()]);
     }

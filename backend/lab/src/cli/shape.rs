@@ -14,7 +14,7 @@ use crate::{
     image::Kernel,
     interrupt::Interrupt,
     linux::Build,
-    nodes::{Lab, MOST, Means, Shape},
+    nodes::{Lab, MAX_NODES, Means, Shape},
     plan::Plan,
     quantity,
     root::Root,
@@ -48,7 +48,7 @@ impl FromStr for Source {
 pub(super) struct ShapeArgs {
     /// How many nodes: 2, or as many as the configuration has VFs.
     #[arg(long, short, value_name = "NUMBER",
-          value_parser = clap::value_parser!(u64).range(1..=MOST as u64))]
+          value_parser = clap::value_parser!(u64).range(1..=MAX_NODES as u64))]
     nodes: Option<u64>,
     /// Debian packages to put into the nodes, with commas between.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
@@ -107,11 +107,15 @@ impl ShapeArgs {
             given => Ok(given),
         };
         if self.nodes.is_none() {
-            self.nodes = range("nodes", plan.nodes, MOST as u32)?.map(u64::from);
+            self.nodes = range("nodes", plan.nodes, MAX_NODES as u32)?.map(u64::from);
         }
         if self.nodes.is_none() && self.config.is_none() && plan.config.is_none() {
             self.names = plan.node.iter().map(|it| it.name.clone()).collect();
-            range("nodes", Some(self.names.len().max(1) as u32), MOST as u32)?;
+            range(
+                "nodes",
+                Some(self.names.len().max(1) as u32),
+                MAX_NODES as u32,
+            )?;
         }
         self.packages.extend(plan.packages.iter().cloned());
         if self.kernel.is_none() {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// How long one look may go on, again and again: while something is posted, and longer than that by `LINGER`.
-const AT_MOST: Duration = Duration::from_micros(200);
+const MAX_LOOK: Duration = Duration::from_micros(200);
 const LINGER: Duration = Duration::from_micros(20);
 /// From one look to the next: right after something was posted, and when nothing was for a while.
 const SOONEST: Duration = Duration::from_micros(20);
@@ -59,6 +59,6 @@ impl Look {
             self.found = Some(now);
         }
         let lingers = self.found.is_some_and(|found| now - found < LINGER);
-        lingers && now - self.began < AT_MOST
+        lingers && now - self.began < MAX_LOOK
     }
 }

@@ -5,10 +5,10 @@ use std::str::FromStr;
 
 use fabric::Topology;
 
-use crate::hosts::{Builder, Hosts, MOST_HOSTS, MOST_NODES};
+use crate::hosts::{Builder, Hosts, MAX_HOSTS, MAX_NODES};
 
 /// The levels of switches that OpenSM's fat-tree routing takes, too.
-const MOST_LEVELS: usize = 8;
+const MAX_LEVELS: usize = 8;
 
 /// A parallel-ports generalized fat-tree, PGFT(n; m1..mn; w1..wn; p1..pn), written from the roots
 /// down as in "Efficient Routing and Reconfiguration in Virtualized HPC Environments with
@@ -114,7 +114,7 @@ impl FatTree {
     /// [`FatTreeError`].
     pub fn pgft(children: &[u32], parents: &[u32], cables: &[u32]) -> Result<Self, FatTreeError> {
         let levels = children.len();
-        if !(1..=MOST_LEVELS).contains(&levels) {
+        if !(1..=MAX_LEVELS).contains(&levels) {
             return Err(FatTreeError::Levels(levels));
         }
         for (list, numbers) in [('m', children), ('w', parents), ('p', cables)] {
@@ -172,7 +172,7 @@ impl FatTree {
         while u64::from(below) * u64::from(radix) < u64::from(hosts) {
             below = below.checked_mul(half).ok_or(too_large.clone())?;
             levels += 1;
-            if half == 1 || levels > MOST_LEVELS {
+            if half == 1 || levels > MAX_LEVELS {
                 return Err(too_large);
             }
         }
@@ -196,7 +196,7 @@ impl FatTree {
     /// # Errors
     /// [`FatTreeError`].
     pub fn k_ary_n_tree(k: u32, n: usize) -> Result<Self, FatTreeError> {
-        if !(1..=MOST_LEVELS).contains(&n) {
+        if !(1..=MAX_LEVELS).contains(&n) {
             return Err(FatTreeError::Levels(n));
         }
         let mut parents = vec![k; n];
@@ -209,7 +209,7 @@ impl FatTree {
     /// # Errors
     /// [`FatTreeError`].
     pub fn m_port_n_tree(m: u32, n: usize) -> Result<Self, FatTreeError> {
-        if !(1..=MOST_LEVELS).contains(&n) {
+        if !(1..=MAX_LEVELS).contains(&n) {
             return Err(FatTreeError::Levels(n));
         }
         if !(2..=254).contains(&m) || !m.is_multiple_of(2) {
@@ -234,7 +234,7 @@ impl FatTree {
         let switches = (0..self.levels.len())
             .try_fold(0u64, |sum, level| sum.checked_add(self.nodes_at(level)?));
         let switches = product(switches);
-        if hosts > MOST_HOSTS || switches.saturating_add(hosts) > MOST_NODES {
+        if hosts > MAX_HOSTS || switches.saturating_add(hosts) > MAX_NODES {
             return Err(FatTreeError::TooLarge { hosts, switches });
         }
         Ok(self)
@@ -404,7 +404,7 @@ impl FromStr for FatTree {
         };
         let mut fields = fields.split(';');
         let mut numbers = || -> Option<Vec<u32>> {
-            let list = fields.next()?.split(',').take(2 * MOST_LEVELS);
+            let list = fields.next()?.split(',').take(2 * MAX_LEVELS);
             list.map(|number| number.parse().ok()).collect()
         };
         let height = numbers().ok_or_else(syntax)?;

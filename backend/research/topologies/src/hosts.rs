@@ -21,9 +21,9 @@ const BASE: u64 = 0x0002_c903_0000_0000;
 const SWITCH: u64 = BASE | 0x0200_0000;
 
 /// The most nodes that a generator makes: some twenty subnets full.
-pub(crate) const MOST_NODES: u64 = 1 << 20;
+pub(crate) const MAX_NODES: u64 = 1 << 20;
 /// As many hosts as there are GUIDs `0002:c903:00HH:HHVV` for.
-pub(crate) const MOST_HOSTS: u64 = 0xffff;
+pub(crate) const MAX_HOSTS: u64 = 0xffff;
 
 /// A topology that grows.
 ///

@@ -7,7 +7,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 
-use crate::hosts::{Builder, Hosts, MOST_HOSTS};
+use crate::hosts::{Builder, Hosts, MAX_HOSTS};
 
 /// Switches cabled at random, hosts placed at random: what "LID Assignment in InfiniBand Networks"
 /// compares on (section VI), there with 16, 32 and 64 switches of degree 8.
@@ -57,10 +57,10 @@ impl Irregular {
     /// # Errors
     /// [`IrregularError`].
     pub fn new(switches: u32, degree: u32, hosts: u32, seed: u64) -> Result<Self, IrregularError> {
-        if !(1..=MOST_HOSTS as u32).contains(&switches) {
+        if !(1..=MAX_HOSTS as u32).contains(&switches) {
             return Err(IrregularError::Switches(switches));
         }
-        if u64::from(hosts) > MOST_HOSTS {
+        if u64::from(hosts) > MAX_HOSTS {
             return Err(IrregularError::Hosts(hosts));
         }
         let least = match switches {

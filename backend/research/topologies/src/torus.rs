@@ -5,7 +5,7 @@ use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
 
-use crate::hosts::{Builder, Hosts, MOST_HOSTS};
+use crate::hosts::{Builder, Hosts, MAX_HOSTS};
 use crate::parts::Parts;
 
 /// Switches in a grid of any number of dimensions, each cabled to its neighbours: a torus where
@@ -72,7 +72,7 @@ impl Torus {
         let product = |product: u64, &size: &u32| product.checked_mul(size.into());
         let switches = shape.iter().try_fold(1, product).unwrap_or(u64::MAX);
         let largest = switches.saturating_mul(u64::from(hosts).max(1));
-        if largest > MOST_HOSTS {
+        if largest > MAX_HOSTS {
             return Err(TorusError::TooLarge(largest));
         }
         Ok(Self {

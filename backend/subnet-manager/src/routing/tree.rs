@@ -7,7 +7,7 @@ use super::Graph;
 use super::skeleton::Skeleton;
 
 /// The levels of switches that OpenSM's fat-tree routing takes.
-const MOST_LEVELS: usize = 8;
+const MAX_LEVELS: usize = 8;
 
 /// The cables between a switch and one above or below it.
 #[derive(Debug, Clone)]
@@ -119,9 +119,9 @@ impl Tree {
             return Err(format!("switch {} is connected to no other", name(alone)));
         }
         let top = height.iter().copied().max().unwrap_or(0);
-        if top as usize >= MOST_LEVELS {
+        if top as usize >= MAX_LEVELS {
             return Err(format!(
-                "{} levels of switches, at most {MOST_LEVELS} are routed",
+                "{} levels of switches, at most {MAX_LEVELS} are routed",
                 top + 1
             ));
         }

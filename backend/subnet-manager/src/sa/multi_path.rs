@@ -12,7 +12,7 @@ use super::path::{Asked, End};
 use super::request::{Request, Table};
 
 /// Paths that are answered unless the request says how many: of all pairs, as OpenSM does.
-const MOST: usize = 127;
+const MAX_PATHS: usize = 127;
 /// Paths among which to look for those that are independent.
 const CANDIDATES: usize = 1024;
 
@@ -47,7 +47,7 @@ pub(super) fn answer(
     let most = if request.gives(MultiPathRecord::NUMB_PATH) {
         usize::from(wanted.numb_path.max(1))
     } else {
-        MOST
+        MAX_PATHS
     };
     let independent =
         request.gives(MultiPathRecord::INDEPENDENCE_SELECTOR) && wanted.independence_selector == 1;

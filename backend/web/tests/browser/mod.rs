@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 /// How long the page may take for what it is to show, in milliseconds: a machine that does much else is slow.
-const PATIENCE_MS: u64 = 60_000;
+const TIMEOUT_MS: u64 = 60_000;
 /// What the driver says when it listens.
 const LISTENS: &str = "was started successfully on port ";
 
@@ -29,7 +29,7 @@ impl Drop for Browser {
 }
 
 fn agent() -> ureq::Agent {
-    let limit = Duration::from_millis(2 * PATIENCE_MS);
+    let limit = Duration::from_millis(2 * TIMEOUT_MS);
     let config = ureq::Agent::config_builder()
         .http_status_as_error(false)
         .timeout_global(Some(limit));
@@ -64,7 +64,7 @@ impl Browser {
         let data = format!("--user-data-dir={}", profile.path().display());
         let wish = json!({ "capabilities": { "alwaysMatch": {
             "goog:loggingPrefs": { "browser": "ALL" },
-            "timeouts": { "script": PATIENCE_MS },
+            "timeouts": { "script": TIMEOUT_MS },
             "goog:chromeOptions": { "args": [
                 "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
                 "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -113,7 +113,7 @@ impl Browser {
              const drawing = document.getElementById('drawing');
              drawing.addEventListener('load', look);
              watch.observe(document, {{ subtree: true, childList: true, characterData: true, attributes: true }});",
-            PATIENCE_MS / 2
+            TIMEOUT_MS / 2
         );
         let body = json!({ "script": script, "args": [how, expected] });
         let said = self.command("execute/async", &body);

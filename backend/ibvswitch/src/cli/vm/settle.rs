@@ -14,7 +14,7 @@ use crate::control::{Client, Request, Response, Status};
 use crate::monitor::{MonitorError, Qmp};
 
 /// How long QEMU may take to give a migration up.
-const PATIENCE: Duration = Duration::from_secs(30);
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(30);
 /// What the guard is told when it is not needed any more.
 const DONE: &[u8] = b"done";
 
@@ -107,7 +107,7 @@ pub(super) fn go_on_at_source(qmp: &mut Qmp) -> Result<(), MonitorError> {
         let info = qmp.execute("query-migrate", json!({}))?;
         if under_way(&info) {
             let ends = ["failed", "cancelled", "completed"];
-            qmp.await_migration(Instant::now() + PATIENCE, &ends)?;
+            qmp.await_migration(Instant::now() + CANCEL_TIMEOUT, &ends)?;
         }
     }
     if qmp.status()? != "running" {

@@ -35,13 +35,13 @@ pub struct Early(Vec<(u64, Vec<u8>)>);
 
 impl Early {
     /// Of more the guest hears nothing: it has waited too long for its device.
-    const MOST: usize = 4096;
+    const MAX_WRITES: usize = 4096;
     /// Doorbells have 8 bytes, and those of work requests with these in them a line of 64.
     const LONGEST: usize = 64;
 
     /// False where there is no room for it.
     pub(super) fn keep(&mut self, offset: u64, data: &[u8]) -> bool {
-        let room = self.0.len() < Self::MOST && data.len() <= Self::LONGEST;
+        let room = self.0.len() < Self::MAX_WRITES && data.len() <= Self::LONGEST;
         if room {
             self.0.push((offset, data.to_vec()));
         }

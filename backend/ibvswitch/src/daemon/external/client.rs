@@ -31,7 +31,7 @@ const OUTBOX: usize = 8192;
 /// Requests of a program that wait for an answer.
 const WAITING: usize = 8192;
 /// How long somebody outside the fabric may take to answer. Programs ask again by themselves.
-const PATIENCE: Duration = Duration::from_secs(1);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long a program's thread stays awake for the next datagram, giving way to whoever else wants the
 /// processor. To sleep and to be woken takes about as long, and whoever sends pays for half of it.
@@ -221,7 +221,7 @@ impl Client {
                 let Some(waiting) = requests.waiting.get_mut(&key) else {
                     return;
                 };
-                waiting.due = Some(Instant::now() + PATIENCE);
+                waiting.due = Some(Instant::now() + ANSWER_TIMEOUT);
                 // All have the same patience: those that are watched are due before this one.
                 if !requests.watched {
                     requests.watched = true;

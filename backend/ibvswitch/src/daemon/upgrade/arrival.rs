@@ -22,7 +22,7 @@ use crate::daemon::places::Places;
 use crate::daemon::relocation::SoftwareDevice;
 
 /// How long the thread of a device may take to go on with its client.
-const PATIENCE: Duration = Duration::from_secs(10);
+const DEVICE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the program before was, besides its files.
 #[derive(Debug)]
@@ -111,7 +111,7 @@ impl Arrived {
             image,
         } in arriving
         {
-            let detained = device.wait(PATIENCE);
+            let detained = device.wait(DEVICE_TIMEOUT);
             match detained.map_err(|gone| format!("VF `{name}`: {gone}")) {
                 Ok(detained) => devices.push((detained, name, passage, image)),
                 Err(why) if before.trial => return Err(why),

@@ -429,7 +429,7 @@ fn bias(shortest: &[OptimumLids], selected: &[OptimumLids]) -> Comparison {
 }
 
 fn figures(effort: Effort, progress: Progress<'_>) -> Result<Vec<Comparison>, LidsError> {
-    const MOST: usize = 4;
+    const MAX_BROKEN_CABLES: usize = 4;
     let topologies = [
         dimension_order("16x8 torus", &[16, 8])?,
         dimension_order("8x4x4 torus", &[8, 4, 4])?,
@@ -437,15 +437,15 @@ fn figures(effort: Effort, progress: Progress<'_>) -> Result<Vec<Comparison>, Li
     ];
     let mut rows = Vec::new();
     let mut most_broken = Vec::new();
-    let of = topologies.len() * (MOST + 1);
+    let of = topologies.len() * (MAX_BROKEN_CABLES + 1);
     for topology in &topologies {
-        for cables in 0..=MOST {
+        for cables in 0..=MAX_BROKEN_CABLES {
             let row = broken(topology, cables, effort)?;
             let name = format!("{}, {cables} broken", topology.name);
             let done = rows.len() + 1;
             let what = &name;
             progress(Step { what, done, of });
-            if cables == MOST
+            if cables == MAX_BROKEN_CABLES
                 && let Some(optimum) = row.optimum
             {
                 most_broken.push(format!(
@@ -484,7 +484,7 @@ fn figures(effort: Effort, progress: Progress<'_>) -> Result<Vec<Comparison>, Li
              equal."
                 .to_string(),
             format!(
-                "With {MOST} broken cables greedy and color/L are here above the optimum by {}. So \
+                "With {MAX_BROKEN_CABLES} broken cables greedy and color/L are here above the optimum by {}. So \
                  color/L is near the optimum in the 2-D torus and greedy worse, as published; that \
                  greedy is about equal elsewhere does not reproduce.",
                 most_broken.join(", by ")

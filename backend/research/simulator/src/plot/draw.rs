@@ -40,7 +40,7 @@ const LEFT: u32 = 64;
 const RIGHT: u32 = 18;
 /// Height of a line of names below bars, and the most lines.
 const LINE: u32 = 17;
-const MOST_LINES: f64 = 8.0;
+const MAX_LINES: f64 = 8.0;
 
 fn columns(figure: &Figure) -> u32 {
     match figure.panels.len() {
@@ -327,7 +327,7 @@ fn draw_bars<DB: DrawingBackend>(
     // Names stand in as many lines as it takes, in turns, for those of a line to be apart.
     let slot = room / categories.len().max(1) as f64;
     let lines = ((widest + f64::from(8 * scale)) / slot).ceil();
-    let lines = lines.clamp(1.0, MOST_LINES) as u32;
+    let lines = lines.clamp(1.0, MAX_LINES) as u32;
     let below = (lines.max(2) * LINE + 26) * scale;
     let mut chart = builder.x_label_area_size(below).build_cartesian_2d(
         0.0..categories.len().max(1) as f64,

@@ -115,8 +115,8 @@ impl RoutingEngine for UpDown {
 
 /// OpenSM's thresholds of `updn_find_root_nodes_by_min_hop`: a root has more than 90 % of the
 /// adapters at one distance, and at no other more than 5 %.
-const MOST: f64 = 0.9;
-const FEW: f64 = 0.05;
+const MAJORITY: f64 = 0.9;
+const MINORITY: f64 = 0.05;
 
 fn find_roots(graph: &Graph) -> Vec<usize> {
     let trunks = Trunks::new(graph);
@@ -142,7 +142,7 @@ fn find_roots(graph: &Graph) -> Vec<usize> {
             let counts = at.iter().map(|&count| f64::from(count));
             counts.filter(|&count| count > share * total).count()
         };
-        if total > 0.0 && more(MOST) == 1 && more(FEW) == 1 && adapters[switch] == 0 {
+        if total > 0.0 && more(MAJORITY) == 1 && more(MINORITY) == 1 && adapters[switch] == 0 {
             roots.push(switch);
         }
         let reached = found.iter().filter(|&&distance| distance != FAR);
