@@ -5,6 +5,7 @@ extern crate ibvswitch_hca as hca;
 
 mod lab;
 
+mod allocation;
 mod connected;
 mod counters;
 mod data_by_sl;

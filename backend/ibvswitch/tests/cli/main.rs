@@ -1,9 +1,17 @@
 //! The program as a user runs it: output, messages and exit status.
 
+#[path = "../daemon/mod.rs"]
+mod daemon;
+
 mod attachment;
 mod configuration;
+mod control;
 mod doctor;
 mod life;
+mod migration;
+mod migrations;
+mod mistakes;
+mod sm;
 mod subnet;
 
 use std::io::{BufRead, BufReader, Read};

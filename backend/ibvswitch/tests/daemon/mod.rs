@@ -602,10 +602,10 @@ pub fn connected_by(
 macro_rules! with_both_doorbells {
     ($($name:ident),* $(,)?) => {
         mod trapped {
-            $(#[test] fn $name() { super::$name(&super::daemon::Daemon::start("trap")); })*
+            $(#[test] fn $name() { super::$name(&$crate::daemon::Daemon::start("trap")); })*
         }
         mod polled {
-            $(#[test] fn $name() { super::$name(&super::daemon::Daemon::start("poll")); })*
+            $(#[test] fn $name() { super::$name(&$crate::daemon::Daemon::start("poll")); })*
         }
     };
 }

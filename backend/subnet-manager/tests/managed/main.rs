@@ -24,3 +24,4 @@ mod subnets;
 mod sweep;
 mod traps;
 mod twins;
+mod walks;

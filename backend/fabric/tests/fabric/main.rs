@@ -1,0 +1,17 @@
+//! The subnet: packets in, packets out.
+
+mod common;
+
+mod agents;
+mod arbitration;
+mod exchange;
+mod hostile;
+mod m_key;
+mod mirror;
+mod netlist;
+mod paths;
+mod queues;
+mod rules;
+mod snapshots;
+mod stall;
+mod traps;

@@ -1,0 +1,6 @@
+//! VMs that move while they run.
+
+mod failures;
+mod ports;
+mod states;
+mod steps;

@@ -1,0 +1,78 @@
+//! The pages for users, as they stand: every block is run and its output compared, or says why not.
+//!
+//! How blocks are marked is in docs/developers/testing.md.
+
+use std::path::Path;
+
+use crate::page::{Program, directory, follow};
+
+/// All but `lab`, `simulate` and `web`, which are programs of their own: backend/lab/tests/lab/documentation.rs and
+/// backend/research/simulator/tests/simulator/documentation.rs test their pages.
+const COMMANDS: &[&str] = &[
+    "run",
+    "vf",
+    "status",
+    "topology",
+    "link",
+    "sm",
+    "external",
+    "counters",
+    "metrics",
+    "capture",
+    "config",
+    "doctor",
+    "host",
+    "demo",
+    "bench",
+    "completions",
+    "man",
+    "help",
+];
+
+fn run(page: &str) {
+    let program = Path::new(env!("CARGO_BIN_EXE_ibvswitch"));
+    follow(
+        page,
+        Program {
+            path: program,
+            commands: COMMANDS,
+        },
+    );
+}
+
+macro_rules! pages {
+    ($($test:ident: $page:literal,)*) => {
+        $(
+            #[test]
+            fn $test() {
+                run($page);
+            }
+        )*
+
+        #[test]
+        fn every_page_is_tested() {
+            let mut pages: Vec<String> = std::fs::read_dir(directory())
+                .expect("is there")
+                .map(|entry| entry.expect("is readable").file_name().to_string_lossy().into_owned())
+                .filter(|name| name.ends_with(".md") && name != "lab.md" && name != "simulate.md")
+                .collect();
+            pages.sort();
+            assert_eq!(pages, [$($page),*]);
+        }
+    };
+}
+
+pages! {
+    attach_a_vm: "attach-a-vm.md",
+    capabilities: "capabilities.md",
+    commands: "commands.md",
+    configuration: "configuration.md",
+    errors: "errors.md",
+    guests_without_a_driver: "guests-without-a-driver.md",
+    hardware: "hardware.md",
+    install: "install.md",
+    migrate_a_vm: "migrate-a-vm.md",
+    monitoring: "monitoring.md",
+    passthrough: "passthrough.md",
+    subnet: "subnet.md",
+}

@@ -1,0 +1,76 @@
+//! What Debian's opensm and perfquery hear of links that have something wrong with them.
+
+use crate::daemon::{Daemon, Peer};
+use crate::programs::{Opensm, Programs};
+use test_driver::{AddressVector, Data, SendRequest, Transport};
+
+#[test]
+fn opensm_hears_of_links_with_errors() {
+    let daemon = Daemon::configured(
+        "[sm]\nmanager = \"external\"\n\
+         [[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n\
+         [[hypervisor]]\nname = \"hv2\"\n[[hypervisor.vf]]\nname = \"vm2\"\n",
+    );
+    let opensm = Opensm::start(&daemon, None, &[]);
+    opensm.subnet_up();
+    let topology = daemon.ask(&["topology"]);
+    let lid = |name: &str| {
+        let mut nodes = topology["nodes"].as_array().expect("a list").iter();
+        let node = nodes.find(|node| node["name"] == name).expect("a node");
+        node["lid"].as_u64().expect("a LID")
+    };
+    let (mut vm1, vm2) = (Peer::open(&daemon, "vm1"), Peer::open(&daemon, "vm2"));
+    let mut qp = vm1.qp(Transport::Ud);
+    qp.activate(0, 1).expect("becomes ready");
+    let to = AddressVector {
+        lid: vm2.port.lid,
+        qpn: 77,
+        qkey: 1,
+        ..AddressVector::default()
+    };
+    // One past the threshold of 8.
+    let mut nine_datagrams = || {
+        for _ in 0..9 {
+            vm1.execute(&mut qp, &SendRequest::send(Data::Inline(b"hello")).to(&to));
+        }
+    };
+    daemon.ask(&["link", "overrun", "vm1:1", "1"]);
+    nine_datagrams();
+    opensm.says(&format!(
+        "num:130 (Excessive Buffer Overrun Threshold reached) Producer:2 (Switch) from LID:{} \
+         Port 2",
+        lid("hv1")
+    ));
+    daemon.ask(&["link", "stall", "vm1:1", "out"]);
+    opensm.says(&format!(
+        "num:131 (Flow Control Update watchdog timer expired) Producer:1 (Channel Adapter) from \
+         LID:{} Port 1",
+        lid("vm1")
+    ));
+    nine_datagrams();
+    daemon.ask(&["link", "restore", "vm1:1"]);
+
+    let programs = Programs::new(&daemon);
+    let counted = |name: &str, port: &str, counter: &str| -> u64 {
+        let text = programs.run(&["perfquery", &lid(name).to_string(), port]);
+        let line = text.lines().find(|line| line.starts_with(counter));
+        let value = line.and_then(|line| line.rsplit('.').next());
+        value
+            .and_then(|value| value.parse().ok())
+            .unwrap_or_else(|| panic!("{counter}: {text}"))
+    };
+    assert_eq!(counted("hv1", "2", "ExcessiveBufferOverrunErrors:"), 1);
+    assert_eq!(counted("hv1", "2", "PortRcvErrors:"), 9);
+    assert_eq!(counted("vm1", "1", "PortXmitDiscards:"), 9);
+    assert!(counted("vm1", "1", "PortXmitWait:") > 0);
+
+    // In the end, for OpenSM gives a port up that it gets no answer of.
+    daemon.ask(&["link", "drop", "vm1:1", "100"]);
+    nine_datagrams();
+    daemon.ask(&["link", "drop", "vm1:1", "0"]);
+    opensm.says(&format!(
+        "num:129 (Local Link integrity threshold reached) Producer:2 (Switch) from LID:{} Port 2",
+        lid("hv1")
+    ));
+    assert!(counted("hv1", "2", "LocalLinkIntegrityErrors:") > 0);
+}

@@ -1,0 +1,242 @@
+//! The examples of the pages for users (docs/users/examples), as users run them.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use ibvswitch_lab::image::{Image, Kernel};
+
+use crate::place::Place;
+
+/// The folder of an example.
+fn example(name: &str) -> String {
+    let folder: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/users/examples");
+    folder.join(name).display().to_string()
+}
+
+/// Runs an example, with more options, in which nothing may fail; what it prints.
+fn succeeds(name: &str, options: &[&str]) -> String {
+    let place = Place::new();
+    let output = place.output(&[&["run"], options, &[&example(name)]].concat());
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{printed}\n{told}");
+    assert_eq!(place.left(), [] as [PathBuf; 0]);
+    printed
+}
+
+/// Messages, collectives and one-sided operations, by MPICH and by Open MPI as Debian has them, and by Open MPI over UCX.
+fn mpi(nodes: usize, options: &[&str]) {
+    let printed = succeeds("mpi", options);
+    let times = |line: &str| printed.lines().filter(|it| *it == line).count();
+    for rank in 0..nodes {
+        let host = rank + 1;
+        let line = format!("n1: rank {rank} of {nodes} in n{host}: all elements are right");
+        assert_eq!(times(&line), 3, "{printed}");
+    }
+    assert_eq!(times("n1: exchanges are right"), 3, "{printed}");
+    assert_eq!(times("n1: one_sided are right"), 3, "{printed}");
+    assert_eq!(times("n1: four_bytes are right"), 2, "{printed}");
+}
+
+/// A folder with what examples call `ibvswitch`, as PATH with it.
+fn path(place: &Place) -> String {
+    let program = place.work().join("ibvswitch");
+    let lab = env!("CARGO_BIN_EXE_ibvswitch-lab");
+    let script = format!("#!/bin/sh\n[ \"$1\" = lab ] && shift && exec {lab} \"$@\"\n");
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let others = std::env::var("PATH").unwrap();
+    format!("{}:{others}", place.work().display())
+}
+
+/// Runs a program of the host with that.
+fn host_succeeds(place: &Place, words: &[&str]) -> String {
+    let mut command = Command::new(words[0]);
+    command
+        .args(&words[1..])
+        .current_dir(place.work())
+        .env("PATH", path(place))
+        .env("IBVSWITCH_LAB_DIR", place.labs());
+    let output = command
+        .output()
+        .unwrap_or_else(|e| panic!("{words:?}: {e}"));
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{printed}\n{told}");
+    assert_eq!(place.left(), [] as [PathBuf; 0]);
+    printed
+}
+
+#[test]
+fn mpi_in_two_nodes() {
+    mpi(2, &["--nodes", "2"]);
+}
+
+#[test]
+#[ignore = "four nodes"]
+fn mpi_as_it_is() {
+    mpi(4, &[]);
+}
+
+/// HPC Challenge compares its results itself. Its limits are above what is seen.
+#[test]
+#[ignore = "four nodes"]
+fn hpc_challenge() {
+    let printed = succeeds("hpcc", &[]);
+    let lines: Vec<&str> = printed
+        .lines()
+        .filter_map(|it| it.strip_prefix("n1: "))
+        .collect();
+    let times = |line: &str| lines.iter().filter(|it| it.contains(line)).count();
+    // HPL: two grids, six broadcasts. PTRANS: the same grids, more sizes.
+    for tests in [" 12", " 60"] {
+        let line = format!("{tests} tests completed and passed residual checks");
+        assert_eq!(times(&line), 1, "{printed}");
+    }
+    assert_eq!(
+        times(" 0 tests completed and failed residual checks"),
+        2,
+        "{printed}"
+    );
+    assert!(times("PASSED") >= 72, "{printed}");
+    assert_eq!(times("FAILED"), 0, "{printed}");
+    // Tables that all update: with MPI, and each its own.
+    assert_eq!(times("Found 0 errors in "), 4, "{printed}");
+    assert_eq!(times("Solution Validates"), 1, "{printed}");
+
+    let value = |name: &str| -> f64 {
+        let found = lines.iter().find_map(|it| it.strip_prefix(name));
+        found.and_then(|it| it.parse().ok()).expect(name)
+    };
+    for name in ["MPIRandomAccess_Errors=", "MPIRandomAccess_LCG_Errors="] {
+        assert_eq!(value(name), 0.0, "{printed}");
+    }
+    assert!(value("MPIFFT_maxErr=") < 1e-13, "{printed}");
+    assert!(value("PTRANS_residual=") < 16.0, "{printed}");
+    assert!(value("StarDGEMM_Gflops=") > 0.0, "{printed}");
+    assert_eq!(value("Success="), 1.0, "{printed}");
+    let sent = lines
+        .iter()
+        .find_map(|it| it.strip_suffix(" MB over InfiniBand"));
+    assert!(sent.unwrap().parse::<u64>().unwrap() > 100, "{printed}");
+}
+
+#[test]
+#[ignore = "long"]
+fn a_disk_by_rdma() {
+    let printed = succeeds("nvme", &[]);
+    // Of fio's short form: version, job, group, and that there was no error.
+    assert!(printed.contains("host: 5;fio-"), "{printed}");
+    assert!(printed.contains(";verified;0;0"), "{printed}");
+}
+
+#[test]
+#[ignore = "long"]
+fn files_by_rdma() {
+    let printed = succeeds("nfs", &[]);
+    assert!(printed.contains("client: proto=rdma"), "{printed}");
+    assert!(
+        printed.contains("client: 20000000 bytes are the same, twice"),
+        "{printed}"
+    );
+}
+
+#[test]
+#[ignore = "long"]
+fn libfabric_over_verbs() {
+    let printed = succeeds("libfabric", &[]);
+    let sizes = ["64", "256", "1k", "4k", "64k", "1m"];
+    // A datagram is a packet.
+    for (endpoint, sizes) in [
+        ("verbs -e msg", &sizes[..]),
+        ("verbs -e dgram", &sizes[..4]),
+        ("verbs;ofi_rxm -e rdm", &sizes),
+        ("verbs;ofi_rxd -e rdm", &sizes),
+    ] {
+        for size in sizes {
+            let line = format!("n2: {endpoint}: {size} bytes, 100 sent, =100");
+            assert!(printed.contains(&line), "{line}: {printed}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "long"]
+fn a_kernel_of_ones_own() {
+    let built = Image::get(Kernel::V7_2).unwrap();
+    let kernel = built.vmlinuz.display().to_string();
+    let modules = built.vmlinuz.with_file_name("root").display().to_string();
+    let printed = succeeds("kernel", &["--kernel", &kernel, "--modules", &modules]);
+    assert!(
+        printed.contains(&format!("n2: kernel {}", built.release)),
+        "{printed}"
+    );
+}
+
+#[test]
+#[ignore = "long"]
+fn rdma_cores_own_tests() {
+    let printed = succeeds("rdma-core", &[]);
+    assert!(printed.contains("n1: OK (skipped="), "{printed}");
+}
+
+#[test]
+#[ignore = "long; it takes pytest"]
+fn with_pytest() {
+    let printed = host_succeeds(
+        &Place::new(),
+        &[
+            "pytest-3",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            &example("pytest"),
+        ],
+    );
+    assert!(printed.contains("3 passed"), "{printed}");
+}
+
+#[test]
+#[ignore = "long"]
+fn with_cargo() {
+    let place = Place::new();
+    let file = example("cargo/infiniband.rs");
+    host_succeeds(
+        &place,
+        &["rustc", "--edition", "2024", "--test", "-o", "tests", &file],
+    );
+    let printed = host_succeeds(&place, &["./tests"]);
+    assert!(printed.contains("1 passed"), "{printed}");
+}
+
+/// The commands of the files for services that run tests: options that there are, and the same in both.
+#[test]
+fn files_for_services() {
+    let lines = |file: &str| -> Vec<String> {
+        let text = fs::read_to_string(example(file)).unwrap();
+        let found = text
+            .lines()
+            .filter_map(|line| line.split_once("release/ibvswitch lab "));
+        found.map(|(_, words)| words.to_owned()).collect()
+    };
+    let (github, gitlab) = (lines("ci/github.yml"), lines("ci/gitlab.yml"));
+    assert_eq!(github, gitlab);
+    let place = Place::new();
+    for line in github {
+        let mut words: Vec<&str> = line.split(' ').collect();
+        // The folder is the user's, and is what is missing here.
+        let output = place.output(&words);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(125), "{told}");
+        assert!(
+            told.contains("read tests/infiniband: No such file"),
+            "{told}"
+        );
+        words.push("--help");
+        assert!(place.output(&words).status.success());
+    }
+}

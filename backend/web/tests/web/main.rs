@@ -1,0 +1,7 @@
+//! The page beside a daemon, and what monitors one.
+
+mod browser;
+mod place;
+
+mod monitoring;
+mod page;

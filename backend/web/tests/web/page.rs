@@ -1,0 +1,189 @@
+//! The page beside a running daemon: in a real browser, and asked by who should not be answered.
+
+use crate::browser::Browser;
+use crate::place::Place;
+
+const CONFIG: &str = r#"
+[[hypervisor]]
+name = "hv1"
+[[hypervisor.vf]]
+name = "vm1"
+[[hypervisor]]
+name = "hv2"
+spare_vfs = 1
+[[hypervisor.vf]]
+name = "vm2"
+"#;
+
+/// The cell of a row of the table of VFs.
+fn cell(vf: &str, at: usize) -> String {
+    format!("document.querySelector('tr[data-key=\"vf {vf}\"]')?.cells[{at}].textContent")
+}
+
+#[test]
+fn a_link_goes_down_and_a_vm_moves() {
+    let place = Place::new(CONFIG);
+    let web = place.web(&["--allow-changes"]);
+    let browser = Browser::open(web.url());
+    browser.wait(&cell("vm1", 3), "Active");
+    browser.wait(&cell("vm1", 1), "hv1");
+    browser.wait(
+        "String(document.getElementById('drawing').naturalWidth > 0)",
+        "true",
+    );
+    browser.keep("page.png");
+
+    // By a command, which the page hears of.
+    place.ibvswitch(&["link", "down", "hv1:1"]);
+    let link = "document.querySelector('#links tr[data-key*=\"hv1:1\"]')";
+    browser.wait(&format!("{link}?.cells[2].textContent"), "Down");
+    browser.wait_for("document.getElementById('events').textContent", "→ Down");
+    browser.keep("link-down.png");
+
+    // By the page itself.
+    browser.run(&format!("{link}.querySelector('button').click()"));
+    browser.wait(&format!("{link}.cells[2].textContent"), "Active");
+    browser.wait(&cell("vm1", 3), "Active");
+    let row = "document.querySelector('tr[data-key=\"vf vm1\"]')";
+    browser.run(&format!(
+        "{row}.querySelector('select').value = 'hv2'; {row}.querySelector('button').click()"
+    ));
+    browser.wait_for(&cell("hv2-spare1", 2), "vm1");
+    browser.wait_for(
+        "document.getElementById('events').textContent",
+        "vm1 moved from hv1",
+    );
+    browser.keep("migration.png");
+    let status = place.ibvswitch(&["vf", "show", "hv2-spare1", "--json"]);
+    assert!(status.contains("\"holds\": \"vm1\""), "{status}");
+
+    // Nothing was refused by the page's own rules.
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+    drop(place);
+    browser.wait("document.body.dataset.state", "away");
+    browser.wait_for(
+        "document.getElementById('away').textContent",
+        "no daemon answers",
+    );
+}
+
+#[test]
+fn who_has_no_token_gets_nothing() {
+    let place = Place::new(CONFIG);
+    let web = place.web(&[]);
+    let paths = [
+        "/",
+        "/page.js",
+        "/events",
+        "/metrics",
+        "/topology.svg",
+        "/capture?seconds=1",
+        "/nothing",
+    ];
+    for path in paths {
+        assert_eq!(web.get(path, &[]).status, 401, "{path}");
+        let wrong = ("Authorization", "Bearer 00000000000000000000000000000000");
+        assert_eq!(web.get(path, &[wrong]).status, 401, "{path}");
+        let elsewhere = ("Host", "evil.example");
+        assert_eq!(
+            web.get(path, &[elsewhere, web.bearer()]).status,
+            421,
+            "{path}"
+        );
+    }
+    let page = web.get("/", &[web.bearer()]);
+    assert_eq!(page.status, 200);
+    assert!(
+        page.policy.starts_with("default-src 'none'"),
+        "{}",
+        page.policy
+    );
+    // With its own token it may look, and not touch.
+    let origin = web.origin();
+    for (path, body) in [
+        ("/link", r#"{"node":"hv1","port":1,"up":false}"#),
+        ("/migrate", r#"{"vm":"vm1","to":"hv2"}"#),
+    ] {
+        let answer = web.post(path, body, &[web.bearer(), ("Origin", &origin)]);
+        assert_eq!(answer.status, 403, "{path}");
+    }
+    let links = place.ibvswitch(&["link", "show", "hv1:1"]);
+    assert!(links.contains("Active"), "{links}");
+}
+
+#[test]
+fn changes_come_from_the_page_alone() {
+    let place = Place::new(CONFIG);
+    let web = place.web(&["--allow-changes"]);
+    let down = r#"{"node":"hv1","port":1,"up":false}"#;
+    for origin in ["http://evil.example", "null", "http://localhost:1"] {
+        let answer = web.post("/link", down, &[web.bearer(), ("Origin", origin)]);
+        assert_eq!(answer.status, 403, "{origin}");
+    }
+    assert_eq!(web.post("/link", down, &[web.bearer()]).status, 403);
+    let origin = web.origin();
+    let own = [web.bearer(), ("Origin", origin.as_str())];
+    // What makes no sense is said to.
+    for (path, body, status) in [
+        ("/link", "{", 400),
+        (
+            "/link",
+            r#"{"node":"hv1","port":1,"up":false,"more":1}"#,
+            422,
+        ),
+        ("/link", r#"{"node":"nobody","port":1,"up":false}"#, 404),
+        ("/migrate", r#"{"vm":"nobody","to":"hv2"}"#, 404),
+        ("/nothing", "{}", 404),
+    ] {
+        assert_eq!(web.post(path, body, &own).status, status, "{path} {body}");
+    }
+    let long = format!("{{\"node\":\"{}\"}}", "x".repeat(5000));
+    assert_eq!(web.post("/link", &long, &own).status, 413);
+    assert_eq!(web.post("/link", down, &own).status, 200);
+    let link = place.ibvswitch(&["link", "show", "hv1:1"]);
+    assert!(link.contains("Down"), "{link}");
+}
+
+#[test]
+fn a_capture_is_one() {
+    let place = Place::new(CONFIG);
+    let web = place.web(&[]);
+    // Management packets of a sweep while it is made.
+    let sweep = std::thread::scope(|scope| {
+        let capture = scope.spawn(|| web.get("/capture?seconds=3", &[web.bearer()]));
+        while !capture.is_finished() {
+            place.ibvswitch(&["sm", "sweep"]);
+        }
+        capture.join().expect("does not panic")
+    });
+    assert_eq!(sweep.status, 200);
+    // A pcap file with times in nanoseconds, with some records.
+    assert_eq!(sweep.body.get(..4), Some(&[0x4d, 0x3c, 0xb2, 0xa1][..]));
+    assert!(sweep.body.len() > 300, "{} bytes", sweep.body.len());
+    for path in ["/capture?seconds=0", "/capture?seconds=601", "/capture"] {
+        assert_eq!(web.get(path, &[web.bearer()]).status, 400, "{path}");
+    }
+}
+
+#[test]
+fn prometheus_gets_metrics() {
+    let place = Place::new(CONFIG);
+    let metrics = place.metrics();
+    let answer = metrics.get("/metrics", &[]);
+    assert_eq!(answer.status, 200);
+    let text = String::from_utf8(answer.body).expect("is text");
+    let command = place.ibvswitch(&["metrics"]);
+    let names = |text: &str| -> Vec<String> {
+        text.lines()
+            .filter(|line| line.starts_with("# TYPE"))
+            .map(str::to_owned)
+            .collect()
+    };
+    assert_eq!(names(&text), names(&command));
+    // Nothing else is there.
+    assert_eq!(metrics.get("/", &[]).status, 404);
+    assert_eq!(
+        metrics.get("/metrics", &[("Host", "evil.example")]).status,
+        421
+    );
+}

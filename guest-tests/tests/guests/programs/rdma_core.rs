@@ -1,0 +1,202 @@
+//! rdma-core's own tests, as Debian has them, on the device: they end as `rdma_core/skipped.txt` lists, which has the
+//! reasons of those that are skipped. What users lack for those reasons,
+//! `docs/users/capabilities.md` says.
+//!
+//! The tests make client and server on one device. `rdma_core/two_devices.py` has them on two, but for those that
+//! `rdma_core/one_device.txt` lists.
+
+mod outcomes;
+
+use std::{collections::BTreeSet, path::Path, time::Duration};
+
+use ibvswitch_guest_tests::{
+    Result,
+    checks::Checks,
+    daemon::Daemon,
+    diags::no_kernel_warning,
+    guest::Guest,
+    hca::await_active,
+    image::{Kernel, RDMA_CORE_TESTS, rdma_core_tests},
+    ipoib,
+    testbed::{DEVICE, MLX5, Testbed},
+};
+use outcomes::{Outcomes, expected, lines, on_one_device, outcomes};
+
+const LIMIT: Duration = Duration::from_secs(600);
+const SKIPPED: &str = include_str!("rdma_core/skipped.txt");
+const ON_ONE_DEVICE: &str = include_str!("rdma_core/one_device.txt");
+const TWO_DEVICES: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/tests/guests/programs/rdma_core/two_devices.py"
+);
+/// Where that is in the guest.
+const RUNNER: &str = "usr/lib/two_devices.py";
+const ON_DEMAND: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/tests/guests/programs/rdma_core/on_demand.py"
+);
+/// As above.
+const ON_DEMAND_RUNNER: &str = "usr/lib/on_demand.py";
+/// What it runs: tests of tags, and of signatures.
+const ON_DEMAND_TESTS: &str = "tests.test_tag_matching tests.test_mlx5_mkey.Mlx5MkeyTest.test_mkey_sig_crc \
+                               tests.test_mlx5_mkey.Mlx5MkeyTest.test_mkey_sig_t10dif";
+
+/// What tests say that pass elsewhere and are skipped where doorbells trap, and how many.
+const WITHOUT_MEMORY: (&str, usize) = ("Device memory is not supported", 18);
+
+/// Pages of 2 MiB for tests that register some, or have their queues there.
+const HUGE_PAGES: usize = 32;
+
+/// The device of the second VF, and the network namespace of its IPoIB interface.
+const OTHER: (&str, &str) = ("mlx5_1", "other");
+/// Addresses of the IPoIB interfaces, of two networks: the tests make an address of a multicast group of all but the
+/// first byte, and both ends are to have the same group.
+const ADDRESSES: [&str; 2] = ["10.9.0.1", "11.9.0.1"];
+
+/// VFs whose doorbells are memory while there is traffic, and trap when there is none.
+const ADAPTIVE: &str = r#"
+[engine]
+doorbells = "adaptive"
+[[hypervisor]]
+name = "hv1"
+[[hypervisor.vf]]
+name = "vm1"
+[[hypervisor]]
+name = "hv2"
+[[hypervisor.vf]]
+name = "vm2"
+"#;
+
+/// Starts a guest that has the tests and these VFs, with an address at the first one.
+fn guest(bed: &Testbed, daemon: &Daemon, vfs: &[&str]) -> Result<Guest> {
+    let mut config = bed.config("vm1");
+    let files: [(&str, &Path); 2] = [
+        (RUNNER, TWO_DEVICES.as_ref()),
+        (ON_DEMAND_RUNNER, ON_DEMAND.as_ref()),
+    ];
+    config.image = bed.image.with(&files, &[&rdma_core_tests()?], bed.dir())?;
+    config.memory = 1536;
+    config.modules = MLX5.map(str::to_owned).to_vec();
+    for vf in vfs {
+        config.devices.push(daemon.device(vf, None)?);
+    }
+    let guest = bed.start(config)?;
+    guest.booted()?;
+    // While memory is not in pieces yet.
+    let reserve = format!(
+        "echo {HUGE_PAGES} >/proc/sys/vm/nr_hugepages && \
+         [ $(cat /proc/sys/vm/nr_hugepages) = {HUGE_PAGES} ]"
+    );
+    guest.sh(&reserve, LIMIT)?;
+    await_active(&guest, DEVICE)?;
+    // Tests of the connection manager need an address.
+    ipoib::up(&guest, "ib0", ADDRESSES[0], LIMIT)?;
+    Ok(guest)
+}
+
+/// How the tests end on a device without memory of its own.
+fn without_memory() -> Outcomes {
+    let (reason, count) = WITHOUT_MEMORY;
+    let mut outcomes = expected(SKIPPED);
+    *outcomes.get_mut("ok").expect("tests that pass") -= count;
+    outcomes.insert(reason.into(), count);
+    outcomes
+}
+
+/// Checks that the tests end so that Python runs with these arguments, and that those were on one device where others
+/// were on two.
+fn check(
+    guest: &Guest,
+    setting: &str,
+    python: &str,
+    (expected, on_one): (&Outcomes, &BTreeSet<&str>),
+) {
+    let mut checks = Checks::default();
+    checks.check(format_args!("rdma-core's own tests, {setting}"), || {
+        let run = format!("cd {RDMA_CORE_TESTS} && python3 {python} -v --dev {DEVICE} 2>&1");
+        let said = guest.run(&run, LIMIT)?;
+        let found = outcomes(&said.text);
+        let were_on_one = on_one_device(&said.text);
+        if found == *expected && were_on_one == *on_one {
+            return Ok(());
+        }
+        let found: String = found
+            .iter()
+            .map(|(reason, count)| format!("{count} {reason}\n"))
+            .collect();
+        Err(guest.failed(format!("{}\n{found}", said.text)))
+    });
+    checks.check("tags and signatures on pages that are away", || {
+        let run = format!(
+            "cd {RDMA_CORE_TESTS} && python3 /{ON_DEMAND_RUNNER} -v --dev {DEVICE} {ON_DEMAND_TESTS} 2>&1"
+        );
+        let said = guest.run(&run, LIMIT)?;
+        let six = Outcomes::from([("ok".to_owned(), 6)]);
+        if outcomes(&said.text) == six {
+            return Ok(());
+        }
+        Err(guest.failed(said.text))
+    });
+    // A queue that is made shorter than what is in it.
+    let resized = "MODIFY_CQ(0x403) op_mod(0x1) failed, status bad resource state(0x9)";
+    checks.check("no kernel warning", || no_kernel_warning(guest, &[resized]));
+    checks.finish();
+}
+
+/// The tests with both ends on one VF.
+fn on_one_vf(setting: &str, config: Option<&str>, expected: &Outcomes) -> Result<()> {
+    let bed = Testbed::new(Kernel::default())?;
+    let daemon = bed.daemon("ibvswitch", config)?;
+    let guest = guest(&bed, &daemon, &["vm1"])?;
+    // What a test leaves behind is else collected amid another, which may take the error of that for its own.
+    let python = format!(
+        "-c \"import gc, runpy; gc.disable(); \
+         runpy.run_path('{RDMA_CORE_TESTS}/run_tests.py', run_name='__main__')\""
+    );
+    check(&guest, setting, &python, (expected, &BTreeSet::new()));
+    Ok(())
+}
+
+/// Has the second VF's IPoIB interface in a network namespace of its own, and waits for a way between the two.
+fn part(guest: &Guest) -> Result<()> {
+    let (device, namespace) = OTHER;
+    let [first, second] = ADDRESSES;
+    await_active(guest, device)?;
+    // By its path: the shell's own does not know namespaces.
+    let ip = "/sbin/ip";
+    let inside = format!("{ip} netns exec {namespace}");
+    let command = format!(
+        "until [ -e /sys/class/net/ib1 ]; do usleep 50000; done && \
+         {ip} route add {second} dev ib0 && {ip} netns add {namespace} && \
+         {ip} link set ib1 netns {namespace} && {inside} ip link set lo up && \
+         {inside} ip address add {second}/24 dev ib1 && {inside} ip link set ib1 up && \
+         {inside} ip route add {first} dev ib1 && \
+         until ping -c 1 -W 1 {second}; do :; done"
+    );
+    guest.sh(&command, LIMIT).map(drop)
+}
+
+#[test]
+fn rdma_cores_own_tests() -> Result<()> {
+    on_one_vf("one VF", Some(ADAPTIVE), &expected(SKIPPED))
+}
+
+#[test]
+#[ignore = "two minutes more of the same tests"]
+fn rdma_cores_own_tests_with_doorbells_that_trap() -> Result<()> {
+    on_one_vf("doorbells that trap", None, &without_memory())
+}
+
+#[test]
+#[ignore = "two minutes more of the same tests"]
+fn rdma_cores_own_tests_between_two_vfs() -> Result<()> {
+    let bed = Testbed::new(Kernel::default())?;
+    let daemon = bed.daemon("ibvswitch", Some(ADAPTIVE))?;
+    let guest = guest(&bed, &daemon, &["vm1", "vm2"])?;
+    part(&guest)?;
+    let (device, namespace) = OTHER;
+    let python = format!("/{RUNNER} {device} {} {namespace}", ADDRESSES[1]);
+    let on_one = lines(ON_ONE_DEVICE).collect();
+    check(&guest, "two VFs", &python, (&expected(SKIPPED), &on_one));
+    Ok(())
+}

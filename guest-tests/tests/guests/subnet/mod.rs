@@ -1,0 +1,7 @@
+//! Guests, and what of a subnet they see and may change.
+
+mod cluster;
+mod hostile;
+mod managers;
+mod shared_port;
+mod subnets;
