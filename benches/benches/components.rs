@@ -12,7 +12,7 @@ use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use fabric::{Fabric, Output, Owner, PortRef, SmpAccess};
 use hca::work::{CompletionEntry, SendWr, Side, Status};
 use hca::{Dma, Reason};
-use ibvswitch::daemon::dma::GuestMemory;
+use ibvswitch::daemon::engines::dma::GuestMemory;
 use ibvswitch_benches::{Daemon, Processors};
 use subnet_manager::{Config, MinHop, SubnetManager, Transport};
 use topologies::Hypervisors;

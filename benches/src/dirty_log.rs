@@ -2,7 +2,7 @@
 
 use hca::Dma;
 use hca::dma::copy_in_order;
-use ibvswitch::daemon::dma::GuestMemory;
+use ibvswitch::daemon::engines::dma::GuestMemory;
 use vfio_user::{DmaTable, Mapping, SharedMemory};
 
 use crate::pace::{median, timed};

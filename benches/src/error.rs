@@ -3,9 +3,9 @@
 use std::io;
 
 use ibvswitch::config::ConfigError;
-use ibvswitch::daemon::assembly::AssemblyError;
-use ibvswitch::daemon::run::RunError;
-use ibvswitch::daemon::sockets::SocketError;
+use ibvswitch::daemon::life::assembly::AssemblyError;
+use ibvswitch::daemon::life::run::RunError;
+use ibvswitch::daemon::life::sockets::SocketError;
 
 /// Why a suite has no result.
 #[derive(Debug, thiserror::Error)]

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ibvswitch::config::{Config, Directories};
-use ibvswitch::daemon::abort::Abort;
-use ibvswitch::daemon::assembly::Assembly;
-use ibvswitch::daemon::sockets::{ControlSocket, Lock, Sockets};
+use ibvswitch::daemon::life::abort::Abort;
+use ibvswitch::daemon::life::assembly::Assembly;
+use ibvswitch::daemon::life::sockets::{ControlSocket, Lock, Sockets};
 use tempfile::TempDir;
 use test_driver::{
     Access, Buffer, CompletionQueue, Device, MemoryRegion, Options, Port, ProtectionDomain, Remote,

@@ -5,9 +5,9 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use ibvswitch::config::{Config, Directories};
-use ibvswitch::daemon::abort::Abort;
-use ibvswitch::daemon::assembly::Assembly;
-use ibvswitch::daemon::sockets::Sockets;
+use ibvswitch::daemon::life::abort::Abort;
+use ibvswitch::daemon::life::assembly::Assembly;
+use ibvswitch::daemon::life::sockets::Sockets;
 use simulator::opensm::{Ibsim, LIMIT, Program, command, library};
 use topologies::{FatTree, Hosts};
 

@@ -35,7 +35,7 @@ pub fn serve(dir: &OsStr) -> Result<()> {
     // Not longer than whoever measures it.
     set_pdeathsig(Signal::SIGKILL).map_err(BenchError::system("end with the parent process"))?;
     let config = source(Path::new(dir)).load()?;
-    ibvswitch::daemon::run::run(&config, None, None, || {
+    ibvswitch::daemon::life::run::run(&config, None, None, || {
         let mut out = io::stdout();
         writeln!(out, "{READY}")?;
         out.flush()

@@ -15,9 +15,9 @@ mod in_process;
 use std::time::{Duration, Instant};
 
 use ibvswitch::config::{Config, Directories};
-use ibvswitch::daemon::abort::Abort;
-use ibvswitch::daemon::assembly::Assembly;
-use ibvswitch::daemon::sockets::{ControlSocket, Lock, Sockets};
+use ibvswitch::daemon::life::abort::Abort;
+use ibvswitch::daemon::life::assembly::Assembly;
+use ibvswitch::daemon::life::sockets::{ControlSocket, Lock, Sockets};
 use simulator::opensm::{Ibsim, LIMIT, netlist};
 use tempfile::TempDir;
 use topologies::{FatTree, Hosts};

@@ -4,34 +4,21 @@
 //! standard output, everything else to standard error. Scripts depend on the
 //! exit statuses, which `ibvswitch --help` and `docs/users/commands.md` list.
 
-mod bench;
-mod bytes;
-mod capture;
 mod change;
 mod completions;
 mod configuration;
-mod counters;
-mod demo;
 mod doctor;
-mod external;
-mod finding;
-mod fraction;
 mod host;
-mod lab;
-mod link;
 mod manual;
 mod metrics;
-mod number;
 mod run;
 mod sibling;
-mod simulate;
-mod sm;
 mod status;
-mod topology;
+mod subnet;
+mod text;
 mod upgrade;
 mod vf;
 mod vm;
-mod web;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -41,12 +28,14 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use serde::Serialize;
 
+use self::sibling::{bench, demo, lab, simulate, web};
+use self::subnet::{capture, counters, external, link, sm, topology};
 use crate::config::edit::EditError;
 use crate::config::{Config, ConfigError, Source};
 use crate::control::{self, Client, ClientError, Request, Response};
-use crate::daemon::assembly::AssemblyError;
+use crate::daemon::life::assembly::AssemblyError;
+use crate::daemon::life::run::RunError;
 use crate::daemon::management::ManagementError;
-use crate::daemon::run::RunError;
 use crate::picture::LayoutError;
 
 const AFTER_HELP: &str = "\

@@ -1,33 +1,10 @@
-//! The daemon: its life, its threads, its sockets, and what they share.
+//! The daemon, in rooms: its life, its engines, its devices, its ports, its management, VMs that move, and
+//! programs of the host.
 
-pub mod abort;
-pub mod afterwards;
-pub mod alarm;
-pub mod assembly;
-pub mod client;
-mod desk;
-pub mod device;
-pub mod dma;
-pub mod engine;
+pub mod devices;
 pub mod engines;
-pub mod errands;
 pub mod external;
-pub mod failures;
-pub mod firmware;
-pub mod hardware;
-pub mod limits;
-pub mod logging;
-pub mod machine;
+pub mod life;
 pub mod management;
-pub mod manager_files;
-pub mod placement;
-pub mod places;
-pub mod port;
+pub mod moves;
 pub mod ports;
-pub mod relocation;
-pub mod run;
-pub mod sandbox;
-pub mod sockets;
-pub mod upgrade;
-pub mod vf_host;
-mod whole;

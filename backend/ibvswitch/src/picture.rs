@@ -72,7 +72,7 @@ pub(crate) mod examples {
 
     use crate::config::{Config, DEFAULT, Directories};
     use crate::control::{Link, LinkEnd, Node, NodeKind, Topology};
-    use crate::daemon::engine::SystemClock;
+    use crate::daemon::engines::engine::SystemClock;
     use crate::daemon::management::vswitch;
     use crate::status::Observer;
 
@@ -176,7 +176,7 @@ pub(crate) mod examples {
             &config,
             &plan,
             clock,
-            &crate::daemon::manager_files::Remembered::default(),
+            &crate::daemon::management::manager_files::Remembered::default(),
         )
         .expect("is right");
         vswitch.poll();

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{CliError, SourceArgs, finding, print, print_json};
+use super::text::finding;
+use super::{CliError, SourceArgs, print, print_json};
 use crate::doctor::{Doctor, Report};
 
 /// Arguments of `doctor`.

@@ -5,7 +5,8 @@ use std::fmt::Write;
 use clap::{Args, Subcommand};
 use passthrough::Device;
 
-use super::{CliError, SourceArgs, finding, print, print_json};
+use super::text::finding;
+use super::{CliError, SourceArgs, print, print_json};
 use crate::host::{Host, Report};
 
 /// Commands on this host and its adapters. None needs the daemon.

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::{CliError, SourceArgs, print, web};
+use super::sibling::web;
+use super::{CliError, SourceArgs, print};
 use crate::control::{Client, Request, Response};
 use crate::metrics::exposition;
 

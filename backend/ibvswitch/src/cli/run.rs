@@ -9,9 +9,9 @@ use clap::Args;
 use keeper::{Keeper, supervisor};
 
 use super::{CliError, SourceArgs};
-use crate::daemon::limits::raise_open_files;
-use crate::daemon::logging;
-use crate::daemon::run::{self, Inherit, RunError};
+use crate::daemon::life::limits::raise_open_files;
+use crate::daemon::life::logging;
+use crate::daemon::life::run::{self, Inherit, RunError};
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
@@ -52,8 +52,8 @@ pub(super) fn run(source: SourceArgs, args: &RunArgs) -> Result<(), CliError> {
         None
     };
     let config = source.load()?;
-    let inherit = args.inherit.map(|estate| Inherit {
-        estate,
+    let inherit = args.inherit.map(|handover| Inherit {
+        handover,
         trial: args.trial,
     });
     run::run(&config, keeper, inherit, || {

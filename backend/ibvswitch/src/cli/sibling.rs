@@ -1,5 +1,11 @@
 //! Programs of the workspace that are built along with this one and lie beside it.
 
+pub(super) mod bench;
+pub(super) mod demo;
+pub(super) mod lab;
+pub(super) mod simulate;
+pub(super) mod web;
+
 use std::convert::Infallible;
 use std::env;
 use std::ffi::OsString;
@@ -10,11 +16,7 @@ use super::CliError;
 
 /// Runs `program` with `args` in place of this process; `remedy` says what to do where there is
 /// none.
-pub(super) fn become_program(
-    program: &str,
-    args: &[OsString],
-    remedy: &str,
-) -> Result<(), CliError> {
+fn become_program(program: &str, args: &[OsString], remedy: &str) -> Result<(), CliError> {
     match start(program, args, remedy) {
         Ok(never) => match never {},
         Err(message) => Err(CliError::Sibling(message)),

@@ -3,7 +3,7 @@
 use clap::Args;
 use wire::Lid;
 
-use super::bytes::bytes;
+use super::text::bytes::bytes;
 use super::{CliError, SourceArgs, ask, print, print_json};
 use crate::config::ManagerPlace;
 use crate::control::{PassedVf, PinSuggestion, Placement, Request, Response, Status};

@@ -1,5 +1,13 @@
 //! The engines, each with a thread of its own, and which VF lives in which.
 
+pub mod deferred;
+pub mod dma;
+pub mod engine;
+pub mod failures;
+mod mailbox;
+pub mod placement;
+pub mod vf_host;
+
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -12,8 +20,8 @@ use hca::transport::{Crossings, Homes, Mesh};
 use hca::{Clock, Engine, Face, PortView, VfId};
 use parking_lot::MutexGuard;
 
-use crate::daemon::afterwards::{Afterwards, Bell, Errand, Later};
-use crate::daemon::engine::{EngineThread, Guarded, Hints, Idle, SharedEngine};
+use crate::daemon::engines::deferred::{Bell, Deferred, Later, Task};
+use crate::daemon::engines::engine::{EngineThread, Guarded, Hints, Idle, SharedEngine};
 use crate::daemon::ports::Inbox;
 
 /// How long what is on its way to a function that rests may take: longer than links are slow, and shorter
@@ -92,7 +100,7 @@ pub struct Part<F: Face> {
     /// Rung by whatever the engine leaves to be done.
     pub bell: Bell,
     /// What that is.
-    pub errands: Vec<Errand>,
+    pub tasks: Vec<Task>,
 }
 
 impl<F: Face> std::fmt::Debug for Part<F> {
@@ -115,13 +123,12 @@ impl<F: Face + 'static> Engines<F> {
         let count = parts.len();
         let members = count + ports.len();
         if members == 1 {
-            let shared = |Part {
-                              engine,
-                              bell,
-                              errands,
-                          }| {
-                SharedEngine::new(engine, Afterwards::new(bell, errands), None)
-            };
+            let shared =
+                |Part {
+                     engine,
+                     bell,
+                     tasks,
+                 }| { SharedEngine::new(engine, Deferred::new(bell, tasks), None) };
             let alone = Self {
                 all: parts.into_iter().map(shared).collect(),
                 homes,
@@ -157,13 +164,13 @@ impl<F: Face + 'static> Engines<F> {
                     let Part {
                         mut engine,
                         bell,
-                        mut errands,
+                        mut tasks,
                     } = part;
                     let door = mesh.door();
                     engine.join(mesh);
                     let known = known.clone();
                     let ports = ports.to_vec();
-                    errands.push(Box::new(move || {
+                    tasks.push(Box::new(move || {
                         let callers = callers.iter().enumerate();
                         for (at, _) in callers.filter(|(_, caller)| caller.take()) {
                             if let Some(port) = at.checked_sub(count).and_then(|at| ports.get(at)) {
@@ -173,7 +180,7 @@ impl<F: Face + 'static> Engines<F> {
                             }
                         }
                     }));
-                    SharedEngine::new(engine, Afterwards::new(bell, errands), Some(door))
+                    SharedEngine::new(engine, Deferred::new(bell, tasks), Some(door))
                 })
                 .collect(),
             homes,

@@ -1,5 +1,7 @@
 //! The thread that has the vSwitch work, and hands out what it puts out.
 
+pub mod manager_files;
+
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
@@ -20,7 +22,7 @@ use vswitch::{
 };
 use wire::{Guid, Lid, MadPacket};
 
-use super::manager_files::{FileError, LidStores, Remembered, environment, read_partitions};
+use self::manager_files::{FileError, LidStores, Remembered, environment, read_partitions};
 use crate::capture::Captures;
 use crate::config::Config;
 use crate::control::Unmoved;
@@ -111,7 +113,7 @@ pub fn vswitch(
 /// # Errors
 /// [`ManagementError`], as [`vswitch()`] would return it.
 pub fn check(config: &Config) -> Result<(), ManagementError> {
-    let clock = Arc::new(crate::daemon::engine::SystemClock::default());
+    let clock = Arc::new(crate::daemon::engines::engine::SystemClock::default());
     vswitch(
         config,
         &Plan::new(&config.model()),

@@ -23,8 +23,8 @@ use vswitch::{Function, Input, VSwitch};
 use wire::MadPacket;
 use wire::mad::{Class, Mad};
 
-use crate::daemon::abort::Abort;
-use crate::daemon::client::ClientState;
+use crate::daemon::devices::client::ClientState;
+use crate::daemon::life::abort::Abort;
 
 /// Management packets and changes that wait for a port's thread, at most.
 const WAITING: usize = 256;

@@ -6,7 +6,7 @@ use std::path::Path;
 use connectx::Configuration;
 
 use crate::config::Config;
-use crate::daemon::limits::{MAPPINGS_REMEDY, Need, OPEN_FILES_REMEDY};
+use crate::daemon::life::limits::{MAPPINGS_REMEDY, Need, OPEN_FILES_REMEDY};
 use crate::finding::{Finding, Verdict};
 
 /// Open files, of which `limit` are allowed.

@@ -6,7 +6,7 @@ mod capacity;
 mod comparison;
 mod lids;
 mod migration;
-#[path = "../../../ibvswitch/src/cli/number.rs"]
+#[path = "../../../ibvswitch/src/cli/text/number.rs"]
 mod number;
 mod papers;
 mod progress;

@@ -2,8 +2,8 @@
 
 use clap::Args;
 
-use crate::cli::fraction::microseconds;
-use crate::cli::number::at_least;
+use crate::cli::text::fraction::microseconds;
+use crate::cli::text::number::at_least;
 use crate::cli::{CliError, SourceArgs, ask, print, print_json};
 use crate::control::{FirmwareReport, FirmwareRequest, Request, Response};
 

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use wire::{ExtendedLid, Lid};
 
-use super::super::number::whole;
-use super::super::{CliError, SourceArgs, ask, print, print_json, usage};
+use crate::cli::text::number::whole;
+use crate::cli::{CliError, SourceArgs, ask, print, print_json, usage};
 use crate::control::{
     self, Deadlock, Migrated, MigrationRequest, MigrationsReport, MigrationsRequest, Move,
     MoveOutcome, Packets, REQUEST_MAX, Request, Response, Transition, Waited,

@@ -9,9 +9,9 @@ use clap::error::ErrorKind;
 use serde::Serialize;
 use serde_json::json;
 
-use super::super::number::whole;
-use super::super::{CliError, SourceArgs, print, print_json};
 use super::settle::{Guard, go_on_at_source};
+use crate::cli::text::number::whole;
+use crate::cli::{CliError, SourceArgs, print, print_json};
 use crate::control::{
     Client, ClientError, LiveDone, LiveMove, LivePlaces, LiveRequest, LiveSaved, LiveStep,
     Migrated, Place, Request, Response,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::super::{CliError, SourceArgs, print};
+use crate::cli::{CliError, SourceArgs, print};
 use crate::control::{Client, Request, Response, Status};
 use crate::monitor::{MonitorError, Qmp};
 

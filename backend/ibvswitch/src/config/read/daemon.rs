@@ -11,7 +11,7 @@ use crate::config::{
     CONTROL_SOCKET, Directories, Doorbells, ENGINES_MAX, Engine, External, SOCKET_PATH_MAX,
     Threads, keys,
 };
-use crate::daemon::logging;
+use crate::daemon::life::logging;
 use vswitch::model::derive_name;
 
 impl<'d> Reader<'d> {

@@ -17,7 +17,7 @@ use crate::config::{
     Address, AddressModel, Doorbells, Hypervisor, IPOIB, Kind, LIKENESSES, Manager, ManagerPlace,
     SMP_ACCESS, Subnet, VFS_PER_HYPERVISOR_MAX, Vf, Wiring, keys,
 };
-use crate::daemon::limits::{GUEST_MEMORY, GUEST_MEMORY_OF_ALL};
+use crate::daemon::life::limits::{GUEST_MEMORY, GUEST_MEMORY_OF_ALL};
 
 const SPARE_VFS_REMEDY: &str = "write how many VFs without a VM the hypervisor has, from 0 to 127";
 const SPARE_PORTS_REMEDY: &str =

@@ -1,0 +1,149 @@
+//! What others leave for an engine's thread to do while it polls.
+//!
+//! A polling thread has a processor of its own, and who has something for the engine has not. If the
+//! engine were given to him, he might lose his processor with the engine in his hands, and all functions
+//! would wait until the host's scheduler thinks of him again. So what is to be done comes to the engine.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, Thread};
+
+use hca::{Discarded, Engine, Face};
+use parking_lot::Mutex;
+
+/// Jobs in their order. For each of them somebody waits.
+pub(super) struct Mailbox<F: Face> {
+    /// `None` while nobody takes any.
+    jobs: Mutex<Option<VecDeque<Job<F>>>>,
+    /// How many there are.
+    waiting: AtomicUsize,
+}
+
+impl<F: Face> std::fmt::Debug for Mailbox<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mailbox")
+            .field("waiting", &self.waiting)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<F: Face> Default for Mailbox<F> {
+    fn default() -> Self {
+        Self {
+            jobs: Mutex::new(None),
+            waiting: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl<F: Face> Mailbox<F> {
+    /// From now on jobs are taken.
+    pub fn open(&self) {
+        self.jobs.lock().get_or_insert_default();
+    }
+
+    /// No more jobs are taken. Those that are left are returned.
+    pub fn close(&self) -> VecDeque<Job<F>> {
+        let jobs = self.jobs.lock().take().unwrap_or_default();
+        self.waiting.fetch_sub(jobs.len(), Ordering::Relaxed);
+        jobs
+    }
+
+    /// Has `act` done by the engine's thread, which `call` calls, and waits until it is done.
+    ///
+    /// # Errors
+    /// `act` itself where no jobs are taken.
+    pub fn leave<R, A>(&self, act: A, call: impl FnOnce()) -> Result<R, A>
+    where
+        R: Send + 'static,
+        A: FnOnce(&mut Engine<F>) -> R + Send + 'static,
+    {
+        let mut jobs = self.jobs.lock();
+        let Some(open) = jobs.as_mut() else {
+            return Err(act);
+        };
+        let letter = Arc::new(Letter {
+            act: Mutex::new(Some(act)),
+            result: Mutex::new(None),
+            done: AtomicBool::new(false),
+            waits: thread::current(),
+        });
+        open.push_back(Job(Arc::clone(&letter) as Arc<dyn Work<F>>));
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        drop(jobs);
+        call();
+        while !letter.done.load(Ordering::Acquire) {
+            thread::park();
+        }
+        let result = letter.result.lock().take();
+        let (result, discarded) = result.expect("the engine's thread has ended over this");
+        // The heap is for who asked, not for the engine's thread.
+        drop(discarded);
+        Ok(result)
+    }
+
+    /// Whether there are jobs.
+    #[inline]
+    pub fn has_jobs(&self) -> bool {
+        self.waiting.load(Ordering::SeqCst) != 0
+    }
+
+    /// The next job, unless somebody is putting one there this moment, who is not waited for.
+    pub fn take(&self) -> Option<Job<F>> {
+        let job = self.jobs.try_lock()?.as_mut()?.pop_front();
+        if job.is_some() {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+        job
+    }
+}
+
+/// Something to be done. Who waits for it is told when it is done, or dropped.
+pub(super) struct Job<F: Face>(Arc<dyn Work<F>>);
+
+impl<F: Face> Job<F> {
+    /// Does it.
+    pub fn run(self, engine: &mut Engine<F>) {
+        self.0.act(engine);
+    }
+}
+
+impl<F: Face> Drop for Job<F> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+trait Work<F: Face>: Send + Sync {
+    fn act(&self, engine: &mut Engine<F>);
+    fn end(&self);
+}
+
+/// What is to be done, and what has come of it. It is freed by the thread that waits.
+struct Letter<A, R> {
+    act: Mutex<Option<A>>,
+    result: Mutex<Option<(R, Discarded)>>,
+    done: AtomicBool,
+    waits: Thread,
+}
+
+impl<F, R, A> Work<F> for Letter<A, R>
+where
+    F: Face,
+    R: Send,
+    A: FnOnce(&mut Engine<F>) -> R + Send,
+{
+    fn act(&self, engine: &mut Engine<F>) {
+        let act = self.act.lock().take();
+        if let Some(act) = act {
+            let result = act(engine);
+            *self.result.lock() = Some((result, engine.take_discarded()));
+        }
+    }
+
+    fn end(&self) {
+        self.done.store(true, Ordering::Release);
+        self.waits.unpark();
+    }
+}
