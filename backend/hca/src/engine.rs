@@ -6,59 +6,40 @@
 //! what is looked at without being rung, [`Exits`] where frames leave and arrive. What an engine does by
 //! itself needs most of them: requests, completions, failures.
 
-pub(crate) mod agenda;
-pub(crate) mod counters;
-pub(crate) mod failure;
-pub(crate) mod objects;
-pub(crate) mod paging;
-pub(crate) mod poll;
-pub(crate) mod progress;
-pub(crate) mod rest;
-pub(crate) mod service_level;
-pub(crate) mod shared_port;
-mod signature;
-pub(crate) mod traffic;
-pub(crate) mod turns;
-pub(crate) mod vf;
-
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use thiserror::Error;
-
-use crate::engine::counters::TrafficCounters;
-use crate::engine::objects::Objects;
-use crate::engine::paging::Faults;
 use crate::engine::poll::Polling;
-use crate::engine::traffic::PathTraffic;
 use crate::engine::turns::Turns;
-use crate::engine::vf::{PortView, Quota, Vf};
-use crate::face::{Event, Face, PortChange};
-use crate::local::datagram::MAX_DATAGRAM;
 use crate::memory::mr::KeyTable;
+use crate::objects::Objects;
+use crate::objects::counters::TrafficCounters;
+use crate::objects::cq::HeldEvents;
+use crate::objects::ids::{CqIndex, VfId};
+use crate::objects::page_fault::Faults;
+use crate::objects::port::{PortView, Quota};
+use crate::objects::reason::Report;
+use crate::objects::traffic::PathTraffic;
+use crate::objects::vf::Vf;
+use crate::objects::work::{RecvWr, SendWr};
+use crate::path::Subnet;
+use crate::queue_format::{Event, Face, PortChange};
 use crate::storage::discarded::Discarded;
 use crate::storage::spares::Spares;
-use crate::subnet::Subnet;
+use crate::transport::datagram::MAX_DATAGRAM;
 use crate::transport::{Endpoint, Exits, Watch};
-use crate::verbs::cq::HeldEvents;
-use crate::verbs::reason::Report;
-use crate::verbs::work::{RecvWr, SendWr};
 
-/// A virtual function of the engine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct VfId(pub u16);
-
-/// Engine-wide index of a queue pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct QpIndex(pub u32);
-
-/// Engine-wide index of a completion queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct CqIndex(pub u32);
-
-/// Engine-wide index of a shared receive queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct SrqIndex(pub u32);
+pub(crate) mod agenda;
+pub(crate) mod failure;
+mod held_events;
+pub(crate) mod paging;
+pub(crate) mod poll;
+pub(crate) mod progress;
+mod report;
+pub(crate) mod rest;
+pub(crate) mod shared_port;
+mod signature;
+pub(crate) mod turns;
 
 /// A source of time in nanoseconds that only moves forward.
 pub trait Clock: std::fmt::Debug + Send + Sync {
@@ -78,26 +59,6 @@ pub(crate) enum Burst {
     Begun,
     /// The time of those of this turn.
     At(u64),
-}
-
-/// Why a verb failed. Nothing has changed then.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum VerbError {
-    /// The function has as many of these as it may have.
-    #[error("no more objects of this kind: the function's quota is reached")]
-    Exhausted,
-    /// No such object.
-    #[error("no such object")]
-    NotFound,
-    /// Others still use it.
-    #[error("the object is still in use")]
-    InUse,
-    /// The queue pair's state does not allow it.
-    #[error("the queue pair's state does not allow this")]
-    BadState,
-    /// A parameter makes no sense.
-    #[error("invalid parameter")]
-    Invalid,
 }
 
 /// The engine. See the crate's documentation for who calls it.

@@ -13,6 +13,14 @@
 //! Fields of the structures here, and of those that they are made of (work requests, attributes), are
 //! the format. Version 1 only ever gets further fields, each with a default.
 
+use serde::{Deserialize, Serialize};
+use std::fmt::{self, Debug, Display};
+use thiserror::Error;
+use wire::{Gid, Qpn};
+
+use crate::objects::tags::TagListImageV1;
+use crate::queue_format::Face;
+
 mod counters;
 mod held;
 mod keys;
@@ -22,18 +30,10 @@ pub(crate) mod restore;
 mod restoring;
 mod save;
 
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
-use std::fmt::{self, Debug, Display};
-use thiserror::Error;
-use wire::{Gid, Qpn};
-
-use crate::face::Face;
-use crate::verbs::tags::TagListImageV1;
-
+pub use crate::memory::page_image::{BlockImageV1, PagesImageV1};
 pub use counters::{CounterSetImageV1, CountersImageV1, QpCountersImageV1};
 pub use held::{FrameImageV1, HeldImageV1};
-pub use keys::{BlockImageV1, KeyImageV1, PagesImageV1, TranslationImageV1};
+pub use keys::{KeyImageV1, TranslationImageV1};
 pub use qp::{
     AwayImageV1, ContextImageV1, FinishedImageV1, InboundImageV1, QpImageV1, RecvImageV1,
     RequestImageV1, RequesterImageV1, ResponderImageV1, TargetImageV1,
@@ -41,11 +41,6 @@ pub use qp::{
 
 pub use restoring::Restoring;
 pub use save::Saving;
-
-/// Data that a face keeps of one of its queues in an image.
-pub trait Image: Serialize + DeserializeOwned + Debug + Clone + PartialEq + Send + 'static {}
-
-impl<T: Serialize + DeserializeOwned + Debug + Clone + PartialEq + Send + 'static> Image for T {}
 
 /// The image of a function, in the version that its first key names.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -24,44 +24,48 @@
 #![forbid(unsafe_code)]
 
 mod engine;
-mod face;
 pub mod image;
 mod local;
 mod memory;
+mod objects;
+mod path;
+mod queue_format;
 mod storage;
-mod subnet;
 pub mod transport;
 mod verbs;
 
-pub use engine::counters::{
-    ErrorCounters, Passed, QpCounters, RequestCounters, RetryCounters, TrafficCounters,
-};
-pub use engine::paging::{Half, MAX_PAGE_FAULTS, Needed, PageFault};
-pub use engine::service_level::{Foreign, ServiceLevels};
-pub use engine::traffic::{PathId, PathTraffic};
-pub use engine::vf::{PortView, Quota};
-pub use engine::{Clock, Engine, VerbError, VfId};
-pub use face::{Attention, CqError, Event, Face, PortChange, Steering};
-pub use local::requester::MAX_MESSAGE;
+pub use engine::paging::MAX_PAGE_FAULTS;
+pub use engine::{Clock, Engine};
 pub use memory::dma::{Dma, DmaFault, Readable};
 pub use memory::pages::{ABSENT, NO_READ, NO_WRITE, NoPageList, PageList};
 pub use memory::{dma, mr, signature, uniform};
+pub use objects::attributes::{
+    AddressPath, AlternatePath, InCompletion, MigrationState, QpAttr, QpChange, QpState, QpView,
+    RecvSide, RemoteRights, Transport,
+};
+pub use objects::counter_set::MAX_COUNTER_SETS;
+pub use objects::counters::{
+    ErrorCounters, Passed, QpCounters, RequestCounters, RetryCounters, TrafficCounters,
+};
+pub use objects::dynamic::{DctDesc, DctView, FarEnd, Initiator, RouteMarks};
+pub use objects::ids::{VerbError, VfId};
+pub use objects::page_fault::{Half, Needed, PageFault};
+pub use objects::port::{PortView, Quota};
+pub use objects::qp::QpDesc;
+pub use objects::reason::{Failure, KeyFault, Reason, Report};
+pub use objects::service_level::{Foreign, ServiceLevels};
+pub use objects::tags::{LOG_MAX_TAGS, TagView};
+pub use objects::traffic::{PathId, PathTraffic};
+pub use objects::work;
+pub use objects::work::{MAX_IN_COMPLETION, MAX_MESSAGE};
+pub use path::{
+    Crossing, End, Envelope, Heading, LinkId, NoRoute, Route, Shares, Subnet, WrongKey,
+};
+pub use queue_format::{Attention, CqError, Event, Face, PortChange, Steering};
 pub use storage::discarded::Discarded;
 pub use storage::numbers;
 pub use storage::share::Memory;
-pub use subnet::{
-    Crossing, End, Envelope, Heading, LinkId, NoRoute, Route, Shares, Subnet, WrongKey,
-};
 pub use verbs::connection::QpQueues;
-pub use verbs::counters::MAX_COUNTER_SETS;
-pub use verbs::dynamic::{DctDesc, DctView, FarEnd, Initiator, MAX_CONTEXTS, RouteMarks};
-pub use verbs::migration::{AlternatePath, MigrationState};
+pub use verbs::dynamic::MAX_CONTEXTS;
 pub use verbs::multicast::MAX_GROUP_MEMBERS;
 pub use verbs::objects::CqParts;
-pub use verbs::qp::{
-    AddressPath, InCompletion, MAX_IN_COMPLETION, QpAttr, QpChange, QpDesc, QpState, QpView,
-    RecvSide, RemoteRights, Transport,
-};
-pub use verbs::reason::{Failure, KeyFault, Reason, Report};
-pub use verbs::tags::{LOG_MAX_TAGS, TagView};
-pub use verbs::work;

@@ -3,8 +3,12 @@
 
 pub(crate) mod access;
 pub mod dma;
+pub(crate) mod domain;
+pub(crate) mod klm;
 pub(crate) mod lending;
 pub mod mr;
+pub(crate) mod page_image;
 pub(crate) mod pages;
+pub(crate) mod sge;
 pub mod signature;
 pub mod uniform;

@@ -5,7 +5,9 @@
 //! [`Endpoint`]; what links do to them are decorators of it. Messages between functions of one engine
 //! with a clean path do not come here: they are one copy (the module `message`).
 
+pub(crate) mod away;
 mod capture;
+pub(crate) mod datagram;
 mod datagrams;
 pub(crate) mod dynamic;
 mod endpoint;
@@ -19,6 +21,7 @@ mod mesh;
 mod packets;
 mod paging;
 mod payload;
+pub(crate) mod receiving;
 pub(crate) mod refusal;
 mod reply;
 pub(crate) mod requester;
@@ -29,11 +32,11 @@ mod station;
 pub(crate) mod tagged;
 
 pub use crate::memory::lending::Loan;
+pub(crate) use away::Away;
 pub use capture::{Captured, Physical, Seen, Watch};
 pub(crate) use datagrams::{framed, unframed};
 pub(crate) use endpoint::Afloat;
 pub use endpoint::{Delayed, Destination, Endpoint, Loopback, Lossy, Outside, Transmit, Wire};
-pub(crate) use exchange::Away;
 pub(crate) use exits::Exits;
 pub use frame::{Address, Content, Frame, MAX_PAYLOAD, Session, Syndrome, Tail, Target};
 pub(crate) use frame::{DATAGRAM_WORDS, HEADER_WORDS};

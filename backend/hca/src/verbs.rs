@@ -3,15 +3,8 @@
 
 pub(crate) mod connection;
 pub(crate) mod counters;
-pub(crate) mod cq;
 pub(crate) mod dynamic;
 pub(crate) mod migration;
 pub(crate) mod multicast;
 pub(crate) mod objects;
-pub(crate) mod operands;
-pub(crate) mod qp;
-pub(crate) mod reason;
 pub(crate) mod reserved;
-pub(crate) mod srq;
-pub(crate) mod tags;
-pub mod work;

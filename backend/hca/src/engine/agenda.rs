@@ -6,14 +6,12 @@
 //! bytes; requests, lookups of indirect keys, completions and everything else that takes time without
 //! moving bytes cost what is written here.
 
-use std::collections::{BTreeSet, VecDeque};
-
-use crate::engine::{CqIndex, Engine, QpIndex, SrqIndex, VfId};
-use crate::face::Face;
+use crate::engine::Engine;
+use crate::objects::dynamic::Role;
+use crate::objects::ids::{QpIndex, VfId};
+use crate::objects::run_queue::{Agenda, Remains};
+use crate::queue_format::Face;
 use crate::storage::discarded::Discarded;
-use crate::storage::numbers::Numbers;
-use crate::verbs::dynamic::Role;
-use crate::verbs::qp::QpNumbers;
 
 /// Cost of a turn while nobody else has work: 10 to 20 microseconds.
 pub(crate) const TURN: i64 = 128 * 1024;
@@ -31,106 +29,6 @@ pub(crate) const FAILURE_COST: i64 = 8 * 1024;
 const REMOVAL_COST: i64 = 256;
 /// How many functions' alarms ring at a time; the others follow.
 const ALARMS: usize = 64;
-
-/// A queue pair in error, and when to look again for requests posted to it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Errored {
-    pub qp: QpIndex,
-    /// In the clock's nanoseconds.
-    pub due: u64,
-    /// Nanoseconds to the look after that, if there is nothing.
-    pub pause: u64,
-}
-
-/// What a function has to do.
-#[derive(Debug)]
-pub(crate) struct Agenda {
-    /// Queue pairs with a turn due. One that was destroyed may still be named.
-    pub ready: VecDeque<QpIndex>,
-    /// When which queue pair's timer of which number is due.
-    pub timers: BTreeSet<(u64, u32, u64)>,
-    /// Queue pairs in error: requests posted to them must be flushed, and receive requests come
-    /// without a doorbell.
-    pub errored: Errands,
-    /// Slots of the function's queue pairs and shared receive queues that are yet to be searched for
-    /// users of failed completion queues, and the next of them.
-    pub search_left: usize,
-    pub search_at: usize,
-    /// Objects from before a reset, which nobody can name any more.
-    remains: Vec<Remains>,
-    /// Among the functions whose turn comes.
-    pub queued: bool,
-    /// The function has no turns.
-    pub rests: bool,
-    /// A timer is due.
-    pub rang: bool,
-    /// When it is due, where [`Turns`](crate::engine::turns::Turns) knows; [`u64::MAX`] for never.
-    pub alarm: u64,
-}
-
-/// Queue pairs in error, looked at in passes, of which a turn does a part.
-#[derive(Debug)]
-pub(crate) struct Errands {
-    pub list: Vec<Errored>,
-    /// The next one to look at.
-    pub at: usize,
-    /// How many are left of this pass.
-    pub left: usize,
-    /// When the first of those that the pass has seen is due again.
-    pub next: u64,
-    /// When to go on, in the clock's nanoseconds.
-    pub due: u64,
-}
-
-/// Objects of a function that was reset.
-#[derive(Debug)]
-struct Remains {
-    qps: QpNumbers,
-    cqs: Numbers<CqIndex>,
-    srqs: Numbers<SrqIndex>,
-}
-
-impl Default for Errands {
-    fn default() -> Self {
-        Self {
-            list: Vec::new(),
-            at: 0,
-            left: 0,
-            next: u64::MAX,
-            due: u64::MAX,
-        }
-    }
-}
-
-impl Default for Agenda {
-    fn default() -> Self {
-        Self {
-            ready: VecDeque::new(),
-            timers: BTreeSet::new(),
-            errored: Errands::default(),
-            search_left: 0,
-            search_at: 0,
-            remains: Vec::new(),
-            queued: false,
-            rests: false,
-            rang: false,
-            alarm: u64::MAX,
-        }
-    }
-}
-
-impl Agenda {
-    /// Whether there is something to do now.
-    pub fn is_pending(&self) -> bool {
-        self.rang || !self.ready.is_empty() || self.search_left > 0
-    }
-
-    /// When there is something to do without anybody asking.
-    pub fn due(&self) -> u64 {
-        let timer = self.timers.first().map_or(u64::MAX, |&(at, _, _)| at);
-        timer.min(self.errored.due)
-    }
-}
 
 impl<F: Face> Engine<F> {
     /// A queue pair is to have a turn.

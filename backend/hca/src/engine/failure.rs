@@ -5,19 +5,23 @@ use std::sync::atomic::AtomicU64;
 
 use wire::{Psn, Qpn};
 
-use crate::engine::agenda::{Errands, Errored, FAILURE_COST, LOOK_COST, REQUEST_COST, SHARED_TURN};
-use crate::engine::counters::{QpCounters, TrafficCounters};
-use crate::engine::objects::Objects;
+use crate::engine::agenda::{FAILURE_COST, LOOK_COST, REQUEST_COST, SHARED_TURN};
 use crate::engine::turns::Turns;
-use crate::engine::{Burst, CqIndex, Engine, MAX_UNWRITTEN, QpIndex, VfId};
-use crate::face::{Attention, CqError, Event, Face};
+use crate::engine::{Burst, Engine, MAX_UNWRITTEN};
 use crate::memory::lending::Lending;
-use crate::transport::responder::Receiving;
-use crate::verbs::counters::CounterSet;
-use crate::verbs::qp::{Found, Inbound, Qp, QpState, RecvQueue, Wait};
-use crate::verbs::reason::Reason;
-use crate::verbs::srq::Srq;
-use crate::verbs::work::{CompletionEntry, RecvKind, RecvWr, SendWr, Side, Status, WqeError};
+use crate::objects::Objects;
+use crate::objects::attributes::{Inbound, QpState};
+use crate::objects::counter_set::CounterSet;
+use crate::objects::counters::{QpCounters, TrafficCounters};
+use crate::objects::ids::{CqIndex, QpIndex, VfId};
+use crate::objects::qp::{Found, Qp, RecvQueue, Wait};
+use crate::objects::reason::Reason;
+use crate::objects::reason::Status;
+use crate::objects::run_queue::{Errands, Errored};
+use crate::objects::srq::Srq;
+use crate::objects::work::{CompletionEntry, RecvKind, RecvWr, SendWr, Side, WqeError};
+use crate::queue_format::{Attention, CqError, Event, Face};
+use crate::transport::receiving::Receiving;
 
 /// How soon a queue pair in error is looked at again after there was something
 /// to flush, in nanoseconds.
@@ -469,7 +473,7 @@ impl<F: Face> Engine<F> {
             return;
         };
         qp.core.state = QpState::Reset;
-        qp.core.attr = crate::verbs::qp::QpAttr::default();
+        qp.core.attr = crate::objects::attributes::QpAttr::default();
         let vf = &mut self.objects.vfs[usize::from(qp.core.vf.0)];
         let none = CounterSet {
             number: 0,

@@ -9,59 +9,27 @@
 //! was rung. All of this is done for each function by itself, and a turn is
 //! bounded, so that nobody waits for what others have rung.
 
-use crate::engine::agenda::TURN;
-use crate::engine::objects::Objects;
-use crate::engine::{CqIndex, Engine, QpIndex, VfId};
-use crate::face::{Attention, Face};
-use crate::verbs::qp::{Qp, QpState, Wait};
 use wire::Qpn;
+
+use crate::engine::Engine;
+use crate::engine::agenda::TURN;
+use crate::objects::Objects;
+use crate::objects::attributes::QpState;
+use crate::objects::ids::{CqIndex, QpIndex, VfId};
+use crate::objects::polled::Polled;
+use crate::objects::qp::{Qp, Wait};
+use crate::queue_format::{Attention, Face};
 
 /// Turns without work after which a queue pair is no longer hot.
 const COOL_AFTER: u32 = 20_000;
 /// Hot records of a function looked at per turn.
 const HOT_LOOKS: usize = 64;
-/// Cold records looked at per turn while a sweep is on.
-const SWEEP_STEP: usize = 2;
-/// Turns, at most, between two cold records that are looked at for queue pairs
-/// whose doorbells were overwritten by those of busy ones. The fewer there are,
-/// the more of them stay in the cache, and the less a look costs.
-const PATROL_EVERY: u32 = 256;
 /// Turns between two reads of the clock.
 const CLOCK_EVERY: u32 = 64;
 /// Turns between two looks at the arming of a completion queue. It lies beside
 /// the index that the guest's processor writes at each completion it takes, and
 /// each look takes that line from it.
 const WATCH_EVERY: u32 = 16;
-
-/// What a function has that is looked at.
-#[derive(Debug, Default)]
-pub(crate) struct Polled {
-    /// All polled queue pairs.
-    all: Vec<QpIndex>,
-    /// Those busy lately, with the turns they were idle.
-    hot: Vec<(QpIndex, u32)>,
-    hot_cursor: usize,
-    cursor: usize,
-    /// Records still to look at in this sweep.
-    sweep_left: usize,
-    /// Records to look at now and then, when the sweep is over.
-    patrol_left: usize,
-    /// Turns until the next of these.
-    patrol_pause: u32,
-    /// Completion queues that the guest arms without a doorbell.
-    watched: Vec<CqIndex>,
-    watch_cursor: usize,
-    /// Among the functions that are looked at on every turn.
-    active: bool,
-}
-
-impl Polled {
-    /// Number of queue pairs that were busy lately.
-    #[inline]
-    pub fn hot(&self) -> usize {
-        self.hot.len()
-    }
-}
 
 /// What is looked at of all functions.
 #[derive(Debug, Default)]
@@ -437,24 +405,5 @@ impl<F: Face> Objects<F> {
                     .as_ref()
                     .is_some_and(|queue| F::send_posted(&self.vf(qp.core.vf).dma, queue))
         })
-    }
-}
-
-impl Polled {
-    /// How many cold records to look at in this turn.
-    #[inline]
-    fn cold_looks(&mut self) -> usize {
-        if self.sweep_left > 0 {
-            let looks = SWEEP_STEP.min(self.sweep_left);
-            self.sweep_left -= looks;
-            looks
-        } else if self.patrol_left > 0 && self.patrol_pause == 0 {
-            self.patrol_left -= 1;
-            self.patrol_pause = PATROL_EVERY.min(self.all.len() as u32 / 4);
-            1
-        } else {
-            self.patrol_pause = self.patrol_pause.saturating_sub(1);
-            0
-        }
     }
 }

@@ -12,10 +12,11 @@ use std::sync::Arc;
 
 use wire::{Gid, Qpn};
 
-use crate::engine::objects::Objects;
-use crate::engine::vf::Vf;
-use crate::engine::{Engine, VfId};
-use crate::face::Face;
+use crate::engine::Engine;
+use crate::objects::Objects;
+use crate::objects::ids::VfId;
+use crate::objects::vf::Vf;
+use crate::queue_format::Face;
 
 /// Whether no function at the port of `vf` has a queue pair of this number.
 pub(crate) fn is_free<F: Face>(vfs: &[Vf<F>], vf: VfId, number: u32) -> bool {

@@ -1,14 +1,17 @@
 //! Who is told of blocks that are not as their signatures say.
 
-use crate::engine::objects::Objects;
-use crate::engine::paging::Half;
-use crate::engine::{Engine, QpIndex, VfId};
-use crate::face::Face;
+use crate::engine::Engine;
 use crate::memory::signature::format::Side as Domain;
 use crate::memory::signature::key::SignatureError;
-use crate::verbs::qp::{Qp, QpState, RecvQueue};
-use crate::verbs::reason::Reason;
-use crate::verbs::work::{CompletionEntry, Operation, Side, Status};
+use crate::objects::Objects;
+use crate::objects::attributes::QpState;
+use crate::objects::ids::{QpIndex, VfId};
+use crate::objects::page_fault::Half;
+use crate::objects::qp::{Qp, RecvQueue};
+use crate::objects::reason::Reason;
+use crate::objects::reason::Status;
+use crate::objects::work::{CompletionEntry, Operation, Side};
+use crate::queue_format::Face;
 
 impl<F: Face> Engine<F> {
     /// Tells of the blocks that a message on the local path has found wrong: who sends data has looked at the

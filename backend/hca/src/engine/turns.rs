@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use crate::engine::agenda::Agenda;
-use crate::engine::objects::Objects;
-use crate::engine::{Clock, QpIndex, VfId};
-use crate::face::Face;
+use crate::engine::Clock;
+use crate::objects::Objects;
+use crate::objects::ids::{QpIndex, VfId};
+use crate::objects::run_queue::Agenda;
+use crate::queue_format::Face;
 
 /// Turns in a row after which a function counts as the only one with work: short ones, so that a
 /// neighbour that sends a message every millisecond is still considered.

@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use wire::Sl;
 
-use crate::engine::counters::{Passed, QpCounters};
-use crate::engine::vf::Vf;
-use crate::face::Face;
+use crate::objects::counters::{Passed, QpCounters};
+use crate::objects::vf::Vf;
+use crate::queue_format::Face;
 
 /// What a function has counted.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -4,9 +4,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use wire::{Mtu, Psn, Qpn};
 
 use super::{ImageError, Object};
-use crate::engine::rest::{For, Held, is_sound};
-use crate::engine::{Engine, VfId};
-use crate::face::Face;
+use crate::engine::Engine;
+use crate::engine::rest::is_sound;
+use crate::objects::ids::VfId;
+use crate::objects::quiesce::{For, Held};
+use crate::queue_format::Face;
 use crate::transport::{Address, Content, Frame, Session};
 
 /// Something that waits for a function.

@@ -4,7 +4,9 @@ use serde::{Deserialize, Serialize};
 use wire::Qpn;
 
 use super::{ImageError, Object};
-use crate::memory::mr::{Access, Klm, KlmList, MAX_KLMS, MemoryKey, PAGE_SIZES, Translation};
+use crate::memory::klm::{Klm, KlmList};
+use crate::memory::mr::{Access, MAX_KLMS, MemoryKey, PAGE_SIZES, Translation};
+use crate::memory::page_image::{BlockImageV1, PagesImageV1};
 use crate::memory::pages::{MAX_PAGES, PageList};
 use crate::memory::signature::format::{Format, LONGEST};
 use crate::memory::signature::key::Signed;
@@ -70,38 +72,6 @@ pub struct SignedImageV1 {
     expected: bool,
     errors: bool,
     seen: [u8; LONGEST],
-}
-
-/// A list of pages.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum PagesImageV1 {
-    /// As one block.
-    Short(BlockImageV1),
-    /// In blocks of 2^15 pages. Where there is none, or its end comes early, are pages at address 0.
-    Long {
-        /// Number of all pages.
-        count: u64,
-        /// The first blocks.
-        blocks: Vec<Option<BlockImageV1>>,
-    },
-}
-
-/// A block of pages.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum BlockImageV1 {
-    /// Page `n` is at `first + (n << log_stride)`.
-    Run {
-        /// Address of the first.
-        first: u64,
-        /// Distance from one to the next, as a power of two.
-        log_stride: u8,
-        /// Number of pages.
-        count: u64,
-    },
-    /// Addresses.
-    List(Vec<u64>),
 }
 
 impl KeyImageV1 {

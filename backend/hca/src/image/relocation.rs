@@ -1,8 +1,9 @@
 //! A function moves to another engine of the program, with all that it is.
 
 use super::ImageError;
-use crate::engine::{Engine, VfId};
-use crate::face::Face;
+use crate::engine::Engine;
+use crate::objects::ids::VfId;
+use crate::queue_format::Face;
 use crate::storage::share::Memory;
 
 impl<F: Face> Engine<F> {

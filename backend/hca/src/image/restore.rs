@@ -7,28 +7,29 @@ use super::{
     ContextImageV1, CqImageV1, ErroredImageV1, ImageError, InboundImageV1, Object, QpImageV1,
     RecvImageV1, SrqImageV1, TargetImageV1,
 };
-use crate::engine::agenda::Errored;
+use crate::engine::Engine;
 use crate::engine::failure::{ERROR_RECHECK, LONGEST_ERROR_RECHECK};
-use crate::engine::objects::Objects;
-use crate::engine::paging::Paging;
 use crate::engine::shared_port::is_free;
-use crate::engine::vf::Vf;
-use crate::engine::{CqIndex, Engine, QpIndex, SrqIndex, VerbError, VfId};
-use crate::face::Face;
-use crate::local::requester::MAX_MESSAGE;
+use crate::objects::Objects;
+use crate::objects::attributes::{Inbound, QpState, Transport};
+use crate::objects::cq::Cq;
+use crate::objects::dynamic::{Role, Target};
+use crate::objects::ids::{CqIndex, QpIndex, SrqIndex, VerbError, VfId};
+use crate::objects::page_fault::Paging;
+use crate::objects::qp::{Core, Found, Qp, RecvQueue, Requester, Responder, Wait};
+use crate::objects::run_queue::Errored;
+use crate::objects::srq::Srq;
+use crate::objects::tags::TagList;
+use crate::objects::vf::Vf;
+use crate::objects::work::MAX_MESSAGE;
+use crate::objects::work::{ListTooLong, MAX_INLINE, MAX_SGE, RecvWr, SendWr};
+use crate::queue_format::Face;
 use crate::storage::numbers::Numbers;
 use crate::storage::share::Memory;
 use crate::transport::dynamic::Call;
 use crate::transport::{Away, Session};
 use crate::verbs::connection::{held, special_slot};
-use crate::verbs::cq::Cq;
-use crate::verbs::dynamic::{LEFT_BEHIND, MAX_CONTEXTS, OF_TARGET, Role, Target};
-use crate::verbs::qp::{
-    Core, Found, Inbound, Qp, QpState, RecvQueue, Requester, Responder, Transport, Wait,
-};
-use crate::verbs::srq::Srq;
-use crate::verbs::tags::TagList;
-use crate::verbs::work::{ListTooLong, MAX_INLINE, MAX_SGE, RecvWr, SendWr};
+use crate::verbs::dynamic::{LEFT_BEHIND, MAX_CONTEXTS, OF_TARGET};
 
 /// Longest time that a restored timer runs: none that the engine sets is longer. An hour, in nanoseconds.
 const LONGEST: u64 = 3_600_000_000_000;

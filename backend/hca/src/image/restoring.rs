@@ -10,12 +10,13 @@ use super::{
     CounterSetImageV1, CountersImageV1, CqImageV1, ErroredImageV1, ImageError, Object, QpImageV1,
     SrqImageV1, VfImage,
 };
-use crate::engine::counters::QpCounters;
+use crate::engine::Engine;
 use crate::engine::shared_port::is_free;
-use crate::engine::vf::Vf;
-use crate::engine::{Engine, QpIndex, VerbError, VfId};
-use crate::face::Face;
 use crate::memory::mr::MemoryKey;
+use crate::objects::counters::QpCounters;
+use crate::objects::ids::{QpIndex, VerbError, VfId};
+use crate::objects::vf::Vf;
+use crate::queue_format::Face;
 
 /// Steps of a part. Neighbours wait no longer.
 const PART: usize = 256;

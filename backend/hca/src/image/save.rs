@@ -7,13 +7,15 @@ use super::{
     HeldImageV1, InboundImageV1, KeyImageV1, QpCountersImageV1, QpImageV1, RecvImageV1,
     RequesterImageV1, ResponderImageV1, SrqImageV1, TargetImageV1, VfImage, VfImageV1,
 };
-use crate::engine::objects::Objects;
-use crate::engine::{CqIndex, Engine, QpIndex, VfId};
-use crate::face::Face;
-use crate::verbs::cq::Cq;
-use crate::verbs::dynamic::{Role, Target};
-use crate::verbs::qp::{Inbound, Qp, RecvQueue, Wait};
-use crate::verbs::srq::Srq;
+use crate::engine::Engine;
+use crate::objects::Objects;
+use crate::objects::attributes::Inbound;
+use crate::objects::cq::Cq;
+use crate::objects::dynamic::{Role, Target};
+use crate::objects::ids::{CqIndex, QpIndex, VfId};
+use crate::objects::qp::{Qp, RecvQueue, Wait};
+use crate::objects::srq::Srq;
+use crate::queue_format::Face;
 
 /// Cost of a part of an image: 256 objects, or a block of pages of one key. Neighbours wait no longer.
 const PART: usize = 4096;

@@ -1,6 +1,6 @@
 //! Atomic operations: what they make of a value.
 
-use crate::verbs::work::{AtomicOperands, Operation};
+use crate::objects::work::{AtomicOperands, Operation};
 
 /// New value of an atomic operation, or `None` where the value stays.
 #[inline]

@@ -1,37 +1,35 @@
 //! Datagrams: to queue pairs of other ports, and to management agents.
 
 use std::sync::atomic::Ordering;
-
 use vm_memory::VolatileSlice;
 use wire::ipoib::{self, Checked, Train};
-use wire::{Gid, Lid, MadPacket, PKey, QKey, Qpn, Sl};
+use wire::{Gid, MadPacket, PKey, QKey, Qpn};
 
-use crate::engine::counters::TrafficCounters;
-use crate::engine::objects::Objects;
-use crate::engine::paging::{Half, PageFault, Paging};
+use crate::engine::Engine;
 use crate::engine::progress::{Outcome, failed};
-use crate::engine::rest::{For, RESTS};
-use crate::engine::vf::{CachedRoute, ROUTE_CACHE};
-use crate::engine::{Engine, QpIndex, VfId};
-use crate::face::Face;
-use crate::memory::access::{Cursor, Domain, copy_whole, read_payload};
+use crate::memory::access::{Cursor, copy_whole};
+use crate::memory::domain::Domain;
 use crate::memory::mr::{Access, KeyError};
-use crate::subnet::{Crossing, Envelope, Heading, NoRoute, Route, WrongKey};
-use crate::transport::{DATAGRAM_WORDS, Destination, Room};
-use crate::verbs::qp::{Inbound, Qp, QpState, RecvQueue, Transport};
-use crate::verbs::reason::{KeyFault, Reason};
-use crate::verbs::work::{
-    AddressVector, CompletionEntry, GlobalRoute, Offload, Operation, RecvKind, SendWr, Side,
-    Source, Status,
+use crate::objects::Objects;
+use crate::objects::attributes::{Inbound, QpState, Transport};
+use crate::objects::counters::TrafficCounters;
+use crate::objects::ids::{QpIndex, VfId};
+use crate::objects::page_fault::{Half, PageFault, Paging};
+use crate::objects::payload::read_payload;
+use crate::objects::qp::{Qp, RecvQueue};
+use crate::objects::quiesce::{For, RESTS};
+use crate::objects::reason::Status;
+use crate::objects::reason::{KeyFault, Reason};
+use crate::objects::route_cache::{CachedRoute, ROUTE_CACHE};
+use crate::objects::work::{
+    AddressVector, CompletionEntry, GlobalRoute, Offload, Operation, RecvKind, RecvWr, SendWr,
+    Side, Source, WqeError,
 };
-use crate::verbs::work::{RecvWr, WqeError};
+use crate::path::{Envelope, Heading, NoRoute, Route, WrongKey};
+use crate::queue_format::Face;
+use crate::transport::datagram::{Datagram, GRH_LEN, HOP_LIMIT, MAX_DATAGRAM};
+use crate::transport::{DATAGRAM_WORDS, Destination, Room};
 
-/// Longest datagram payload (the largest MTU).
-pub(crate) const MAX_DATAGRAM: usize = 4096;
-/// Room at the start of each datagram receive buffer for a GRH.
-const GRH_LEN: usize = 40;
-/// Where the hop limit is in it.
-const HOP_LIMIT: usize = 7;
 /// Length of the header with immediate data.
 const IMMEDIATE_LEN: usize = 4;
 /// Most that a datagram may cost to gather, and to scatter: it goes as a whole,
@@ -47,37 +45,6 @@ pub(super) enum Packet {
     Whole,
     /// One of the datagrams that a train stands for, which has its headers inline.
     Segment(Train, u32),
-}
-
-/// A datagram on its way: headers apart, payload gathered.
-#[derive(Debug)]
-pub(crate) struct Datagram<'a> {
-    pub slid: Lid,
-    pub dlid: Lid,
-    pub sl: Sl,
-    pub pkey: PKey,
-    pub src_qp: Qpn,
-    pub qkey: QKey,
-    /// Source GID.
-    pub sgid: Gid,
-    pub grh: Option<[u8; GRH_LEN]>,
-    pub immediate: Option<u32>,
-    pub solicited: bool,
-    pub payload: &'a mut [u8],
-    /// What its receivers have cost besides.
-    pub cost: i64,
-}
-
-impl Datagram<'_> {
-    /// Routers have passed it on.
-    #[cold]
-    fn cross(&mut self, crossing: &Crossing) {
-        self.slid = crossing.slid;
-        self.dlid = crossing.dlid;
-        if let Some(grh) = &mut self.grh {
-            grh[HOP_LIMIT] = crossing.hop_limit;
-        }
-    }
 }
 
 impl<F: Face> Engine<F> {

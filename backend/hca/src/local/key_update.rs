@@ -2,19 +2,22 @@
 
 use wire::Qpn;
 
-use crate::engine::QpIndex;
-use crate::engine::objects::Objects;
 use crate::engine::progress::{Outcome, failed};
-use crate::face::Face;
-use crate::memory::access::{Domain, read_payload};
 use crate::memory::dma::Dma;
-use crate::memory::mr::{Access, KeyError, KlmList, MAX_KLMS, MemoryKey, PAGE_SIZES, Translation};
+use crate::memory::domain::Domain;
+use crate::memory::klm::KlmList;
+use crate::memory::mr::{Access, KeyError, MAX_KLMS, MemoryKey, PAGE_SIZES, Translation};
 use crate::memory::pages::{ABSENT, is_narrow};
 use crate::memory::signature::key::Signed;
 use crate::memory::uniform::{MAX_STRETCHES, Stretch};
-use crate::verbs::qp::Transport;
-use crate::verbs::reason::Reason;
-use crate::verbs::work::{KeyUpdate, SendWr, Status};
+use crate::objects::Objects;
+use crate::objects::attributes::Transport;
+use crate::objects::ids::QpIndex;
+use crate::objects::payload::read_payload;
+use crate::objects::reason::Reason;
+use crate::objects::reason::Status;
+use crate::objects::work::{KeyUpdate, SendWr};
+use crate::queue_format::Face;
 
 /// Bytes of an octword, the unit in which translations are counted.
 const OCTWORD: u64 = 16;

@@ -4,26 +4,31 @@
 use vm_memory::VolatileSlice;
 use wire::{Qpn, Sl};
 
-use crate::engine::paging::PageFault;
 use crate::engine::progress::Outcome;
-use crate::engine::traffic::{PathId, PathTraffic};
-use crate::engine::vf::Vf;
-use crate::face::Face;
 use crate::memory::access::{
-    CopyError, Cursor, Domain, Source, WINDOW_COST, as_a_whole, check_list, checked_window, copy,
-    fits, missing, missing_of, read_list, read_payload, window,
+    CopyError, Cursor, Source, as_a_whole, check_list, checked_window, copy, fits, missing,
+    read_list, window,
 };
 use crate::memory::dma::copy_in_order;
+use crate::memory::domain::{Domain, WINDOW_COST};
 use crate::memory::mr::{Access, KeyError, MemoryKey};
+use crate::memory::sge::Sge;
+use crate::objects::attributes::{Inbound, RemoteRights};
+use crate::objects::page_fault::PageFault;
+use crate::objects::payload::{check_local, local_access, missing_of, read_payload};
+use crate::objects::qp::{Core, RecvQueue, Requester, Responder};
+use crate::objects::reason::Reason;
+use crate::objects::refusal::Refusal;
+use crate::objects::srq::Srq;
+use crate::objects::traffic::{PathId, PathTraffic};
+use crate::objects::vf::Vf;
+use crate::objects::work::{Operation, RecvWr, SendWr};
+use crate::queue_format::Face;
 use crate::storage::slab::Slab;
 use crate::storage::spares::Spares;
 use crate::transport::HEADER_WORDS;
-use crate::transport::refusal::{Refusal, Refused};
+use crate::transport::refusal::Refused;
 use crate::transport::responder::{atomic_at, check_remote, invalidate, take_receive, xrc_domain};
-use crate::verbs::qp::{Core, Inbound, RecvQueue, RemoteRights, Requester, Responder};
-use crate::verbs::reason::Reason;
-use crate::verbs::srq::Srq;
-use crate::verbs::work::{Operation, Piece, RecvWr, SendWr, Sge};
 
 /// Longest local list element that is not checked ahead of the copy, in bytes:
 /// what is copied in one go is checked by the copy itself.
@@ -679,37 +684,4 @@ pub(crate) fn check_room<D>(domain: Domain<'_, D>, sges: &[Sge], len: u64) -> Re
         left -= u64::from(part);
     }
     Ok(())
-}
-
-/// Checks the requester's own list against its own keys.
-///
-/// # Errors
-/// [`KeyError`] of the first element at fault.
-#[inline]
-pub(crate) fn check_local<D>(domain: Domain<'_, D>, wr: &SendWr) -> Result<(), KeyError> {
-    if wr.is_inline {
-        return Ok(());
-    }
-    let needed = local_access(wr.operation);
-    if wr.is_mixed() {
-        return check_pieces(domain, wr, needed);
-    }
-    check_list(domain, &wr.sges, needed)
-}
-
-/// What a request does with its own list.
-#[inline]
-pub(crate) const fn local_access(operation: Operation) -> Access {
-    if operation.fills_list() {
-        Access::LOCAL_WRITE
-    } else {
-        Access::LOCAL_READ
-    }
-}
-
-fn check_pieces<D>(domain: Domain<'_, D>, wr: &SendWr, needed: Access) -> Result<(), KeyError> {
-    wr.pieces().try_for_each(|piece| match piece {
-        Piece::Inline(_) => Ok(()),
-        Piece::Memory(sge) => check_list(domain, std::slice::from_ref(sge), needed),
-    })
 }

@@ -5,14 +5,16 @@ use std::sync::atomic::Ordering;
 
 use wire::Qpn;
 
-use crate::engine::counters::TrafficCounters;
-use crate::engine::objects::Objects;
-use crate::engine::traffic::PathId;
-use crate::engine::vf::CachedRoute;
-use crate::engine::{Engine, QpIndex, VfId};
-use crate::face::Face;
-use crate::subnet::{Envelope, Heading, Route, WrongKey};
-use crate::verbs::qp::{AddressPath, Peer, Qp, Transport};
+use crate::engine::Engine;
+use crate::objects::Objects;
+use crate::objects::attributes::{AddressPath, Transport};
+use crate::objects::counters::TrafficCounters;
+use crate::objects::ids::{QpIndex, VfId};
+use crate::objects::qp::{Peer, Qp};
+use crate::objects::route_cache::CachedRoute;
+use crate::objects::traffic::PathId;
+use crate::path::{Envelope, Heading, Route, WrongKey};
+use crate::queue_format::Face;
 
 impl<F: Face> Engine<F> {
     /// The peer of a connected queue pair, if a packet to it would arrive and

@@ -6,25 +6,26 @@
 
 use wire::{Qpn, Sl};
 
-use crate::engine::counters::TrafficCounters;
-use crate::engine::objects::Objects;
-use crate::engine::paging::{PageFault, Paging, RETRY_CODE};
+use crate::engine::Engine;
 use crate::engine::progress::{Outcome, failed};
-use crate::engine::vf::CachedRoute;
-use crate::engine::{Engine, QpIndex};
-use crate::face::{Event, Face};
-use crate::local::message::{Message, Progress, check_local};
-use crate::memory::access::Domain;
-use crate::subnet::NoRoute;
+use crate::local::message::{Message, Progress};
+use crate::memory::domain::Domain;
+use crate::objects::Objects;
+use crate::objects::attributes::{QpState, Transport};
+use crate::objects::counters::TrafficCounters;
+use crate::objects::dynamic::Role;
+use crate::objects::ids::QpIndex;
+use crate::objects::page_fault::{PageFault, Paging, RETRY_CODE};
+use crate::objects::payload::check_local;
+use crate::objects::qp::{Peer, Qp};
+use crate::objects::reason::Status;
+use crate::objects::reason::{KeyFault, Reason};
+use crate::objects::refusal::Refusal;
+use crate::objects::route_cache::CachedRoute;
+use crate::objects::work::{MAX_MESSAGE, Operation, RecvKind, SendWr};
+use crate::path::NoRoute;
+use crate::queue_format::{Event, Face};
 use crate::transport::HEADER_WORDS;
-use crate::transport::refusal::Refusal;
-use crate::verbs::dynamic::Role;
-use crate::verbs::qp::{Peer, Qp, QpState, Transport};
-use crate::verbs::reason::{KeyFault, Reason};
-use crate::verbs::work::{Operation, RecvKind, SendWr, Status};
-
-/// Longest message (the port's maximum, 2^30 bytes).
-pub const MAX_MESSAGE: u64 = 1 << 30;
 
 impl<F: Face> Engine<F> {
     /// One attempt at a request of a connected (or key-update) queue pair.

@@ -2,13 +2,15 @@
 
 use wire::ipoib::Train;
 
+use crate::engine::Engine;
 use crate::engine::agenda::REQUEST_COST;
 use crate::engine::progress::{Outcome, failed};
-use crate::engine::{Engine, QpIndex};
-use crate::face::Face;
 use crate::local::datagram::Packet;
-use crate::verbs::reason::Reason;
-use crate::verbs::work::{AddressVector, Segmentation, SendWr, Status};
+use crate::objects::ids::QpIndex;
+use crate::objects::reason::Reason;
+use crate::objects::reason::Status;
+use crate::objects::work::{AddressVector, Segmentation, SendWr};
+use crate::queue_format::Face;
 
 /// Most bytes of a stretch, its headers among them.
 const MAX_STRETCH: u64 = 1 << 18;

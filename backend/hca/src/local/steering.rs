@@ -3,11 +3,12 @@
 
 use wire::Qpn;
 
-use crate::engine::objects::Objects;
-use crate::engine::{QpIndex, VfId};
-use crate::face::Face;
-use crate::verbs::qp::{Core, Qp, QpState, Transport};
-use crate::verbs::work::PacketHash;
+use crate::objects::Objects;
+use crate::objects::attributes::{QpState, Transport};
+use crate::objects::ids::{QpIndex, VfId};
+use crate::objects::qp::{Core, Qp};
+use crate::objects::work::PacketHash;
+use crate::queue_format::Face;
 
 /// What it costs to find the receive queue of a packet besides its flow tables, in bytes that could be copied in the time:
 /// its headers and its hash, the TIR and its table of queues.

@@ -2,15 +2,17 @@
 
 use vm_memory::VolatileSlice;
 
-use super::message::{Message, Progress, check_local};
-use crate::face::Face;
-use crate::memory::access::{Cursor, Source, as_a_whole, copy, read_payload};
+use super::message::{Message, Progress};
+use crate::memory::access::{Cursor, Source, as_a_whole, copy};
 use crate::memory::mr::{Access, KeyError};
-use crate::transport::refusal::Refusal;
+use crate::objects::attributes::Inbound;
+use crate::objects::payload::check_local;
+use crate::objects::payload::read_payload;
+use crate::objects::refusal::Refusal;
+use crate::objects::tags::{Head, RENDEZVOUS};
+use crate::objects::work::SendWr;
+use crate::queue_format::Face;
 use crate::transport::tagged::take_tagged;
-use crate::verbs::qp::Inbound;
-use crate::verbs::tags::{Head, RENDEZVOUS};
-use crate::verbs::work::SendWr;
 
 impl<F: Face> Message<'_, F> {
     /// Moves a message on whose receiver matches it with tags.

@@ -4,28 +4,10 @@
 use vm_memory::VolatileSlice;
 
 use crate::memory::dma::{Dma, copy_in_order};
-use crate::memory::mr::{Access, KeyError, KeyTable, MemoryKey};
+use crate::memory::domain::{Domain, WINDOW_COST};
+use crate::memory::mr::{Access, KeyError, MemoryKey};
+use crate::memory::sge::Sge;
 use crate::memory::signature::transfer;
-use crate::verbs::work::{Piece, SendWr, Sge};
-
-/// The memory that one protection domain of one function can reach.
-#[derive(Debug)]
-pub struct Domain<'a, D> {
-    /// Guest memory.
-    pub dma: &'a D,
-    /// Memory keys.
-    pub keys: &'a KeyTable,
-    /// Protection domain.
-    pub pd: u32,
-}
-
-impl<D> Clone for Domain<'_, D> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<D> Copy for Domain<'_, D> {}
 
 /// A position in a list of stretches of keyed memory.
 #[derive(Debug)]
@@ -258,61 +240,6 @@ pub(crate) fn read_list<D: Dma>(
     Ok(done)
 }
 
-/// As [`read_list`], of a request's payload, whatever it consists of.
-///
-/// # Errors
-/// [`KeyError`]; what precedes it has been read.
-#[inline]
-pub(crate) fn read_payload<D: Dma>(
-    domain: Domain<'_, D>,
-    wr: &SendWr,
-    offset: u64,
-    needed: Access,
-    to: &mut [u8],
-    budget: &mut i64,
-) -> Result<usize, KeyError> {
-    if wr.is_inline || wr.is_mixed() {
-        return read_pieces(domain, wr, offset, needed, to, budget);
-    }
-    read_list(domain, &wr.sges, offset, needed, to, budget)
-}
-
-fn read_pieces<D: Dma>(
-    domain: Domain<'_, D>,
-    wr: &SendWr,
-    mut offset: u64,
-    needed: Access,
-    mut to: &mut [u8],
-    budget: &mut i64,
-) -> Result<usize, KeyError> {
-    let mut done = 0;
-    for piece in wr.pieces() {
-        if offset >= piece.len() {
-            offset -= piece.len();
-            continue;
-        }
-        let len = (piece.len() - offset).min(to.len() as u64) as usize;
-        let (now, rest) = to.split_at_mut(len);
-        let read = match piece {
-            Piece::Inline(bytes) => {
-                now.copy_from_slice(&bytes[offset as usize..][..len]);
-                len
-            }
-            Piece::Memory(sge) => {
-                let list = std::slice::from_ref(sge);
-                read_list(domain, list, offset, needed, now, budget)?
-            }
-        };
-        done += read;
-        if read < len || *budget <= 0 {
-            break;
-        }
-        to = rest;
-        offset = 0;
-    }
-    Ok(done)
-}
-
 /// Where bytes come from.
 #[derive(Debug)]
 pub enum Source<'a, D> {
@@ -353,10 +280,6 @@ pub enum CopyError {
     /// The memory written to.
     To(KeyError),
 }
-
-/// Smallest charge for a window, in bytes: lists of tiny elements cost time
-/// without moving bytes.
-pub(crate) const WINDOW_COST: i64 = 64;
 
 /// By how much a copy may overdraw the budget where that completes it: to keep
 /// little of a message for another turn costs more than to copy it.
@@ -513,7 +436,7 @@ pub(crate) fn copy_whole<D: Dma>(
 }
 
 /// Bytes of a message that are copied at once, of a frame: a page that is missing may be anywhere there.
-const AT_ONCE: u64 = 64 << 10;
+pub(crate) const AT_ONCE: u64 = 64 << 10;
 
 /// A page that is not there, of what a list names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -555,33 +478,6 @@ pub(crate) fn missing<D: Dma>(
         };
         cursor.advance(there);
         at += there;
-    }
-    None
-}
-
-/// The same of a request's own memory.
-#[cold]
-pub(crate) fn missing_of<D: Dma>(
-    domain: Domain<'_, D>,
-    wr: &SendWr,
-    offset: u64,
-    needed: Access,
-) -> Option<Missing> {
-    let mut start = 0;
-    for piece in wr.pieces() {
-        let len = piece.len();
-        let into = offset.saturating_sub(start);
-        if let Piece::Memory(sge) = piece
-            && into < len
-            && let Some(found) = missing(domain, std::slice::from_ref(sge), [into, len], needed)
-        {
-            let at = start + found.at;
-            return Some(Missing { at, ..found });
-        }
-        start += len;
-        if start >= offset.saturating_add(AT_ONCE) {
-            break;
-        }
     }
     None
 }

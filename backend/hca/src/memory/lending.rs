@@ -7,13 +7,9 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
-
 use vm_memory::VolatileSlice;
 
-use super::access::Domain;
 use super::dma::{Dma, Readable};
-use super::mr::{Access, Translation};
-use crate::verbs::work::Sge;
 
 /// It is revoked. The bits below say how many read.
 const VOID: u32 = 1 << 31;
@@ -22,7 +18,7 @@ const LOOKS: u32 = 1000;
 
 /// Whether memory may be read, and how many do.
 #[derive(Debug, Default)]
-struct Lease(AtomicU32);
+pub(super) struct Lease(AtomicU32);
 
 /// Somebody reads.
 struct Reading<'a>(&'a Lease);
@@ -65,7 +61,7 @@ impl Drop for Reading<'_> {
 pub(crate) struct Lending(Option<Arc<Lease>>);
 
 impl Lending {
-    fn lease(&mut self) -> Arc<Lease> {
+    pub(super) fn lease(&mut self) -> Arc<Lease> {
         Arc::clone(self.0.get_or_insert_default())
     }
 
@@ -85,7 +81,7 @@ impl Drop for Lending {
 }
 
 /// The leases of a key and of all mapped memory, and the memory.
-type Leased = ([Arc<Lease>; 2], Weak<dyn Readable>);
+pub(super) type Leased = ([Arc<Lease>; 2], Weak<dyn Readable>);
 
 /// What keys of a function have lent.
 #[derive(Debug, Default)]
@@ -104,7 +100,7 @@ impl Lent {
         }
     }
 
-    fn lend<D: Dma>(&mut self, dma: &D, key: u32) -> Option<Leased> {
+    pub(super) fn lend<D: Dma>(&mut self, dma: &D, key: u32) -> Option<Leased> {
         if self.mapped.is_none() {
             self.mapped = Some((Lending::default(), dma.share()?));
         }
@@ -118,16 +114,16 @@ impl Lent {
 #[derive(Debug, Clone)]
 pub struct Loan {
     /// The queue pair's or the request's.
-    own: Arc<Lease>,
+    pub(super) own: Arc<Lease>,
     /// The key's, and that of all mapped memory.
-    leases: [Arc<Lease>; 2],
+    pub(super) leases: [Arc<Lease>; 2],
     /// Who maps it keeps it: no other engine's thread takes a mapping apart.
-    memory: Weak<dyn Readable>,
+    pub(super) memory: Weak<dyn Readable>,
     /// DMA addresses and lengths.
-    runs: Arc<[(u64, u32)]>,
+    pub(super) runs: Arc<[(u64, u32)]>,
     /// How many bytes into them it begins, and its length.
-    at: u32,
-    len: u32,
+    pub(super) at: u32,
+    pub(super) len: u32,
 }
 
 impl PartialEq for Loan {
@@ -195,38 +191,5 @@ impl Loan {
             }
         }
         Ok(())
-    }
-}
-
-impl<D: Dma> Domain<'_, D> {
-    /// Lends memory in the name of `own`, if it can be: a key that leads to others' is not followed.
-    pub(crate) fn lend(&self, of: &Sge, needed: Access, own: &mut Lending) -> Option<Box<Loan>> {
-        let Sge { addr, lkey, len } = *of;
-        let whole = u64::from(len);
-        let region = (self.keys).check(lkey, self.pd, addr, whole, needed).ok()?;
-        if let Translation::Indirect(_) | Translation::Uniform { .. } | Translation::Signed(_) =
-            region.translation
-        {
-            return None;
-        }
-        let mut runs: Vec<(u64, u32)> = Vec::new();
-        let mut at = 0;
-        while at < whole {
-            let (addr, left) = (addr.wrapping_add(at), whole - at);
-            let found = (self.keys).translate(region, lkey, addr, left, needed, &mut { 0 });
-            let (addr, run) = found.ok()?;
-            let window = self.dma.read_window(addr, run as usize)?;
-            runs.push((addr, window.len() as u32));
-            at += (window.len() as u64).max(1);
-        }
-        let (leases, memory) = self.keys.lent().lend(self.dma, lkey >> 8)?;
-        Some(Box::new(Loan {
-            own: own.lease(),
-            leases,
-            memory,
-            runs: runs.into(),
-            at: 0,
-            len,
-        }))
     }
 }

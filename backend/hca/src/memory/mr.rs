@@ -3,17 +3,17 @@
 use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell, RefMut};
 use std::ops::BitOr;
-
 use thiserror::Error;
 use wire::Qpn;
 
+use crate::memory::klm::STEP_COST;
+pub use crate::memory::klm::{Klm, KlmList};
 use crate::memory::lending::Lent;
 use crate::memory::pages::{NO_READ, NO_WRITE, PageList};
 use crate::memory::signature::key::{SignatureError, Signed};
 use crate::memory::uniform::{NULL_KEY, Stretches};
 use crate::storage::numbers::Numbers;
 use crate::storage::share::Memory;
-use crate::verbs::work::Sge;
 
 /// Page sizes that a translation may have, as powers of two.
 pub const PAGE_SIZES: std::ops::RangeInclusive<u8> = 12..=40;
@@ -21,11 +21,6 @@ pub const PAGE_SIZES: std::ops::RangeInclusive<u8> = 12..=40;
 pub const MAX_KLMS: usize = 1 << 16;
 /// Deepest nesting of indirect keys that is followed.
 pub const MAX_INDIRECTION: u8 = 4;
-/// Cost of a step from an indirect key to the next one, in bytes that could be
-/// copied in the time: the list and the key are seldom in the cache.
-const STEP_COST: i64 = 8192;
-/// Cost of each place that is looked at in a long list to find an address.
-const PROBE_COST: i64 = 2048;
 
 /// A set of access rights to a memory region (specification 10.6.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -93,31 +88,6 @@ impl BitOr for Access {
     }
 }
 
-/// An element of an indirect key: a stretch of another key. Where the first element names [`Klm::REPEATED`], the
-/// list is a pattern, and says how its stretches repeat: the upper 32 bits of the first address are how often, the
-/// lower 16 how many elements follow. In these the lower 16 bits of the length are the bytes of a stretch, and the
-/// upper 16 how far it is to the same stretch of the next turn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Klm {
-    /// Length in bytes.
-    pub len: u32,
-    /// The other key.
-    pub key: u32,
-    /// Address within it.
-    pub addr: u64,
-}
-
-impl Klm {
-    /// What the first element of a pattern names in place of a key. No key has this number.
-    pub const REPEATED: u32 = 0x400;
-
-    /// How often the pattern that this begins repeats, and how many stretches it has.
-    fn repeats(&self) -> Option<(u64, usize)> {
-        (self.key == Self::REPEATED).then_some((self.addr >> 32, usize::from(self.addr as u16)))
-    }
-}
-
 /// How addresses within a region become DMA addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Translation {
@@ -146,139 +116,6 @@ pub enum Translation {
     },
     /// A list of stretches of other keys, whose bytes have signatures or may get them.
     Signed(Box<Signed>),
-}
-
-/// The stretches of an indirect key, with running totals so that an address is
-/// found without walking the list.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct KlmList {
-    entries: Vec<Klm>,
-    ends: Vec<u64>,
-}
-
-impl KlmList {
-    /// A list of these entries.
-    #[must_use]
-    pub fn new(entries: Vec<Klm>) -> Self {
-        let mut list = Self {
-            ends: Vec::with_capacity(entries.len()),
-            entries,
-        };
-        list.add_up(0);
-        list
-    }
-
-    /// Adds up the lengths of the entries from `from` on.
-    fn add_up(&mut self, from: usize) {
-        let mut total = match from {
-            0 => 0,
-            _ => self.ends[from - 1],
-        };
-        let pattern = self.entries.first().and_then(Klm::repeats);
-        self.ends.truncate(from);
-        let numbered = self.entries.iter().enumerate().skip(from);
-        self.ends.extend(numbered.map(|(at, klm)| {
-            total += match pattern {
-                None => u64::from(klm.len),
-                Some((_, count)) if (1..=count).contains(&at) => u64::from(klm.len & 0xffff),
-                Some(_) => 0,
-            };
-            total
-        }));
-    }
-
-    /// The entries.
-    #[must_use]
-    pub fn entries(&self) -> &[Klm] {
-        &self.entries
-    }
-
-    /// Bytes of the host's memory that it takes.
-    pub(crate) fn held(&self) -> usize {
-        Self::bytes(self.entries.capacity().max(self.ends.capacity()))
-    }
-
-    /// Bytes that a list of `count` entries takes.
-    pub(crate) const fn bytes(count: usize) -> usize {
-        count * (size_of::<Klm>() + size_of::<u64>())
-    }
-
-    /// Appends empty entries until there are `len`, with room for `room`.
-    pub(crate) fn grow(&mut self, len: usize, room: usize) {
-        const EMPTY: Klm = Klm {
-            len: 0,
-            key: 0,
-            addr: 0,
-        };
-        if let Some(more) = room.checked_sub(self.entries.len()) {
-            self.entries.reserve_exact(more);
-            self.ends.reserve_exact(more);
-        }
-        if self.entries.len() < len {
-            let total = self.ends.last().copied().unwrap_or(0);
-            self.entries.resize(len, EMPTY);
-            self.ends.resize(len, total);
-        }
-    }
-
-    /// Puts `new` at index `at`, which with what precedes it is there or is
-    /// filled with empty entries.
-    pub(crate) fn replace(&mut self, at: usize, new: &[Klm]) {
-        let end = at + new.len();
-        self.grow(end, end);
-        self.entries[at..end].copy_from_slice(new);
-        self.add_up(self.ends.len().min(at));
-    }
-
-    /// The entry that holds byte `offset`, and how far into it that byte lies. What it costs to find is
-    /// charged to `budget`.
-    fn find(&self, offset: u64, budget: &mut i64) -> Option<(Klm, u64)> {
-        let pattern = self.entries.first().and_then(Klm::repeats);
-        let (turn, offset) = match pattern {
-            None => (0, offset),
-            Some((count, _)) => {
-                let all = self.ends.last().copied().filter(|all| *all != 0)?;
-                let turn = offset / all;
-                (turn < count).then_some((turn, offset % all))?
-            }
-        };
-        let at = match self.guess(offset) {
-            Some(at) => at,
-            None => {
-                *budget -= i64::from(self.ends.len().max(1).ilog2()) * PROBE_COST;
-                self.ends.partition_point(|&end| end <= offset)
-            }
-        };
-        *budget -= STEP_COST;
-        let mut klm = *self.entries.get(at)?;
-        if pattern.is_some() {
-            let stride = u64::from(klm.len >> 16);
-            klm.addr = klm.addr.wrapping_add(turn.wrapping_mul(stride));
-            klm.len &= 0xffff;
-        }
-        let start = self.ends[at] - u64::from(klm.len);
-        Some((klm, offset - start))
-    }
-
-    /// What of another key is at byte `offset`, at most `len` bytes of it.
-    pub(crate) fn stretch(&self, offset: u64, len: u64) -> Option<Sge> {
-        let (klm, into) = self.find(offset, &mut { 0 })?;
-        Some(Sge {
-            addr: klm.addr.wrapping_add(into),
-            lkey: klm.key,
-            len: (u64::from(klm.len) - into).min(len) as u32,
-        })
-    }
-
-    /// Where byte `offset` is if all stretches are as long as the first, as they are in most lists.
-    fn guess(&self, offset: u64) -> Option<usize> {
-        let at = usize::try_from(offset.checked_div(*self.ends.first()?)?).ok()?;
-        let start = match at.checked_sub(1) {
-            Some(before) => *self.ends.get(before)?,
-            None => 0,
-        };
-        (start <= offset && offset < *self.ends.get(at)?).then_some(at)
-    }
 }
 
 impl Translation {

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use thiserror::Error;
 
-use crate::image::{BlockImageV1, PagesImageV1};
+use crate::memory::page_image::{BlockImageV1, PagesImageV1};
 
 /// Bits of an address that lie within the smallest page.
 const LOG_SMALLEST: u8 = 12;

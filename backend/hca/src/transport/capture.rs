@@ -5,8 +5,8 @@ use wire::Lid;
 use super::endpoint::{Destination, Endpoint, Outside, Transmit};
 use super::frame::Frame;
 use super::packets::{Extract, Packet};
-use crate::engine::VfId;
-use crate::subnet::Route;
+use crate::objects::ids::VfId;
+use crate::path::Route;
 
 /// Is told of frames. Called on the data path: must neither wait nor take long.
 pub trait Watch: std::fmt::Debug + Send {

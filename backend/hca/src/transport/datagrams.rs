@@ -5,12 +5,14 @@ use wire::{Mtu, Psn, Qpn};
 
 use super::endpoint::{Afloat, Destination};
 use super::frame::{Address, Content, Frame};
-use crate::engine::counters::TrafficCounters;
-use crate::engine::{Engine, VfId};
-use crate::face::Face;
-use crate::local::datagram::{Datagram, global_route, grh};
-use crate::subnet::Route;
-use crate::verbs::work::AddressVector;
+use crate::engine::Engine;
+use crate::local::datagram::{global_route, grh};
+use crate::objects::counters::TrafficCounters;
+use crate::objects::ids::VfId;
+use crate::objects::work::AddressVector;
+use crate::path::Route;
+use crate::queue_format::Face;
+use crate::transport::datagram::Datagram;
 
 impl<F: Face> Engine<F> {
     /// Sends a datagram in a frame. `psn` is its number.

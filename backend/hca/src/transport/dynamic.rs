@@ -3,21 +3,23 @@
 use wire::{Mtu, Qpn, Sl};
 
 use super::frame::{Address, Content, Frame, Session, Syndrome};
-use crate::engine::counters::TrafficCounters;
-use crate::engine::objects::Objects;
-use crate::engine::paging::Paging;
-use crate::engine::vf::PortView;
-use crate::engine::{Engine, QpIndex, VfId};
-use crate::face::{Event, Face};
+use crate::engine::Engine;
 use crate::memory::lending::Lending;
-use crate::subnet::Route;
-use crate::transport::responder::Receiving;
-use crate::verbs::dynamic::{Context, Initiator, MAX_CONTEXTS, Role};
-use crate::verbs::qp::{
-    AddressPath, Core, Found, Qp, QpState, RecvQueue, Requester, Responder, Transport,
-};
-use crate::verbs::reason::Reason;
-use crate::verbs::work::{AddressVector, GlobalRoute, SendWr, Source, Status};
+use crate::objects::Objects;
+use crate::objects::attributes::{AddressPath, QpState, Transport};
+use crate::objects::counters::TrafficCounters;
+use crate::objects::dynamic::{Context, Initiator, Role};
+use crate::objects::ids::{QpIndex, VfId};
+use crate::objects::page_fault::Paging;
+use crate::objects::port::PortView;
+use crate::objects::qp::{Core, Found, Qp, RecvQueue, Requester, Responder};
+use crate::objects::reason::Reason;
+use crate::objects::reason::Status;
+use crate::objects::work::{AddressVector, GlobalRoute, SendWr, Source};
+use crate::path::Route;
+use crate::queue_format::{Event, Face};
+use crate::transport::receiving::Receiving;
+use crate::verbs::dynamic::MAX_CONTEXTS;
 
 /// A request of an initiator at a target's door.
 #[derive(Debug, Clone, Copy)]
@@ -210,7 +212,7 @@ impl<F: Face> Engine<F> {
             return true;
         }
         TrafficCounters::add(&vf.counters.pkey_violations, 1);
-        let envelope = crate::subnet::Envelope {
+        let envelope = crate::path::Envelope {
             slid,
             dlid,
             sl,
@@ -218,7 +220,7 @@ impl<F: Face> Engine<F> {
             src_qp: Qpn::new(0),
             dest_qp,
         };
-        let key = crate::subnet::WrongKey::Partition(pkey);
+        let key = crate::path::WrongKey::Partition(pkey);
         self.subnet.wrong_key(at, key, &envelope);
         false
     }

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use wire::Gid;
 
 use super::frame::Frame;
-use crate::engine::VfId;
-use crate::engine::traffic::PathTraffic;
-use crate::subnet::{End, Route, Subnet};
+use crate::objects::ids::VfId;
+use crate::objects::traffic::PathTraffic;
+use crate::path::{End, Route, Subnet};
 
 /// Where a frame goes.
 #[derive(Debug, Clone)]

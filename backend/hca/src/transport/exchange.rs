@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
 use wire::header::Service;
 use wire::{Gid, Qpn};
 
@@ -13,19 +12,24 @@ use super::mesh::Mesh;
 use super::requester::{Finished, Requester, Surroundings};
 use super::responder::Reception;
 use super::room::Room;
+use crate::engine::Engine;
 use crate::engine::agenda::{REQUEST_COST, TURN};
-use crate::engine::counters::TrafficCounters;
-use crate::engine::objects::Objects;
-use crate::engine::paging::Half;
-use crate::engine::rest::{For, RESTS};
 use crate::engine::turns::Turns;
-use crate::engine::vf::{CachedRoute, Vf};
-use crate::engine::{Engine, QpIndex, VfId};
-use crate::face::Face;
-use crate::memory::access::Domain;
-use crate::subnet::{End, LinkId, NoRoute, Route};
-use crate::verbs::qp::{AddressPath, Qp, QpState, Transport, Wait};
-use crate::verbs::work::{Operation, SendWr, Status};
+use crate::memory::domain::Domain;
+use crate::objects::Objects;
+use crate::objects::attributes::{AddressPath, QpState, Transport};
+use crate::objects::counters::TrafficCounters;
+use crate::objects::ids::{QpIndex, VfId};
+use crate::objects::page_fault::Half;
+use crate::objects::qp::{Qp, Wait};
+use crate::objects::quiesce::{For, RESTS};
+use crate::objects::reason::Status;
+use crate::objects::route_cache::CachedRoute;
+use crate::objects::vf::Vf;
+use crate::objects::work::{Operation, SendWr};
+use crate::path::{End, LinkId, NoRoute, Route};
+use crate::queue_format::Face;
+use crate::transport::away::Away;
 
 /// Requests of connections that a function may have taken and not completed, and, apart from these, what
 /// it may have on its way. Each holds memory of the host's. A queue pair that has nothing on its way may
@@ -36,28 +40,6 @@ const THING: usize = 4096 + 512;
 /// After how long a connection looks again whether its function may have more on its way, in nanoseconds:
 /// where what is on its way has no answer, nothing tells.
 const CROWDED: u64 = 100_000;
-
-/// What a connection keeps while its messages go in frames.
-#[derive(Debug)]
-pub(crate) struct Away {
-    pub requester: Requester,
-    /// More requests are posted than may be taken.
-    pub full: bool,
-    /// Identifies the timer that is set, and when that is due.
-    pub timer: u64,
-    due: u64,
-}
-
-impl Away {
-    pub const fn new(requester: Requester) -> Self {
-        Self {
-            requester,
-            full: false,
-            timer: 0,
-            due: 0,
-        }
-    }
-}
 
 /// Whether a function may have one thing more.
 fn has_room<F: Face>(vf: &Vf<F>) -> bool {

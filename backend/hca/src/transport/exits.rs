@@ -6,8 +6,8 @@ use super::exchange::over;
 use super::injection::Injections;
 use super::lanes::Links;
 use crate::engine::rest::Rests;
-use crate::engine::{QpIndex, VfId};
-use crate::subnet::{End, LinkId};
+use crate::objects::ids::{QpIndex, VfId};
+use crate::path::{End, LinkId};
 
 /// Queue pairs that wait for room on the way. Who has found none in its turn comes before who has sent in it: else
 /// the one that happens to be first takes all the room that there is.

@@ -11,9 +11,9 @@ use wire::ipoib::Train;
 use wire::{Gid, Lid, Mtu, PKey, Psn, QKey, Qpn, Sl};
 
 use crate::memory::lending::Loan;
-use crate::subnet::Crossing;
-use crate::verbs::reason::Reason;
-use crate::verbs::work::{AtomicOperands, GlobalRoute, Operation};
+use crate::objects::reason::Reason;
+use crate::objects::work::{AtomicOperands, GlobalRoute, Operation};
+use crate::path::Crossing;
 
 /// Most bytes of payload of a frame.
 pub const MAX_PAYLOAD: u32 = 64 << 10;

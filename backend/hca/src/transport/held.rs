@@ -1,11 +1,11 @@
 //! Short messages that completions hold.
 
 use super::frame::{Bytes, Frame};
-use super::refusal::Refusal;
 use super::responder::Reception;
-use crate::face::Face;
 use crate::local::message::check_room;
-use crate::memory::access::Domain;
+use crate::memory::domain::Domain;
+use crate::objects::refusal::Refusal;
+use crate::queue_format::Face;
 
 impl<F: Face> Reception<'_, F> {
     /// Keeps a message for its completion, if that may hold it. Its receive request has to have room for it all the

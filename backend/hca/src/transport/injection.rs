@@ -15,10 +15,11 @@ use wire::{Qpn, Sl};
 use super::endpoint::Destination;
 use super::frame::{Address, Content, Frame};
 use super::lanes::Load;
-use crate::engine::{Engine, QpIndex, VfId};
-use crate::face::Face;
-use crate::subnet::{Heading, Route, Shares};
-use crate::verbs::qp::AddressPath;
+use crate::engine::Engine;
+use crate::objects::attributes::AddressPath;
+use crate::objects::ids::{QpIndex, VfId};
+use crate::path::{Heading, Route, Shares};
+use crate::queue_format::Face;
 
 /// Nanoseconds of a unit of the timer.
 const TICK: u64 = 1024;

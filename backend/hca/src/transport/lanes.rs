@@ -7,8 +7,8 @@ use wire::{Lid, Sl, Vl};
 
 use super::endpoint::{Destination, Endpoint, Outside, Transmit, Wire};
 use super::frame::Frame;
-use crate::engine::VfId;
-use crate::subnet::{Route, Shares};
+use crate::objects::ids::VfId;
+use crate::path::{Route, Shares};
 
 /// Bytes that a function may have waiting at links in one lane, and still send.
 const BACKLOG: u32 = 256 << 10;

@@ -13,9 +13,9 @@ use std::task::Waker;
 use rtrb::{Consumer, Producer, PushError, RingBuffer};
 
 use super::endpoint::{Destination, Endpoint, Outside, Transmit, Wire};
-use crate::engine::VfId;
-use crate::engine::counters::TrafficCounters;
-use crate::subnet::Route;
+use crate::objects::counters::TrafficCounters;
+use crate::objects::ids::VfId;
+use crate::path::Route;
 
 /// Frames that a ring holds.
 pub const RING: usize = 256;

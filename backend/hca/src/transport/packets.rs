@@ -10,7 +10,7 @@ use wire::header::{
 use wire::{Mtu, Qpn, Vl, crc};
 
 use super::frame::{Address, Content, Frame, Session, Syndrome, Tail, Target};
-use crate::verbs::work::{AtomicOperands, GlobalRoute, Operation};
+use crate::objects::work::{AtomicOperands, GlobalRoute, Operation};
 
 /// Room for all headers and check sums of a packet.
 const OVERHEAD: usize = 128;

@@ -1,12 +1,13 @@
 //! Page faults of responders, as frames cause them.
 
 use super::frame::{Content, Frame, Target};
-use super::refusal::Refusal;
-use super::responder::{Open, Reception, xrc_domain};
-use crate::engine::paging::{PageFault, Paging};
-use crate::face::Face;
-use crate::verbs::qp::RecvQueue;
-use crate::verbs::work::Operation;
+use super::responder::{Reception, xrc_domain};
+use crate::objects::page_fault::{PageFault, Paging};
+use crate::objects::qp::RecvQueue;
+use crate::objects::refusal::Refusal;
+use crate::objects::work::Operation;
+use crate::queue_format::Face;
+use crate::transport::receiving::Open;
 
 impl<F: Face> Reception<'_, F> {
     /// The page fault of a frame that is refused for one, if there is somebody to tell.

@@ -7,15 +7,16 @@ use wire::Mtu;
 
 use super::frame::{Bytes, MAX_PAYLOAD};
 use super::requester::Payload;
-use crate::local::message::check_local;
-use crate::memory::access::{
-    CopyError, Cursor, Domain, Source, as_a_whole, copy, read_list, read_payload,
-};
+use crate::memory::access::{CopyError, Cursor, Source, as_a_whole, copy, read_list};
 use crate::memory::dma::Dma;
+use crate::memory::domain::Domain;
 use crate::memory::lending::{Lending, Loan, Unread};
 use crate::memory::mr::{Access, KeyError};
-use crate::verbs::reason::{KeyFault, Reason};
-use crate::verbs::work::{SendWr, Sge};
+use crate::memory::sge::Sge;
+use crate::objects::payload::check_local;
+use crate::objects::payload::read_payload;
+use crate::objects::reason::{KeyFault, Reason};
+use crate::objects::work::SendWr;
 
 /// What the payload of a frame may cost, in bytes that could be copied in the time; its last packet may cost more.
 /// Thirty times its bytes: blocks of 512 bytes with check values are within it, and lists of some hundred elements.

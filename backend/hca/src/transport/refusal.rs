@@ -1,39 +1,13 @@
 //! How a responder refuses, and why.
 
 use super::frame::Syndrome;
-use crate::engine::paging::RETRY_CODE;
-use crate::memory::access::Domain;
+use crate::memory::domain::Domain;
 use crate::memory::mr::Access;
-use crate::verbs::qp::Core;
-use crate::verbs::reason::{KeyFault, Reason};
-use crate::verbs::work::Operation;
-
-/// How the responder refuses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// NAK, invalid request.
-    Invalid,
-    /// NAK, remote access error.
-    Access,
-    /// NAK, remote operational error.
-    Operation,
-    /// RNR NAK with this timer code.
-    NotReady(u8),
-    /// Nothing: the requester's own memory is at fault.
-    Local,
-    /// Nothing: the requester's own list has the wrong length.
-    LocalLength,
-    /// The responder's receive queue is unreadable.
-    Catastrophe,
-    /// NAK, sequence error: the payload is in memory that is not lent any more.
-    Void,
-    /// Nothing: the same, and the requester waits for no answer.
-    Stale,
-    /// RNR NAK: memory that it needs is not there.
-    Absent,
-    /// Nothing: the requester's own memory is not there.
-    LocalAbsent,
-}
+use crate::objects::page_fault::RETRY_CODE;
+use crate::objects::qp::Core;
+use crate::objects::reason::{KeyFault, Reason};
+use crate::objects::refusal::Refusal;
+use crate::objects::work::Operation;
 
 /// A request that a responder refuses.
 pub(crate) struct Refused<'a, D> {

@@ -6,13 +6,15 @@ use wire::Psn;
 
 use super::endpoint::Afloat;
 use super::frame::{Content, Frame, Syndrome};
-use super::refusal::Refusal;
-use crate::engine::paging::PageFault;
-use crate::engine::{Engine, QpIndex};
-use crate::face::Face;
+use crate::engine::Engine;
 use crate::memory::lending::Loan;
-use crate::verbs::reason::Reason;
-use crate::verbs::work::{RecvKind, Status};
+use crate::objects::ids::QpIndex;
+use crate::objects::page_fault::PageFault;
+use crate::objects::reason::Reason;
+use crate::objects::reason::Status;
+use crate::objects::refusal::Refusal;
+use crate::objects::work::RecvKind;
+use crate::queue_format::Face;
 
 /// A message is complete, and a receive request with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,12 +11,13 @@ use wire::{Mtu, Psn};
 use super::frame::{
     Address, Bytes, Content, Frame, LOAN, MAX_PAYLOAD, Session, Syndrome, Tail, Target,
 };
-use crate::engine::counters::Retries;
-use crate::engine::progress::{local_ack_timeout, rnr_time};
 use crate::memory::lending::{Lending, Loan, Unread};
-use crate::verbs::qp::{InCompletion, QpAttr, Transport};
-use crate::verbs::reason::{KeyFault, Reason};
-use crate::verbs::work::{Operation, SendWr, Status};
+use crate::objects::attributes::{InCompletion, QpAttr, Transport};
+use crate::objects::counters::Retries;
+use crate::objects::reason::Status;
+use crate::objects::reason::{KeyFault, Reason};
+use crate::objects::timers::{local_ack_timeout, rnr_time};
+use crate::objects::work::{Operation, SendWr};
 
 /// READs and atomics that are asked for at a time; as many results of atomics a responder keeps.
 pub(crate) const MAX_READS: usize = 16;

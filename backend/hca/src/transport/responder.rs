@@ -1,71 +1,35 @@
 //! The responding side of a connection, for requests that come in frames. It owns its own side alone,
 //! and checks what a frame says and nothing else: where it comes from, a frame may say anything.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-
-use serde::{Deserialize, Serialize};
 use vm_memory::VolatileMemory;
-use wire::{Psn, Qpn};
+use wire::Qpn;
 
 use super::frame::{Content, Frame, LOAN, MAX_PAYLOAD, Syndrome, Tail, Target};
 use super::payload::{Cut, fill, read};
-use super::refusal::{Refusal, Refused};
+use super::refusal::Refused;
 use super::reply::{Delivery, Reply};
 use super::requester::MAX_READS;
-use crate::engine::counters::TrafficCounters;
-use crate::engine::paging::Paging;
-use crate::engine::vf::Vf;
-use crate::face::Face;
 use crate::local::atomic::atomic_result;
-use crate::local::requester::MAX_MESSAGE;
-use crate::memory::access::{Cursor, Domain, window};
+use crate::memory::access::{Cursor, window};
 use crate::memory::dma::Dma;
+use crate::memory::domain::Domain;
 use crate::memory::lending::{Loan, Unread};
 use crate::memory::mr::{Access, KeyError, MemoryKey};
+use crate::memory::sge::Sge;
+use crate::objects::attributes::Inbound;
+use crate::objects::counters::TrafficCounters;
+use crate::objects::page_fault::Paging;
+use crate::objects::qp::{Core, RecvQueue, Responder};
+use crate::objects::reason::Reason;
+use crate::objects::refusal::Refusal;
+use crate::objects::srq::Srq;
+use crate::objects::vf::Vf;
+use crate::objects::work::{AtomicOperands, Operation, RecvKind, RecvWr, WqeError};
+use crate::queue_format::Face;
 use crate::storage::slab::Slab;
 use crate::storage::spares::Spares;
-use crate::verbs::qp::{Core, Inbound, RecvQueue, Responder};
-use crate::verbs::reason::Reason;
-use crate::verbs::srq::Srq;
-use crate::verbs::work::{AtomicOperands, Operation, RecvKind, RecvWr, Sge, WqeError};
-
-/// What a responder keeps of frames, besides its numbers.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Receiving {
-    /// The message of which some packets have come.
-    pub(super) open: Option<Open>,
-    /// The last packet that came out of sequence since the expected one did, which the requester has
-    /// been told.
-    strayed: Option<Psn>,
-    /// What memory held before the last atomics, by their numbers, for duplicates of them.
-    kept: VecDeque<(Psn, u64)>,
-}
-
-/// A message of several packets that is not complete.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Open {
-    Send,
-    Write(Target),
-}
-
-impl Receiving {
-    /// Whether some packets of a message have come, and others have not.
-    pub const fn is_open(&self) -> bool {
-        self.open.is_some()
-    }
-
-    /// Whether a responder may have come to this. An image says so.
-    pub fn is_sound(&self) -> bool {
-        let fits = match self.open {
-            Some(Open::Write(target)) => u64::from(target.length) <= MAX_MESSAGE,
-            Some(Open::Send) | None => true,
-        };
-        fits && self.kept.len() <= MAX_READS
-    }
-}
+use crate::transport::receiving::Open;
 
 /// The responding side, with what of the engine is its own.
 pub(crate) struct Reception<'a, F: Face> {
@@ -488,7 +452,7 @@ impl<F: Face> Reception<'_, F> {
     /// The key of a transfer of no bytes is not looked at (9.7.4.1.5).
     fn check_target(&self, pd: u32, target: Target, needed: Access) -> Result<(), Refusal> {
         let Target { addr, rkey, length } = target;
-        if u64::from(length) > crate::local::requester::MAX_MESSAGE {
+        if u64::from(length) > crate::objects::work::MAX_MESSAGE {
             return Err(Refusal::Invalid);
         }
         if length > 0 {

@@ -3,10 +3,11 @@
 use wire::{Qpn, Sl};
 
 use super::endpoint::Endpoint;
-use crate::engine::{Engine, QpIndex, VfId};
-use crate::face::Face;
-use crate::subnet::Route;
-use crate::verbs::qp::Qp;
+use crate::engine::Engine;
+use crate::objects::ids::{QpIndex, VfId};
+use crate::objects::qp::Qp;
+use crate::path::Route;
+use crate::queue_format::Face;
 
 /// When there is room for a frame on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use super::endpoint::{Endpoint, Outside, Transmit};
 use super::frame::Frame;
-use crate::engine::VfId;
-use crate::subnet::Route;
+use crate::objects::ids::VfId;
+use crate::path::Route;
 
 /// Makes packets of frames, with headers and check sums, and a frame of each packet again.
 #[derive(Debug, Default)]

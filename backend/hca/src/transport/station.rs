@@ -12,10 +12,11 @@ use super::endpoint::{Destination, Endpoint, Outside, Transmit};
 use super::exchange::over;
 use super::frame::{Content, Frame};
 use super::mesh::Homes;
-use crate::engine::counters::TrafficCounters;
-use crate::engine::vf::PortView;
-use crate::engine::{Clock, VfId};
-use crate::subnet::{Envelope, Heading, NoRoute, Route, Subnet, WrongKey};
+use crate::engine::Clock;
+use crate::objects::counters::TrafficCounters;
+use crate::objects::ids::VfId;
+use crate::objects::port::PortView;
+use crate::path::{Envelope, Heading, NoRoute, Route, Subnet, WrongKey};
 use crate::transport::Mesh;
 
 /// Ways that are kept.

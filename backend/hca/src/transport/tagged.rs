@@ -3,25 +3,26 @@
 
 use super::frame::{Bytes, Frame};
 use super::payload::fill;
-use super::refusal::Refusal;
 use super::responder::{Reception, take_receive, unread};
-use crate::engine::objects::Objects;
+use crate::engine::Engine;
 use crate::engine::progress::{Outcome, failed};
-use crate::engine::vf::Vf;
-use crate::engine::{Engine, QpIndex};
-use crate::face::Face;
 use crate::memory::access::Cursor;
 use crate::memory::mr::Access;
+use crate::objects::Objects;
+use crate::objects::attributes::Inbound;
+use crate::objects::dynamic::Role;
+use crate::objects::ids::QpIndex;
+use crate::objects::qp::{Core, Qp, RecvQueue, Responder};
+use crate::objects::reason::Reason;
+use crate::objects::reason::Status;
+use crate::objects::refusal::Refusal;
+use crate::objects::srq::Srq;
+use crate::objects::tags::{Arrival, Head, Step, TagList, Tagged};
+use crate::objects::vf::Vf;
+use crate::objects::work::{CompletionEntry, Operation, RecvKind, RecvWr, SendWr, Side, TagEvent};
+use crate::queue_format::Face;
 use crate::storage::slab::Slab;
 use crate::storage::spares::Spares;
-use crate::verbs::dynamic::Role;
-use crate::verbs::qp::{Core, Inbound, Qp, RecvQueue, Responder};
-use crate::verbs::reason::Reason;
-use crate::verbs::srq::Srq;
-use crate::verbs::tags::{Arrival, Head, Step, TagList, Tagged};
-use crate::verbs::work::{
-    CompletionEntry, Operation, RecvKind, RecvWr, SendWr, Side, Status, TagEvent,
-};
 
 impl<F: Face> Responder<F> {
     /// What the message is that arrives at a queue pair with tags.

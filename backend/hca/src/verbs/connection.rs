@@ -2,22 +2,22 @@
 
 use wire::Qpn;
 
-use crate::engine::objects::Objects;
+use crate::engine::Engine;
 use crate::engine::shared_port::is_free;
-use crate::engine::vf::Vf;
-use crate::engine::{Engine, QpIndex, SrqIndex, VerbError, VfId};
-use crate::face::{Event, Face};
-use crate::verbs::dynamic::{FarEnd, Role};
-use crate::verbs::migration::{AlternatePath, MigrationState};
+use crate::memory::sge::Sge;
+use crate::objects::Objects;
+use crate::objects::attributes::{AlternatePath, MigrationState};
+use crate::objects::attributes::{QpAttr, QpChange, QpState, QpView, RecvSide, Transport};
+use crate::objects::dynamic::{FarEnd, Role};
+use crate::objects::ids::{QpIndex, SrqIndex, VerbError, VfId};
+use crate::objects::qp::{Core, Found, Qp, QpDesc, RecvQueue, Requester, Responder};
+use crate::objects::srq::Srq;
+use crate::objects::tags::Tagged;
+use crate::objects::vf::Vf;
+use crate::objects::work::{MAX_INLINE, MAX_SGE, RecvWr, SendWr};
+use crate::queue_format::{Event, Face};
 use crate::verbs::multicast::ATTACHMENT;
 use crate::verbs::objects::LISTED;
-use crate::verbs::qp::{
-    Core, Found, Qp, QpAttr, QpChange, QpDesc, QpState, QpView, RecvQueue, RecvSide, Requester,
-    Responder, Transport,
-};
-use crate::verbs::srq::Srq;
-use crate::verbs::tags::Tagged;
-use crate::verbs::work::{MAX_INLINE, MAX_SGE, RecvWr, SendWr, Sge};
 
 /// Send and receive queue of a queue pair, where it has one of its own.
 pub type QpQueues<'a, F> = (Option<&'a <F as Face>::Send>, Option<&'a <F as Face>::Recv>);

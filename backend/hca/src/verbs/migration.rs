@@ -5,53 +5,11 @@
 //! by the MigReq bit. Packets of one that may migrate do not have the bit. One that is to be armed is so at once, for
 //! its owner; it goes along from when it has heard that the other end is armed, too.
 
-use serde::{Deserialize, Serialize};
-
-use crate::engine::{Engine, QpIndex};
-use crate::face::{Event, Face};
-use crate::verbs::qp::{AddressPath, Found, QpAttr, Transport};
-
-/// A path for later.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct AlternatePath {
-    /// The path.
-    pub path: AddressPath,
-    /// Index into the port's P_Key table on it.
-    pub pkey_index: u16,
-    /// Local ACK timeout code on it.
-    pub timeout: u8,
-}
-
-/// Whether a connection may migrate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum MigrationState {
-    /// It has migrated, or has no other path.
-    #[default]
-    Migrated,
-    /// It may: it has an alternate path.
-    Armed,
-}
-
-impl QpAttr {
-    /// Whether it has a path to go to when this one fails.
-    #[must_use]
-    pub fn is_armed(&self) -> bool {
-        self.migration == MigrationState::Armed && self.alternate.is_some()
-    }
-
-    /// Goes to the alternate path; whether it could.
-    fn migrate(&mut self) -> bool {
-        let armed = self.is_armed();
-        if armed && let Some(alternate) = self.alternate.take() {
-            self.path = Some(alternate.path);
-            self.pkey_index = alternate.pkey_index;
-            self.timeout = alternate.timeout;
-            self.migration = MigrationState::Migrated;
-        }
-        armed
-    }
-}
+use crate::engine::Engine;
+use crate::objects::attributes::Transport;
+use crate::objects::ids::QpIndex;
+use crate::objects::qp::Found;
+use crate::queue_format::{Event, Face};
 
 impl<F: Face> Engine<F> {
     /// Moves a connection to its alternate path, and its other end with it; whether it could. Its retries count

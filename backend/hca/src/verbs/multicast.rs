@@ -4,16 +4,17 @@ use std::sync::atomic::Ordering;
 
 use wire::{Gid, Mtu, PKey, Psn, Qpn};
 
-use crate::engine::objects::Objects;
-use crate::engine::rest::{For, RESTS};
-use crate::engine::vf::{CachedFanout, FANOUT_CACHE};
-use crate::engine::{Engine, QpIndex, VerbError, VfId};
-use crate::face::Face;
-use crate::local::datagram::Datagram;
-use crate::subnet::{End, Route};
+use crate::engine::Engine;
+use crate::objects::Objects;
+use crate::objects::attributes::Transport;
+use crate::objects::ids::{QpIndex, VerbError, VfId};
+use crate::objects::quiesce::{For, RESTS};
+use crate::objects::route_cache::{CachedFanout, FANOUT_CACHE};
+use crate::objects::work::AddressVector;
+use crate::path::{End, Route};
+use crate::queue_format::Face;
+use crate::transport::datagram::Datagram;
 use crate::transport::{DATAGRAM_WORDS, Destination};
-use crate::verbs::qp::Transport;
-use crate::verbs::work::AddressVector;
 
 /// Most queue pairs of one function in a group: a packet goes to all of them in one turn.
 pub const MAX_GROUP_MEMBERS: usize = 256;

@@ -1,16 +1,17 @@
 //! The verbs for domains, memory keys, completion queues and shared receive
 //! queues.
 
-use crate::engine::objects::Objects;
-use crate::engine::vf::Vf;
-use crate::engine::{CqIndex, Engine, SrqIndex, VerbError, VfId};
-use crate::face::Face;
+use crate::engine::Engine;
 use crate::memory::mr::{MAX_KLMS, MemoryKey, PAGE_SIZES, Translation};
+use crate::objects::Objects;
+use crate::objects::cq::Cq;
+use crate::objects::ids::{CqIndex, SrqIndex, VerbError, VfId};
+use crate::objects::srq::Srq;
+use crate::objects::tags::{LOG_MAX_TAGS, TagList, TagView};
+use crate::objects::vf::Vf;
+use crate::queue_format::Face;
 use crate::storage::numbers::Numbers;
 use crate::storage::share::Memory;
-use crate::verbs::cq::Cq;
-use crate::verbs::srq::Srq;
-use crate::verbs::tags::{LOG_MAX_TAGS, TagList, TagView};
 
 /// Bytes that the lists take in which an object stands by its index: those of the engine, of what it
 /// looks at, and of what is due.

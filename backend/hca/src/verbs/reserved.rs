@@ -3,10 +3,11 @@
 
 use wire::Qpn;
 
+use crate::engine::Engine;
 use crate::engine::shared_port::is_free;
-use crate::engine::vf::Vf;
-use crate::engine::{Engine, QpIndex, VerbError, VfId};
-use crate::face::Face;
+use crate::objects::ids::{QpIndex, VerbError, VfId};
+use crate::objects::vf::Vf;
+use crate::queue_format::Face;
 
 impl QpIndex {
     /// Where reserved numbers lead: to no queue pair.

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use super::format::{Format, LONGEST, Side};
-use crate::memory::mr::KlmList;
+use crate::memory::klm::KlmList;
 
 /// Bytes of a form of a stream of bytes in a key, as the interface counts them.
 pub const FORMAT_OCTWORDS: u32 = 4;

@@ -4,10 +4,10 @@ use vm_memory::VolatileSlice;
 
 use super::format::{Format, LONGEST, LONGEST_BLOCK, Place, Side, Signature};
 use super::key::{SignatureError, Signed, Wrong};
-use crate::memory::access::{Domain, WINDOW_COST};
 use crate::memory::dma::Dma;
+use crate::memory::domain::{Domain, WINDOW_COST};
 use crate::memory::mr::{Access, KeyError, MemoryKey, Translation};
-use crate::verbs::work::Sge;
+use crate::memory::sge::Sge;
 
 /// Bytes that are taken from memory at once.
 const PIECE: usize = 512;

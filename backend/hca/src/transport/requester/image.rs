@@ -6,9 +6,9 @@ use super::super::exchange::THINGS;
 use super::{Finished, MAX_READS, Request, Requester, Term, packets_of};
 use crate::image::restore::{later, send_request};
 use crate::image::{AwayImageV1, FinishedImageV1, RequestImageV1};
-use crate::local::requester::MAX_MESSAGE;
 use crate::memory::lending::Lending;
-use crate::verbs::qp::{QpAttr, Transport};
+use crate::objects::attributes::{QpAttr, Transport};
+use crate::objects::work::MAX_MESSAGE;
 
 impl Requester {
     /// What an image has of it. Times count from `now` on.

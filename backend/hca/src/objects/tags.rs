@@ -11,8 +11,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::CqIndex;
-use crate::verbs::work::{Sge, TagChange, TagOperation};
+use crate::memory::sge::Sge;
+use crate::objects::ids::CqIndex;
+use crate::objects::work::{TagChange, TagOperation};
 
 /// Entries that a list may have, as a power of two: the most that a ConnectX-5 has. One is always free, the next to
 /// be added.

@@ -1,8 +1,8 @@
 //! Shared receive queues.
 
-use crate::engine::CqIndex;
-use crate::face::{Event, Face};
-use crate::verbs::tags::TagList;
+use crate::objects::ids::CqIndex;
+use crate::objects::tags::TagList;
+use crate::queue_format::{Event, Face};
 
 /// A shared receive queue.
 #[derive(Debug)]

@@ -6,10 +6,10 @@ use std::sync::atomic::AtomicU64;
 use wire::congestion::AdapterCongestionEvent;
 use wire::{Gid, Lid, MadPacket, Mtu, PKey, QKey, Qpn, Sl, Vl};
 
-use crate::engine::VfId;
-use crate::engine::traffic::{PathId, PathTraffic};
+use crate::objects::ids::VfId;
+use crate::objects::traffic::{PathId, PathTraffic};
+use crate::objects::work::GlobalRoute;
 use crate::transport::{Injection, Links};
-use crate::verbs::work::GlobalRoute;
 
 /// Where a way ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use wire::Sl;
 
-use crate::transport::refusal::Refusal;
-use crate::verbs::work::{Operation, Side, Status};
+use crate::objects::reason::Status;
+use crate::objects::refusal::Refusal;
+use crate::objects::work::{Operation, Side};
 
 /// Data-plane counters of a port. Written by the engine alone, read by
 /// whoever manages the port.

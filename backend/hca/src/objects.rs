@@ -1,12 +1,38 @@
 //! Every function's objects, and who has them.
 
-use crate::engine::VfId;
-use crate::engine::vf::Vf;
-use crate::face::{Event, Face};
+pub(crate) mod attributes;
+pub(crate) mod counter_set;
+pub(crate) mod counters;
+pub(crate) mod cq;
+pub(crate) mod dynamic;
+pub(crate) mod ids;
+pub(crate) mod missing_page;
+pub(crate) mod operands;
+pub(crate) mod page_fault;
+pub(crate) mod payload;
+pub(crate) mod polled;
+pub(crate) mod port;
+pub(crate) mod qp;
+pub(crate) mod quiesce;
+pub(crate) mod reason;
+pub(crate) mod refusal;
+pub(crate) mod route_cache;
+pub(crate) mod run_queue;
+pub(crate) mod service_level;
+pub(crate) mod srq;
+pub(crate) mod tags;
+pub(crate) mod timers;
+pub(crate) mod traffic;
+pub(crate) mod vf;
+pub mod work;
+
+use crate::objects::cq::Cq;
+use crate::objects::ids::VfId;
+use crate::objects::qp::Qp;
+use crate::objects::srq::Srq;
+use crate::objects::vf::Vf;
+use crate::queue_format::{Event, Face};
 use crate::storage::slab::Slab;
-use crate::verbs::cq::Cq;
-use crate::verbs::qp::Qp;
-use crate::verbs::srq::Srq;
 
 /// Functions, and what they have created. A function knows its objects by their numbers and has their
 /// indices here.

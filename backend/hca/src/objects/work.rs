@@ -1,32 +1,24 @@
 //! Work requests and completions, as the transport sees them: free of any
 //! device's encoding.
 
-use crate::memory::signature::format::Format;
-use crate::memory::signature::key::SignatureError;
-pub use crate::verbs::operands::AtomicOperands;
-use crate::verbs::qp::MAX_IN_COMPLETION;
-use crate::verbs::reason::Reason;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 use wire::ipoib::Checked;
 use wire::{Gid, Lid, PKey, QKey, Qpn, Sl};
 
+use crate::memory::signature::format::Format;
+use crate::memory::signature::key::SignatureError;
+use crate::objects::reason::Reason;
+pub use crate::objects::reason::Status;
+
+pub use crate::memory::sge::{Piece, Sge};
+
+pub use crate::objects::operands::AtomicOperands;
+
 /// Most scatter/gather entries that one work request may carry.
 pub const MAX_SGE: usize = 64;
 /// Most bytes of inline data that one work request may carry.
 pub const MAX_INLINE: usize = 1024;
-
-/// One element of a scatter or gather list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Sge {
-    /// Address within the memory region.
-    pub addr: u64,
-    /// Local key of the region.
-    pub lkey: u32,
-    /// Length in bytes.
-    pub len: u32,
-}
 
 /// What a send work request asks for. The names are those of the InfiniBand
 /// specification, chapter 10.8.
@@ -367,32 +359,6 @@ pub struct SendWr {
     pub reason: Reason,
 }
 
-/// A stretch of a payload.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Piece<'a> {
-    /// Inline data.
-    Inline(&'a [u8]),
-    /// An element of the gather list.
-    Memory(&'a Sge),
-}
-
-impl Piece<'_> {
-    /// Length in bytes.
-    #[must_use]
-    pub const fn len(&self) -> u64 {
-        match self {
-            Self::Inline(bytes) => bytes.len() as u64,
-            Self::Memory(sge) => sge.len as u64,
-        }
-    }
-
-    /// Whether it has no bytes.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
 /// A list that is longer than any request has: [`MAX_SGE`] elements, or
 /// [`MAX_INLINE`] bytes of inline data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -582,37 +548,6 @@ pub enum WqeError {
     },
 }
 
-/// Completion status (specification 11.6.2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Status {
-    /// Done.
-    Success,
-    /// Message longer than the receive buffers, or than the port allows.
-    LocalLength,
-    /// The work request is inconsistent.
-    LocalQpOperation,
-    /// A local key or its bounds do not allow the access.
-    LocalProtection,
-    /// Flushed, because the queue pair is in error.
-    Flushed,
-    /// Memory-key bind or update failed.
-    MemoryBind,
-    /// The responder sent something that makes no sense.
-    BadResponse,
-    /// Local access error on the responder side.
-    LocalAccess,
-    /// The responder found the request invalid.
-    RemoteInvalidRequest,
-    /// The remote key or its bounds do not allow the access.
-    RemoteAccess,
-    /// The responder failed on its own.
-    RemoteOperation,
-    /// No answer after all retries.
-    RetryExceeded,
-    /// Receiver not ready after all retries.
-    RnrRetryExceeded,
-}
-
 /// What a receive completion reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecvKind {
@@ -760,3 +695,9 @@ mod tests {
         }
     }
 }
+
+/// Most bytes of a message that a completion holds.
+pub const MAX_IN_COMPLETION: usize = 64;
+
+/// Longest message (the port's maximum, 2^30 bytes).
+pub const MAX_MESSAGE: u64 = 1 << 30;

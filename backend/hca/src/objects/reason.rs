@@ -1,13 +1,11 @@
-//! Why requests fail, more precisely than their status says, and who is told.
+//! Reasons for which work requests fail.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use wire::Qpn;
 
-use crate::engine::{Engine, QpIndex, VfId};
-use crate::face::Face;
 use crate::memory::mr::KeyError;
-use crate::verbs::work::{SendWr, Status};
+use crate::objects::ids::VfId;
 
 /// What is wrong with an access by a memory key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Error, Serialize, Deserialize)]
@@ -140,26 +138,33 @@ pub trait Report: std::fmt::Debug + Send {
     fn failed(&mut self, failure: Failure);
 }
 
-impl<F: Face> Engine<F> {
-    /// Has failed requests reported from now on.
-    pub fn set_report(&mut self, report: Box<dyn Report>) {
-        self.report = Some(report);
-    }
-
-    /// A request has failed.
-    #[cold]
-    pub(crate) fn report_failure(&mut self, index: QpIndex, wr: &SendWr, status: Status) {
-        if let Some(report) = &mut self.report
-            && let Some(qp) = self.objects.qps.get(index.0)
-        {
-            report.failed(Failure {
-                vf: qp.core.vf,
-                qpn: qp.core.qpn,
-                index: wr.index,
-                opcode: wr.opcode,
-                status,
-                reason: wr.reason,
-            });
-        }
-    }
+/// Completion status (specification 11.6.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Status {
+    /// Done.
+    Success,
+    /// Message longer than the receive buffers, or than the port allows.
+    LocalLength,
+    /// The work request is inconsistent.
+    LocalQpOperation,
+    /// A local key or its bounds do not allow the access.
+    LocalProtection,
+    /// Flushed, because the queue pair is in error.
+    Flushed,
+    /// Memory-key bind or update failed.
+    MemoryBind,
+    /// The responder sent something that makes no sense.
+    BadResponse,
+    /// Local access error on the responder side.
+    LocalAccess,
+    /// The responder found the request invalid.
+    RemoteInvalidRequest,
+    /// The remote key or its bounds do not allow the access.
+    RemoteAccess,
+    /// The responder failed on its own.
+    RemoteOperation,
+    /// No answer after all retries.
+    RetryExceeded,
+    /// Receiver not ready after all retries.
+    RnrRetryExceeded,
 }

@@ -1,14 +1,14 @@
 //! What a device's face (its queues' formats) gives the engine.
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::fmt::Debug;
-
 use thiserror::Error;
 use wire::Qpn;
 
-use crate::engine::paging::PageFault;
-use crate::image::Image;
 use crate::memory::dma::Dma;
-use crate::verbs::work::{CompletionEntry, PacketHash, RecvWr, SendWr, WqeError};
+use crate::objects::page_fault::PageFault;
+use crate::objects::work::{CompletionEntry, PacketHash, RecvWr, SendWr, WqeError};
 
 /// A completion that could not be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -313,7 +313,7 @@ pub trait Face: Debug + Sized + Send + 'static {
     fn decode_pages(bytes: &[u8], pages: &mut Vec<u64>);
 
     /// As [`Face::decode_pages`], for indirect keys.
-    fn decode_klms(bytes: &[u8], klms: &mut Vec<crate::memory::mr::Klm>);
+    fn decode_klms(bytes: &[u8], klms: &mut Vec<crate::memory::klm::Klm>);
 }
 
 /// What a face has found out of a packet that has come to an underlay queue pair
@@ -327,3 +327,8 @@ pub struct Steering {
     /// How many flow tables they were in.
     pub tables: u32,
 }
+
+/// Data that a face keeps of one of its queues in an image.
+pub trait Image: Serialize + DeserializeOwned + Debug + Clone + PartialEq + Send + 'static {}
+
+impl<T: Serialize + DeserializeOwned + Debug + Clone + PartialEq + Send + 'static> Image for T {}

@@ -1,21 +1,9 @@
-//! Queue pairs: their attributes and states.
+//! Attributes of queue pairs.
 
 use serde::{Deserialize, Serialize};
 use wire::{Lid, Mtu, Psn, QKey, Qpn, Sl};
 
-use crate::engine::paging::Paging;
-use crate::engine::traffic::PathId;
-use crate::engine::vf::CachedRoute;
-use crate::engine::{CqIndex, QpIndex, SrqIndex, VfId};
-use crate::face::Face;
-use crate::memory::lending::Lending;
-use crate::storage::numbers::Numbers;
-use crate::transport::Away;
-use crate::transport::responder::Receiving;
-use crate::verbs::counters::CounterSet;
-use crate::verbs::dynamic::{FarEnd, Role};
-use crate::verbs::migration::{AlternatePath, MigrationState};
-use crate::verbs::work::{GlobalRoute, RecvWr, SendWr};
+use crate::objects::work::{GlobalRoute, MAX_IN_COMPLETION, RecvWr, SendWr};
 
 /// Transport service of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -320,9 +308,6 @@ pub struct InCompletion {
     pub answered: u8,
 }
 
-/// Most bytes of a message that a completion holds.
-pub const MAX_IN_COMPLETION: usize = 64;
-
 impl InCompletion {
     /// Whether a received message is one that its completion holds. One of no bytes is held by nobody.
     #[inline]
@@ -342,37 +327,6 @@ impl InCompletion {
     }
 }
 
-/// A queue pair to be created.
-#[derive(Debug)]
-pub struct QpDesc<F: Face> {
-    /// Transport service.
-    pub transport: Transport,
-    /// Protection domain.
-    pub pd: u32,
-    /// Send queue and its completion queue.
-    pub send: Option<(F::Send, u32)>,
-    /// Receive side.
-    pub recv: RecvSide<F::Recv>,
-    /// Completion queue of the receive side.
-    pub recv_cqn: Option<u32>,
-    /// Queue pair number that packets carry as their source, if not its own
-    /// (general services send as queue pair 1).
-    pub source_qpn: Option<Qpn>,
-    /// Multicast packets it sends do not come back to it.
-    pub block_multicast_loopback: bool,
-    /// Its datagrams are IP packets (RFC 4391), of which it checks and computes checksums.
-    pub offloads: bool,
-    /// Its doorbells are not announced: the engine looks at its records.
-    pub polled: bool,
-    /// The set of counters that it counts in; 0 is none.
-    pub counter_set: u8,
-    /// Index that its completions carry; see
-    /// [`CompletionEntry::user_index`](crate::work::CompletionEntry::user_index).
-    pub user_index: Option<u32>,
-    /// Messages that its completions hold.
-    pub in_completion: InCompletion,
-}
-
 /// What a query tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QpView {
@@ -382,188 +336,6 @@ pub struct QpView {
     pub attr: QpAttr,
     /// Message sequence number of the responder.
     pub msn: u32,
-}
-
-/// What does not change while a queue pair lives, and its state.
-#[derive(Debug)]
-pub(crate) struct Core {
-    pub vf: VfId,
-    pub qpn: Qpn,
-    pub user_index: Option<u32>,
-    pub in_completion: InCompletion,
-    pub transport: Transport,
-    pub pd: u32,
-    pub state: QpState,
-    pub attr: QpAttr,
-    pub set: CounterSet,
-    pub source_qpn: Qpn,
-    pub block_multicast_loopback: bool,
-    pub offloads: bool,
-    pub polled: bool,
-    /// Among those that the engine looks at on every turn.
-    pub hot: bool,
-    /// Where it stands in the function's list of polled queue pairs.
-    pub polled_at: usize,
-    /// Where it stands in the function's list of queue pairs in error.
-    pub errored_at: usize,
-}
-
-/// Why a requester does not go on, and until when.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Wait {
-    /// For work.
-    None,
-    /// Receiver not ready.
-    Rnr,
-    /// No acknowledgement.
-    Ack,
-    /// To send again what the responder did not expect (sequence error NAK).
-    Nak,
-    /// For a peer at rest. No image has it: who waits so looks again.
-    #[serde(skip)]
-    Rest,
-    /// For a page of its own memory. An image has that with the requester's [`Paging`].
-    #[serde(skip)]
-    Page,
-}
-
-/// The requesting half of a queue pair.
-#[derive(Debug)]
-pub(crate) struct Requester<F: Face> {
-    pub queue: Option<F::Send>,
-    pub cq: Option<CqIndex>,
-    /// Request in progress: taken, not completed.
-    pub current: Option<Box<SendWr>>,
-    /// Bytes of it already moved.
-    pub offset: u64,
-    pub psn: Psn,
-    pub retries_left: u8,
-    pub rnr_left: u8,
-    pub wait: Wait,
-    /// Identifies the timer that may end the wait; others are stale.
-    pub timer: u64,
-    /// Since when the wait lasts, in the clock's nanoseconds.
-    pub since: u64,
-    /// When the timer is due.
-    pub due: u64,
-    /// Whether it waits for a page.
-    pub paging: Paging,
-    /// In the function's ready queue.
-    pub queued: bool,
-    /// It has sent a frame since it last waited for room. No image has it.
-    pub sent: bool,
-    /// Until when it waits for congestion, and is on the list of those who do; 0: it is not. No image has it.
-    pub held_until: u64,
-    /// What it has under way in frames.
-    pub away: Option<Box<Away>>,
-    /// The far end that an initiator of dynamic connections has now.
-    pub far: FarEnd,
-    /// What is looked up again.
-    pub found: Found,
-}
-
-/// What a requester has looked up of the subnet and of other functions. It lasts no longer than they
-/// stay as they are: no image has it.
-#[derive(Debug, Default)]
-pub(crate) struct Found {
-    /// Path, as last resolved.
-    pub route: Option<CachedRoute>,
-    /// The port where the path led before it led nowhere.
-    pub former: Option<VfId>,
-    /// Peer, as last found.
-    pub peer: Option<Peer>,
-}
-
-impl Found {
-    /// A path has been resolved anew.
-    pub fn resolved(&mut self, found: CachedRoute) {
-        self.former = match (&found.route, &self.route) {
-            (Ok(_), _) => None,
-            (
-                Err(_),
-                Some(CachedRoute {
-                    route: Ok(route), ..
-                }),
-            ) => route.here(),
-            (Err(_), _) => self.former,
-        };
-        self.route = Some(found);
-    }
-}
-
-impl<F: Face> Requester<F> {
-    pub fn new(queue: Option<F::Send>, cq: Option<CqIndex>) -> Self {
-        Self {
-            queue,
-            cq,
-            current: None,
-            offset: 0,
-            psn: Psn::default(),
-            retries_left: 0,
-            rnr_left: 0,
-            wait: Wait::None,
-            timer: 0,
-            since: 0,
-            due: 0,
-            paging: Paging::None,
-            queued: false,
-            sent: false,
-            held_until: 0,
-            away: None,
-            far: FarEnd::default(),
-            found: Found::default(),
-        }
-    }
-
-    /// There was progress: both retry counters begin anew.
-    #[inline]
-    pub const fn reload_retries(&mut self, attr: &QpAttr) {
-        self.retries_left = attr.retry_count;
-        self.rnr_left = attr.rnr_retry;
-    }
-}
-
-/// The queue pair at the other end, and the counters under which it is that. When it changes itself,
-/// it has this forgotten ([`Responder::heard_by`]).
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Peer {
-    pub qp: QpIndex,
-    pub vf: VfId,
-    /// Payload bytes per packet.
-    pub mtu: u32,
-    /// Longest message that gets through: all, or one packet that fits the path.
-    pub longest: u64,
-    /// The way there, and the way back that responses to reads take.
-    pub paths: [PathId; 2],
-    /// The service levels there and back.
-    pub levels: [Sl; 2],
-    /// Something on the way there or back loses, delays or watches, or there is no way back: messages
-    /// go in frames.
-    pub away: bool,
-    pub generation: u64,
-    /// Versions of the functions at both ends.
-    pub versions: [u64; 2],
-}
-
-/// The receive queue of a queue pair.
-#[derive(Debug)]
-pub(crate) enum RecvQueue<F: Face> {
-    None,
-    Own(F::Recv),
-    Shared(SrqIndex),
-    /// A shared receive queue with a list of tags; what the queue pair keeps of them is its [`Role`].
-    Tagged(SrqIndex),
-    Xrc(u32),
-}
-
-impl<F: Face> RecvQueue<F> {
-    /// The shared receive queue that it is.
-    pub const fn shared(&self) -> Option<SrqIndex> {
-        match self {
-            Self::Shared(srq) | Self::Tagged(srq) => Some(*srq),
-            Self::None | Self::Own(_) | Self::Xrc(_) => None,
-        }
-    }
 }
 
 /// A receive request that a message is being scattered into.
@@ -576,58 +348,44 @@ pub(crate) struct Inbound {
     pub pd: u32,
 }
 
-/// The responding half of a queue pair.
-#[derive(Debug)]
-pub(crate) struct Responder<F: Face> {
-    pub queue: RecvQueue<F>,
-    pub cq: Option<CqIndex>,
-    pub psn: Psn,
-    pub msn: u32,
-    pub inbound: Option<Inbound>,
-    /// Bytes received of a message that is not complete.
-    pub received: u64,
-    pub established: bool,
-    /// The other end has said that it may migrate, since this one may. No image has it: who is restored hears it again.
-    pub other_is_armed: bool,
-    /// Whether it waits for a page.
-    pub paging: Paging,
-    /// What it keeps of messages that come in frames.
-    pub receiving: Receiving,
-    /// What answers to READs have lent. No image has it.
-    pub lending: Lending,
-    /// The queue pair that keeps this one as its peer; it looks again, so no image has this.
-    pub heard_by: Option<QpIndex>,
-    /// What it is of dynamic connections, or keeps of tags.
-    pub role: Role,
+/// A path for later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AlternatePath {
+    /// The path.
+    pub path: AddressPath,
+    /// Index into the port's P_Key table on it.
+    pub pkey_index: u16,
+    /// Local ACK timeout code on it.
+    pub timeout: u8,
 }
 
-impl<F: Face> Responder<F> {
-    pub fn new(queue: RecvQueue<F>, cq: Option<CqIndex>) -> Self {
-        Self {
-            queue,
-            cq,
-            psn: Psn::default(),
-            msn: 0,
-            inbound: None,
-            received: 0,
-            established: false,
-            other_is_armed: false,
-            paging: Paging::None,
-            receiving: Receiving::default(),
-            lending: Lending::default(),
-            heard_by: None,
-            role: Role::None,
+/// Whether a connection may migrate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum MigrationState {
+    /// It has migrated, or has no other path.
+    #[default]
+    Migrated,
+    /// It may: it has an alternate path.
+    Armed,
+}
+
+impl QpAttr {
+    /// Whether it has a path to go to when this one fails.
+    #[must_use]
+    pub fn is_armed(&self) -> bool {
+        self.migration == MigrationState::Armed && self.alternate.is_some()
+    }
+
+    /// Goes to the alternate path; whether it could.
+    pub(crate) fn migrate(&mut self) -> bool {
+        let armed = self.is_armed();
+        if armed && let Some(alternate) = self.alternate.take() {
+            self.path = Some(alternate.path);
+            self.pkey_index = alternate.pkey_index;
+            self.timeout = alternate.timeout;
+            self.migration = MigrationState::Migrated;
         }
+        armed
     }
 }
-
-/// A queue pair.
-#[derive(Debug)]
-pub(crate) struct Qp<F: Face> {
-    pub core: Core,
-    pub req: Requester<F>,
-    pub resp: Responder<F>,
-}
-
-/// Queue pairs of one function by number.
-pub(crate) type QpNumbers = Numbers<QpIndex>;

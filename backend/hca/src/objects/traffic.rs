@@ -6,7 +6,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::engine::counters::TrafficCounters;
+use crate::objects::counters::TrafficCounters;
 
 /// A path, as the subnet numbers them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]

@@ -1,0 +1,97 @@
+//! A function that is quiesced, and packets held for it.
+
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use wire::Gid;
+use wire::header::Service;
+
+use crate::queue_format::PortChange;
+use crate::transport::{Afloat, Frame};
+
+/// In place of the time when a function came back: it rests.
+pub(crate) const RESTS: u64 = u64::MAX;
+
+/// Bytes that wait for a function at most. More gets lost on its way.
+pub(crate) const MOST_HELD: usize = 16 << 20;
+
+/// Datagrams among what waits, which their senders do not wait with.
+const MOST_DATAGRAMS: usize = 4096;
+
+/// What a frame takes of the host's memory besides its payload.
+const FRAME: usize = 256;
+
+/// Rests of a function that timers are told of: several may be as long as one timer runs.
+pub(crate) const RESTS_KEPT: usize = 4;
+
+/// Whom of a function something that waits is for. Images have it as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum For {
+    /// The queue pair that the frame names.
+    QueuePair,
+    /// The members of a group.
+    Group(Gid),
+    /// The queue pair that it names. The subnet has counted it at the port.
+    Agent,
+}
+
+/// Something that waits for a function.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub to: For,
+    pub frame: Frame,
+    /// What it takes of its sender's share until it is delivered.
+    pub afloat: Option<Arc<Afloat>>,
+}
+
+/// A function at rest.
+#[derive(Debug, Default)]
+pub(crate) struct Rest {
+    /// Whether management says that its port is Active.
+    pub active: bool,
+    /// Since when, in the clock's nanoseconds.
+    pub since: u64,
+    /// It goes on when it has got what waits.
+    pub returns: bool,
+    /// What waits, in the order in which it has come.
+    pub held: VecDeque<Held>,
+    pub bytes: usize,
+    pub datagrams: usize,
+    /// What its face is to be told of its port, each once, at its latest.
+    pub changes: Vec<PortChange>,
+}
+
+impl Rest {
+    /// Has something wait; false where there is no room for it.
+    pub fn hold(&mut self, held: Held) -> bool {
+        let bytes = FRAME + held.frame.payload.len();
+        let datagram = held.frame.address.service == Service::Ud;
+        if self.bytes + bytes > MOST_HELD || datagram && self.datagrams >= MOST_DATAGRAMS {
+            return false;
+        }
+        self.bytes += bytes;
+        self.datagrams += usize::from(datagram);
+        self.held.push_back(held);
+        true
+    }
+
+    pub fn next(&mut self) -> Option<Held> {
+        let held = self.held.pop_front()?;
+        self.bytes -= FRAME + held.frame.payload.len();
+        self.datagrams -= usize::from(held.frame.address.service == Service::Ud);
+        Some(held)
+    }
+
+    /// Its face hears of this when the function goes on: its memory may be a guest's who goes on elsewhere.
+    pub fn note(&mut self, change: PortChange) {
+        self.changes.retain(|&it| it != change);
+        self.changes.push(change);
+    }
+
+    /// Nothing waits any more.
+    pub fn clear(&mut self) -> VecDeque<Held> {
+        (self.bytes, self.datagrams) = (0, 0);
+        std::mem::take(&mut self.held)
+    }
+}
