@@ -39,23 +39,23 @@ pub use engine::{Clock, Engine};
 pub use memory::dma::{Dma, DmaFault, Readable};
 pub use memory::pages::{ABSENT, NO_READ, NO_WRITE, NoPageList, PageList};
 pub use memory::{dma, mr, signature, uniform};
-pub use objects::attributes::{
-    AddressPath, AlternatePath, InCompletion, MigrationState, QpAttr, QpChange, QpState, QpView,
-    RecvSide, RemoteRights, Transport,
-};
-pub use objects::counter_set::MAX_COUNTER_SETS;
+pub use objects::counters::set::MAX_COUNTER_SETS;
+pub use objects::counters::traffic::{PathId, PathTraffic};
 pub use objects::counters::{
     ErrorCounters, Passed, QpCounters, RequestCounters, RetryCounters, TrafficCounters,
 };
 pub use objects::dynamic::{DctDesc, DctView, FarEnd, Initiator, RouteMarks};
 pub use objects::ids::{VerbError, VfId};
 pub use objects::page_fault::{Half, Needed, PageFault};
-pub use objects::port::{PortView, Quota};
 pub use objects::qp::QpDesc;
+pub use objects::qp::attributes::{
+    AddressPath, AlternatePath, InCompletion, MigrationState, QpAttr, QpChange, QpState, QpView,
+    RecvSide, RemoteRights, Transport,
+};
 pub use objects::reason::{Failure, KeyFault, Reason, Report};
-pub use objects::service_level::{Foreign, ServiceLevels};
 pub use objects::tags::{LOG_MAX_TAGS, TagView};
-pub use objects::traffic::{PathId, PathTraffic};
+pub use objects::vf::port::{PortView, Quota};
+pub use objects::vf::service_level::{Foreign, ServiceLevels};
 pub use objects::work;
 pub use objects::work::{MAX_IN_COMPLETION, MAX_MESSAGE};
 pub use path::{

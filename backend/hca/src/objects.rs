@@ -1,28 +1,16 @@
 //! Every function's objects, and who has them.
 
-pub(crate) mod attributes;
-pub(crate) mod counter_set;
 pub(crate) mod counters;
 pub(crate) mod cq;
 pub(crate) mod dynamic;
 pub(crate) mod ids;
 pub(crate) mod missing_page;
-pub(crate) mod operands;
 pub(crate) mod page_fault;
-pub(crate) mod payload;
-pub(crate) mod polled;
-pub(crate) mod port;
 pub(crate) mod qp;
-pub(crate) mod quiesce;
 pub(crate) mod reason;
 pub(crate) mod refusal;
-pub(crate) mod route_cache;
-pub(crate) mod run_queue;
-pub(crate) mod service_level;
 pub(crate) mod srq;
 pub(crate) mod tags;
-pub(crate) mod timers;
-pub(crate) mod traffic;
 pub(crate) mod vf;
 pub mod work;
 

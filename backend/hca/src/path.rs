@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicU64;
 use wire::congestion::AdapterCongestionEvent;
 use wire::{Gid, Lid, MadPacket, Mtu, PKey, QKey, Qpn, Sl, Vl};
 
+use crate::objects::counters::traffic::{PathId, PathTraffic};
 use crate::objects::ids::VfId;
-use crate::objects::traffic::{PathId, PathTraffic};
 use crate::objects::work::GlobalRoute;
 use crate::transport::{Injection, Links};
 

@@ -5,45 +5,34 @@
 //! [`Endpoint`]; what links do to them are decorators of it. Messages between functions of one engine
 //! with a clean path do not come here: they are one copy (the module `message`).
 
-pub(crate) mod away;
-mod capture;
 pub(crate) mod datagram;
-mod datagrams;
 pub(crate) mod dynamic;
 mod endpoint;
 mod exchange;
-mod exits;
 mod frame;
-mod held;
-mod injection;
-mod lanes;
-mod mesh;
-mod packets;
-mod paging;
 mod payload;
-pub(crate) mod receiving;
 pub(crate) mod refusal;
 mod reply;
 pub(crate) mod requester;
 pub(crate) mod responder;
 mod room;
-mod single;
-mod station;
 pub(crate) mod tagged;
 
 pub use crate::memory::lending::Loan;
-pub(crate) use away::Away;
-pub use capture::{Captured, Physical, Seen, Watch};
-pub(crate) use datagrams::{framed, unframed};
+pub(crate) use datagram::frame::{framed, unframed};
 pub(crate) use endpoint::Afloat;
-pub use endpoint::{Delayed, Destination, Endpoint, Loopback, Lossy, Outside, Transmit, Wire};
-pub(crate) use exits::Exits;
+pub use endpoint::capture::{Captured, Physical, Seen, Watch};
+pub use endpoint::delay::Delayed;
+pub(crate) use endpoint::exits::Exits;
+pub use endpoint::injection::Injection;
+pub use endpoint::loss::Lossy;
+pub use endpoint::mesh::{Crossings, Door, Homes, Mesh, MyDoor, RING};
+pub use endpoint::share::{Links, Load, Passed, Shared};
+pub use endpoint::single::Single;
+pub use endpoint::station::Station;
+pub use endpoint::{Destination, Endpoint, Loopback, Outside, Transmit, Wire};
+pub use frame::packets::{Extract, NotAFrame, Packet};
 pub use frame::{Address, Content, Frame, MAX_PAYLOAD, Session, Syndrome, Tail, Target};
 pub(crate) use frame::{DATAGRAM_WORDS, HEADER_WORDS};
-pub use injection::Injection;
-pub use lanes::{Links, Load, Passed, Shared};
-pub use mesh::{Crossings, Door, Homes, Mesh, MyDoor, RING};
-pub use packets::{Extract, NotAFrame, Packet};
+pub(crate) use requester::away::Away;
 pub(crate) use room::Room;
-pub use single::Single;
-pub use station::Station;

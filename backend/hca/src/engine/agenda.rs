@@ -9,7 +9,7 @@
 use crate::engine::Engine;
 use crate::objects::dynamic::Role;
 use crate::objects::ids::{QpIndex, VfId};
-use crate::objects::run_queue::{Agenda, Remains};
+use crate::objects::vf::run_queue::{Agenda, Remains};
 use crate::queue_format::Face;
 use crate::storage::discarded::Discarded;
 

@@ -10,18 +10,18 @@ use crate::engine::turns::Turns;
 use crate::engine::{Burst, Engine, MAX_UNWRITTEN};
 use crate::memory::lending::Lending;
 use crate::objects::Objects;
-use crate::objects::attributes::{Inbound, QpState};
-use crate::objects::counter_set::CounterSet;
+use crate::objects::counters::set::CounterSet;
 use crate::objects::counters::{QpCounters, TrafficCounters};
 use crate::objects::ids::{CqIndex, QpIndex, VfId};
+use crate::objects::qp::attributes::{Inbound, QpState};
 use crate::objects::qp::{Found, Qp, RecvQueue, Wait};
 use crate::objects::reason::Reason;
 use crate::objects::reason::Status;
-use crate::objects::run_queue::{Errands, Errored};
 use crate::objects::srq::Srq;
+use crate::objects::vf::run_queue::{Errands, Errored};
 use crate::objects::work::{CompletionEntry, RecvKind, RecvWr, SendWr, Side, WqeError};
 use crate::queue_format::{Attention, CqError, Event, Face};
-use crate::transport::receiving::Receiving;
+use crate::transport::responder::receiving::Receiving;
 
 /// How soon a queue pair in error is looked at again after there was something
 /// to flush, in nanoseconds.
@@ -473,7 +473,7 @@ impl<F: Face> Engine<F> {
             return;
         };
         qp.core.state = QpState::Reset;
-        qp.core.attr = crate::objects::attributes::QpAttr::default();
+        qp.core.attr = crate::objects::qp::attributes::QpAttr::default();
         let vf = &mut self.objects.vfs[usize::from(qp.core.vf.0)];
         let none = CounterSet {
             number: 0,

@@ -14,10 +14,10 @@ use wire::Qpn;
 use crate::engine::Engine;
 use crate::engine::agenda::TURN;
 use crate::objects::Objects;
-use crate::objects::attributes::QpState;
 use crate::objects::ids::{CqIndex, QpIndex, VfId};
-use crate::objects::polled::Polled;
+use crate::objects::qp::attributes::QpState;
 use crate::objects::qp::{Qp, Wait};
+use crate::objects::vf::polled::Polled;
 use crate::queue_format::{Attention, Face};
 
 /// Turns without work after which a queue pair is no longer hot.

@@ -7,12 +7,12 @@ use crate::engine::agenda::{FAILURE_COST, REQUEST_COST};
 use crate::engine::turns::Turns;
 use crate::engine::{Burst, Engine};
 use crate::objects::Objects;
-use crate::objects::attributes::{QpState, Transport};
 use crate::objects::ids::{CqIndex, QpIndex};
+use crate::objects::qp::attributes::{QpState, Transport};
+use crate::objects::qp::timers::{local_ack_timeout, rnr_time};
 use crate::objects::qp::{Qp, Wait};
 use crate::objects::reason::Reason;
 use crate::objects::reason::Status;
-use crate::objects::timers::{local_ack_timeout, rnr_time};
 use crate::objects::work::{CompletionEntry, SendWr, Side, WqeError};
 use crate::queue_format::{Event, Face};
 

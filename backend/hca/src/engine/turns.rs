@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use crate::engine::Clock;
 use crate::objects::Objects;
 use crate::objects::ids::{QpIndex, VfId};
-use crate::objects::run_queue::Agenda;
+use crate::objects::vf::run_queue::Agenda;
 use crate::queue_format::Face;
 
 /// Turns in a row after which a function counts as the only one with work: short ones, so that a

@@ -7,7 +7,7 @@ use super::{ImageError, Object};
 use crate::engine::Engine;
 use crate::engine::rest::is_sound;
 use crate::objects::ids::VfId;
-use crate::objects::quiesce::{For, Held};
+use crate::objects::vf::quiesce::{For, Held};
 use crate::queue_format::Face;
 use crate::transport::{Address, Content, Frame, Session};
 

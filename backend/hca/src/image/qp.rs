@@ -3,15 +3,15 @@
 use serde::{Deserialize, Serialize};
 use wire::{Mtu, Psn, Qpn};
 
-use crate::objects::attributes::{AddressPath, InCompletion, QpAttr, QpState, Transport};
 use crate::objects::dynamic::{FarEnd, Initiator, RouteMarks};
 use crate::objects::page_fault::Paging;
 use crate::objects::qp::Wait;
+use crate::objects::qp::attributes::{AddressPath, InCompletion, QpAttr, QpState, Transport};
 use crate::objects::reason::Status;
 use crate::objects::tags::Tagged;
 use crate::objects::work::{RecvWr, SendWr};
 use crate::queue_format::Face;
-use crate::transport::receiving::Receiving;
+use crate::transport::responder::receiving::Receiving;
 
 /// A queue pair.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

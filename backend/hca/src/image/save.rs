@@ -9,10 +9,10 @@ use super::{
 };
 use crate::engine::Engine;
 use crate::objects::Objects;
-use crate::objects::attributes::Inbound;
 use crate::objects::cq::Cq;
 use crate::objects::dynamic::{Role, Target};
 use crate::objects::ids::{CqIndex, QpIndex, VfId};
+use crate::objects::qp::attributes::Inbound;
 use crate::objects::qp::{Qp, RecvQueue, Wait};
 use crate::objects::srq::Srq;
 use crate::queue_format::Face;

@@ -11,16 +11,16 @@ use crate::memory::access::{Cursor, copy_whole};
 use crate::memory::domain::Domain;
 use crate::memory::mr::{Access, KeyError};
 use crate::objects::Objects;
-use crate::objects::attributes::{Inbound, QpState, Transport};
 use crate::objects::counters::TrafficCounters;
 use crate::objects::ids::{QpIndex, VfId};
 use crate::objects::page_fault::{Half, PageFault, Paging};
-use crate::objects::payload::read_payload;
+use crate::objects::qp::attributes::{Inbound, QpState, Transport};
 use crate::objects::qp::{Qp, RecvQueue};
-use crate::objects::quiesce::{For, RESTS};
 use crate::objects::reason::Status;
 use crate::objects::reason::{KeyFault, Reason};
-use crate::objects::route_cache::{CachedRoute, ROUTE_CACHE};
+use crate::objects::vf::quiesce::{For, RESTS};
+use crate::objects::vf::route_cache::{CachedRoute, ROUTE_CACHE};
+use crate::objects::work::payload::read_payload;
 use crate::objects::work::{
     AddressVector, CompletionEntry, GlobalRoute, Offload, Operation, RecvKind, RecvWr, SendWr,
     Side, Source, WqeError,

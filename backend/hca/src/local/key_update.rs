@@ -11,11 +11,11 @@ use crate::memory::pages::{ABSENT, is_narrow};
 use crate::memory::signature::key::Signed;
 use crate::memory::uniform::{MAX_STRETCHES, Stretch};
 use crate::objects::Objects;
-use crate::objects::attributes::Transport;
 use crate::objects::ids::QpIndex;
-use crate::objects::payload::read_payload;
+use crate::objects::qp::attributes::Transport;
 use crate::objects::reason::Reason;
 use crate::objects::reason::Status;
+use crate::objects::work::payload::read_payload;
 use crate::objects::work::{KeyUpdate, SendWr};
 use crate::queue_format::Face;
 

@@ -7,12 +7,12 @@ use wire::Qpn;
 
 use crate::engine::Engine;
 use crate::objects::Objects;
-use crate::objects::attributes::{AddressPath, Transport};
 use crate::objects::counters::TrafficCounters;
+use crate::objects::counters::traffic::PathId;
 use crate::objects::ids::{QpIndex, VfId};
+use crate::objects::qp::attributes::{AddressPath, Transport};
 use crate::objects::qp::{Peer, Qp};
-use crate::objects::route_cache::CachedRoute;
-use crate::objects::traffic::PathId;
+use crate::objects::vf::route_cache::CachedRoute;
 use crate::path::{Envelope, Heading, Route, WrongKey};
 use crate::queue_format::Face;
 

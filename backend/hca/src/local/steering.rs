@@ -4,8 +4,8 @@
 use wire::Qpn;
 
 use crate::objects::Objects;
-use crate::objects::attributes::{QpState, Transport};
 use crate::objects::ids::{QpIndex, VfId};
+use crate::objects::qp::attributes::{QpState, Transport};
 use crate::objects::qp::{Core, Qp};
 use crate::objects::work::PacketHash;
 use crate::queue_format::Face;

@@ -5,12 +5,12 @@ use vm_memory::VolatileSlice;
 use super::message::{Message, Progress};
 use crate::memory::access::{Cursor, Source, as_a_whole, copy};
 use crate::memory::mr::{Access, KeyError};
-use crate::objects::attributes::Inbound;
-use crate::objects::payload::check_local;
-use crate::objects::payload::read_payload;
+use crate::objects::qp::attributes::Inbound;
 use crate::objects::refusal::Refusal;
 use crate::objects::tags::{Head, RENDEZVOUS};
 use crate::objects::work::SendWr;
+use crate::objects::work::payload::check_local;
+use crate::objects::work::payload::read_payload;
 use crate::queue_format::Face;
 use crate::transport::tagged::take_tagged;
 

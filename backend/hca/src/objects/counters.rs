@@ -3,6 +3,9 @@
 //! One thread writes each counter: the engine in which the function lives. So nothing is locked, and to add is
 //! a load and a store. Who reads may be elsewhere.
 
+pub(crate) mod set;
+pub(crate) mod traffic;
+
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use wire::Sl;

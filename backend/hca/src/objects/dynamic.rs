@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use wire::{Gid, Lid, Psn, Qpn};
 
-use crate::objects::attributes::{InCompletion, Inbound, QpAttr, QpView};
 use crate::objects::ids::QpIndex;
+use crate::objects::qp::attributes::{InCompletion, Inbound, QpAttr, QpView};
 use crate::objects::tags::Tagged;
 use crate::objects::work::AddressVector;
 use crate::transport::Session;

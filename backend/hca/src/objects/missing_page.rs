@@ -5,10 +5,10 @@ use crate::memory::dma::Dma;
 use crate::memory::domain::Domain;
 use crate::memory::mr::Access;
 use crate::memory::sge::Sge;
-use crate::objects::attributes::Inbound;
 use crate::objects::page_fault::{Half, Needed, PageFault};
-use crate::objects::payload::{local_access, missing_of};
+use crate::objects::qp::attributes::Inbound;
 use crate::objects::qp::{Core, RecvQueue, Requester, Responder};
+use crate::objects::work::payload::{local_access, missing_of};
 use crate::objects::work::{Operation, SendWr};
 use crate::queue_format::Face;
 

@@ -1,21 +1,24 @@
 //! Queue pairs: their attributes and states.
 
-use crate::objects::attributes::{InCompletion, Inbound, QpAttr, QpState, RecvSide, Transport};
+pub(crate) mod attributes;
+pub(crate) mod timers;
+
+use crate::objects::qp::attributes::{InCompletion, Inbound, QpAttr, QpState, RecvSide, Transport};
 use serde::{Deserialize, Serialize};
 use wire::{Psn, Qpn, Sl};
 
 use crate::memory::lending::Lending;
-use crate::objects::counter_set::CounterSet;
+use crate::objects::counters::set::CounterSet;
+use crate::objects::counters::traffic::PathId;
 use crate::objects::dynamic::{FarEnd, Role};
 use crate::objects::ids::{CqIndex, QpIndex, SrqIndex, VfId};
 use crate::objects::page_fault::Paging;
-use crate::objects::route_cache::CachedRoute;
-use crate::objects::traffic::PathId;
+use crate::objects::vf::route_cache::CachedRoute;
 use crate::objects::work::SendWr;
 use crate::queue_format::Face;
 use crate::storage::numbers::Numbers;
 use crate::transport::Away;
-use crate::transport::receiving::Receiving;
+use crate::transport::responder::receiving::Receiving;
 
 /// A queue pair to be created.
 #[derive(Debug)]

@@ -1,7 +1,14 @@
 //! A virtual function, as the engine keeps it.
 
-use crate::objects::port::{PortView, Quota};
-use crate::objects::route_cache::Ways;
+pub(crate) mod polled;
+pub(crate) mod port;
+pub(crate) mod quiesce;
+pub(crate) mod route_cache;
+pub(crate) mod run_queue;
+pub(crate) mod service_level;
+
+use crate::objects::vf::port::{PortView, Quota};
+use crate::objects::vf::route_cache::Ways;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -10,14 +17,14 @@ use wire::Gid;
 
 use crate::memory::domain::Domain;
 use crate::memory::mr::KeyTable;
-use crate::objects::counter_set::CounterSets;
+use crate::objects::counters::set::CounterSets;
 use crate::objects::counters::{Retries, TrafficCounters};
 use crate::objects::ids::{CqIndex, QpIndex, SrqIndex, VfId};
 use crate::objects::page_fault::Faults;
-use crate::objects::polled::Polled;
 use crate::objects::qp::{Core, QpNumbers};
-use crate::objects::quiesce::{RESTS_KEPT, Rest};
-use crate::objects::run_queue::Agenda;
+use crate::objects::vf::polled::Polled;
+use crate::objects::vf::quiesce::{RESTS_KEPT, Rest};
+use crate::objects::vf::run_queue::Agenda;
 use crate::queue_format::Face;
 use crate::storage::numbers::Numbers;
 use crate::storage::share::Memory;
@@ -60,7 +67,7 @@ pub(crate) struct Vf<F: Face> {
     pub ways: Ways,
     /// While the function rests.
     pub rest: Option<Box<Rest>>,
-    /// When it came back from its last rest, in the clock's nanoseconds; [`RESTS`](crate::objects::quiesce::RESTS) while it rests, as far
+    /// When it came back from its last rest, in the clock's nanoseconds; [`RESTS`](crate::objects::vf::quiesce::RESTS) while it rests, as far
     /// as others wait for it.
     pub back: u64,
     /// When its last rests began and ended, the latest first.

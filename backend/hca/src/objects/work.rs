@@ -1,6 +1,9 @@
 //! Work requests and completions, as the transport sees them: free of any
 //! device's encoding.
 
+pub(crate) mod operands;
+pub(crate) mod payload;
+
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 use wire::ipoib::Checked;
@@ -13,7 +16,7 @@ pub use crate::objects::reason::Status;
 
 pub use crate::memory::sge::{Piece, Sge};
 
-pub use crate::objects::operands::AtomicOperands;
+pub use crate::objects::work::operands::AtomicOperands;
 
 /// Most scatter/gather entries that one work request may carry.
 pub const MAX_SGE: usize = 64;

@@ -1,5 +1,7 @@
 //! A datagram on its way.
 
+pub(crate) mod frame;
+
 use wire::{Gid, Lid, PKey, QKey, Qpn, Sl};
 
 use crate::path::Crossing;

@@ -6,19 +6,19 @@ use super::frame::{Address, Content, Frame, Session, Syndrome};
 use crate::engine::Engine;
 use crate::memory::lending::Lending;
 use crate::objects::Objects;
-use crate::objects::attributes::{AddressPath, QpState, Transport};
 use crate::objects::counters::TrafficCounters;
 use crate::objects::dynamic::{Context, Initiator, Role};
 use crate::objects::ids::{QpIndex, VfId};
 use crate::objects::page_fault::Paging;
-use crate::objects::port::PortView;
+use crate::objects::qp::attributes::{AddressPath, QpState, Transport};
 use crate::objects::qp::{Core, Found, Qp, RecvQueue, Requester, Responder};
 use crate::objects::reason::Reason;
 use crate::objects::reason::Status;
+use crate::objects::vf::port::PortView;
 use crate::objects::work::{AddressVector, GlobalRoute, SendWr, Source};
 use crate::path::Route;
 use crate::queue_format::{Event, Face};
-use crate::transport::receiving::Receiving;
+use crate::transport::responder::receiving::Receiving;
 use crate::verbs::dynamic::MAX_CONTEXTS;
 
 /// A request of an initiator at a target's door.

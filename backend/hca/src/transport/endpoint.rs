@@ -1,16 +1,25 @@
 //! The end of a port towards the subnet, where frames leave and arrive. What links do to frames, each
 //! imperfection by itself, is a decorator of it.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+pub(crate) mod capture;
+pub(crate) mod delay;
+pub(crate) mod exits;
+pub(crate) mod injection;
+pub(crate) mod loss;
+pub(crate) mod mesh;
+pub(crate) mod share;
+pub(crate) mod single;
+pub(crate) mod station;
+
+use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-
 use wire::Gid;
 
 use super::frame::Frame;
+use crate::objects::counters::traffic::PathTraffic;
 use crate::objects::ids::VfId;
-use crate::objects::traffic::PathTraffic;
 use crate::path::{End, Route, Subnet};
 
 /// Where a frame goes.
@@ -207,163 +216,5 @@ impl Endpoint for Loopback {
 
     fn carries(&self, from: VfId, to: VfId) -> bool {
         self.0.iter().any(|frame| frame.is_between(from, to))
-    }
-}
-
-/// Loses packets where links on the way do ([`Route::faulty`]). What arrives of a frame goes on in as
-/// many frames as there are gaps.
-#[derive(Debug)]
-pub struct Lossy<E>(pub E);
-
-impl<E: Endpoint> Endpoint for Lossy<E> {
-    fn transmit(&mut self, mut frame: Transmit, outside: &mut Outside<'_>) {
-        if !frame.route.faulty {
-            return self.0.transmit(frame, outside);
-        }
-        let packets = frame.frame.packets();
-        let words = frame.frame.words().div_ceil(u64::from(packets));
-        let path = frame.route.path;
-        if let Destination::Group(routes, ..) = &mut frame.to {
-            match outside.subnet.lose_multicast(path, words) {
-                None => outside.traffic.add(path, words, 1),
-                Some(reached) => {
-                    let reached = |to: VfId| reached.contains(&to);
-                    routes.retain(|route| route.here().is_some_and(reached));
-                }
-            }
-            return self.0.transmit(frame, outside);
-        }
-        let mut at = 0;
-        while at < packets {
-            let left = packets - at;
-            let lost = outside.subnet.lose(path, left.into(), words);
-            let arrived = lost.map_or(left, |before| before.min(u64::from(left)) as u32);
-            if frame.frame.is_counted() {
-                let arrived = u64::from(arrived);
-                outside.traffic.add(path, arrived * words, arrived);
-            }
-            if arrived == packets {
-                return self.0.transmit(frame, outside);
-            }
-            if arrived > 0 {
-                let part = frame.frame.part(at..at + arrived);
-                self.0.transmit(frame.with(part), outside);
-            }
-            at += arrived + 1;
-        }
-    }
-
-    fn receive(&mut self, now: u64) -> Option<Transmit> {
-        self.0.receive(now)
-    }
-
-    fn deadline(&self) -> Option<u64> {
-        self.0.deadline()
-    }
-
-    fn carries(&self, from: VfId, to: VfId) -> bool {
-        self.0.carries(from, to)
-    }
-
-    fn has_room(&mut self, from: VfId, route: &Route) -> bool {
-        self.0.has_room(from, route)
-    }
-
-    fn lends(&self, route: &Route) -> bool {
-        !route.faulty && self.0.lends(route)
-    }
-}
-
-/// Lets frames arrive as late as the links on the way are slow ([`Route::delay`]), and none before
-/// those that left before it for the same port.
-#[derive(Debug, Default)]
-pub struct Delayed<E> {
-    next: E,
-    /// By arrival, and in the order in which they left.
-    waiting: BTreeMap<(u64, u64), Transmit>,
-    left: u64,
-    /// When the last of those arrives that are on their way from a function to an end.
-    last: HashMap<(VfId, End), u64>,
-}
-
-impl<E: Wire> Delayed<E> {
-    /// Frames that have arrived go on to `next`.
-    pub fn new(next: E) -> Self {
-        Self {
-            next,
-            waiting: BTreeMap::new(),
-            left: 0,
-            last: HashMap::new(),
-        }
-    }
-
-    fn wait(&mut self, frame: Transmit, to: End, now: u64) {
-        let pair = (frame.from, to);
-        let earlier = self.last.get(&pair);
-        if frame.route.delay == 0 && earlier.is_none() {
-            return self.next.carry(frame, now);
-        }
-        let arrives = now + frame.route.delay;
-        let arrives = arrives.max(earlier.copied().unwrap_or(0));
-        self.last.insert(pair, arrives);
-        self.left += 1;
-        self.waiting.insert((arrives, self.left), frame);
-    }
-}
-
-impl<E: Wire> Wire for Delayed<E> {
-    fn carry(&mut self, frame: Transmit, at: u64) {
-        let Destination::Group(routes, group, cluster) = &frame.to else {
-            let to = frame.route.end;
-            return self.wait(frame, to, at);
-        };
-        for route in routes {
-            let to = Destination::Group(vec![*route], *group, *cluster);
-            let mut one = frame.with(frame.frame.clone());
-            (one.to, one.route) = (to, *route);
-            self.wait(one, route.end, at);
-        }
-    }
-}
-
-impl<E: Wire> Endpoint for Delayed<E> {
-    fn transmit(&mut self, frame: Transmit, outside: &mut Outside<'_>) {
-        self.carry(frame, outside.now);
-    }
-
-    fn receive(&mut self, now: u64) -> Option<Transmit> {
-        loop {
-            if let Some(frame) = self.next.receive(now) {
-                return Some(frame);
-            }
-            let first = self.waiting.first_entry();
-            let due = first.filter(|entry| entry.key().0 <= now)?;
-            let (&(arrived, _), to) = (due.key(), due.get().route.end);
-            let frame = due.remove();
-            let pair = (frame.from, to);
-            if self.last.get(&pair) == Some(&arrived) {
-                self.last.remove(&pair);
-            }
-            self.next.carry(frame, now);
-        }
-    }
-
-    fn carries(&self, from: VfId, to: VfId) -> bool {
-        self.next.carries(from, to) || { self.last.keys() }
-            .any(|&(by, end)| by == from || end == End::Here(to))
-    }
-
-    fn has_room(&mut self, from: VfId, route: &Route) -> bool {
-        self.next.has_room(from, route)
-    }
-
-    fn lends(&self, route: &Route) -> bool {
-        route.delay == 0 && self.next.lends(route)
-    }
-
-    fn deadline(&self) -> Option<u64> {
-        let first = self.waiting.first_key_value();
-        let first = first.map(|(&(at, _), _)| at);
-        first.into_iter().chain(self.next.deadline()).min()
     }
 }

@@ -5,10 +5,8 @@ use std::sync::atomic::Ordering;
 use wire::header::Service;
 use wire::{Gid, Qpn};
 
-use super::endpoint::{Afloat, Delayed, Destination, Endpoint, Lossy, Outside, Transmit, Wire};
+use super::endpoint::{Afloat, Destination, Endpoint, Outside, Transmit, Wire};
 use super::frame::{Address, Content, Frame};
-use super::lanes::{Links, Shared};
-use super::mesh::Mesh;
 use super::requester::{Finished, Requester, Surroundings};
 use super::responder::Reception;
 use super::room::Room;
@@ -17,19 +15,24 @@ use crate::engine::agenda::{REQUEST_COST, TURN};
 use crate::engine::turns::Turns;
 use crate::memory::domain::Domain;
 use crate::objects::Objects;
-use crate::objects::attributes::{AddressPath, QpState, Transport};
 use crate::objects::counters::TrafficCounters;
 use crate::objects::ids::{QpIndex, VfId};
 use crate::objects::page_fault::Half;
+use crate::objects::qp::attributes::{AddressPath, QpState, Transport};
 use crate::objects::qp::{Qp, Wait};
-use crate::objects::quiesce::{For, RESTS};
 use crate::objects::reason::Status;
-use crate::objects::route_cache::CachedRoute;
 use crate::objects::vf::Vf;
+use crate::objects::vf::quiesce::{For, RESTS};
+use crate::objects::vf::route_cache::CachedRoute;
 use crate::objects::work::{Operation, SendWr};
 use crate::path::{End, LinkId, NoRoute, Route};
 use crate::queue_format::Face;
-use crate::transport::away::Away;
+use crate::transport::endpoint::delay::Delayed;
+use crate::transport::endpoint::loss::Lossy;
+use crate::transport::endpoint::mesh::Mesh;
+use crate::transport::endpoint::share::{Links, Shared};
+use crate::transport::frame::service;
+use crate::transport::requester::away::Away;
 
 /// Requests of connections that a function may have taken and not completed, and, apart from these, what
 /// it may have on its way. Each holds memory of the host's. A queue pair that has nothing on its way may
@@ -58,16 +61,6 @@ pub(crate) fn over(links: Option<Box<dyn Links>>, wire: impl Wire + 'static) -> 
     match links {
         Some(links) => Box::new(Lossy(Shared::new(links, delayed))),
         None => Box::new(Lossy(delayed)),
-    }
-}
-
-/// The service of a connected transport.
-pub(super) const fn service(transport: Transport) -> Service {
-    match transport {
-        Transport::Uc => Service::Uc,
-        Transport::Xrc => Service::Xrc,
-        Transport::Dci | Transport::Dct => Service::Dc,
-        _ => Service::Rc,
     }
 }
 

@@ -5,15 +5,17 @@
 use serde::{Deserialize, Serialize};
 use std::convert::Infallible;
 use std::ops::Range;
-
 use wire::header::Service;
 use wire::ipoib::Train;
 use wire::{Gid, Lid, Mtu, PKey, Psn, QKey, Qpn, Sl};
 
 use crate::memory::lending::Loan;
+use crate::objects::qp::attributes::Transport;
 use crate::objects::reason::Reason;
 use crate::objects::work::{AtomicOperands, GlobalRoute, Operation};
 use crate::path::Crossing;
+
+pub(crate) mod packets;
 
 /// Most bytes of payload of a frame.
 pub const MAX_PAYLOAD: u32 = 64 << 10;
@@ -419,5 +421,15 @@ impl Frame {
         if let Some((global, _)) = &mut self.address.global {
             global.hop_limit = crossing.hop_limit;
         }
+    }
+}
+
+/// The service of a connected transport.
+pub(crate) const fn service(transport: Transport) -> Service {
+    match transport {
+        Transport::Uc => Service::Uc,
+        Transport::Xrc => Service::Xrc,
+        Transport::Dci | Transport::Dct => Service::Dc,
+        _ => Service::Rc,
     }
 }

@@ -13,10 +13,10 @@ use crate::memory::domain::Domain;
 use crate::memory::lending::{Lending, Loan, Unread};
 use crate::memory::mr::{Access, KeyError};
 use crate::memory::sge::Sge;
-use crate::objects::payload::check_local;
-use crate::objects::payload::read_payload;
 use crate::objects::reason::{KeyFault, Reason};
 use crate::objects::work::SendWr;
+use crate::objects::work::payload::check_local;
+use crate::objects::work::payload::read_payload;
 
 /// What the payload of a frame may cost, in bytes that could be copied in the time; its last packet may cost more.
 /// Thirty times its bytes: blocks of 512 bytes with check values are within it, and lists of some hundred elements.

@@ -2,6 +2,8 @@
 //! requests, and completions of the answers. It owns its own side alone. Lost packets are sent again as
 //! IBA 9.7.5 to 9.7.7 say.
 
+pub(crate) mod away;
+
 mod image;
 
 use std::collections::VecDeque;
@@ -12,11 +14,11 @@ use super::frame::{
     Address, Bytes, Content, Frame, LOAN, MAX_PAYLOAD, Session, Syndrome, Tail, Target,
 };
 use crate::memory::lending::{Lending, Loan, Unread};
-use crate::objects::attributes::{InCompletion, QpAttr, Transport};
 use crate::objects::counters::Retries;
+use crate::objects::qp::attributes::{InCompletion, QpAttr, Transport};
+use crate::objects::qp::timers::{local_ack_timeout, rnr_time};
 use crate::objects::reason::Status;
 use crate::objects::reason::{KeyFault, Reason};
-use crate::objects::timers::{local_ack_timeout, rnr_time};
 use crate::objects::work::{Operation, SendWr};
 
 /// READs and atomics that are asked for at a time; as many results of atomics a responder keeps.

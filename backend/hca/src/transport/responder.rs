@@ -1,6 +1,10 @@
 //! The responding side of a connection, for requests that come in frames. It owns its own side alone,
 //! and checks what a frame says and nothing else: where it comes from, a frame may say anything.
 
+mod held;
+mod paging;
+pub(crate) mod receiving;
+
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use vm_memory::VolatileMemory;
 use wire::Qpn;
@@ -17,9 +21,9 @@ use crate::memory::domain::Domain;
 use crate::memory::lending::{Loan, Unread};
 use crate::memory::mr::{Access, KeyError, MemoryKey};
 use crate::memory::sge::Sge;
-use crate::objects::attributes::Inbound;
 use crate::objects::counters::TrafficCounters;
 use crate::objects::page_fault::Paging;
+use crate::objects::qp::attributes::Inbound;
 use crate::objects::qp::{Core, RecvQueue, Responder};
 use crate::objects::reason::Reason;
 use crate::objects::refusal::Refusal;
@@ -29,7 +33,7 @@ use crate::objects::work::{AtomicOperands, Operation, RecvKind, RecvWr, WqeError
 use crate::queue_format::Face;
 use crate::storage::slab::Slab;
 use crate::storage::spares::Spares;
-use crate::transport::receiving::Open;
+use crate::transport::responder::receiving::Open;
 
 /// The responding side, with what of the engine is its own.
 pub(crate) struct Reception<'a, F: Face> {

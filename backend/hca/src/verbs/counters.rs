@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::engine::Engine;
-use crate::objects::counter_set::{CounterSet, MAX_COUNTER_SETS};
 use crate::objects::counters::QpCounters;
+use crate::objects::counters::set::{CounterSet, MAX_COUNTER_SETS};
 use crate::objects::ids::{VerbError, VfId};
 use crate::objects::vf::Vf;
 use crate::queue_format::Face;

@@ -6,9 +6,9 @@
 //! its owner; it goes along from when it has heard that the other end is armed, too.
 
 use crate::engine::Engine;
-use crate::objects::attributes::Transport;
 use crate::objects::ids::QpIndex;
 use crate::objects::qp::Found;
+use crate::objects::qp::attributes::Transport;
 use crate::queue_format::{Event, Face};
 
 impl<F: Face> Engine<F> {

@@ -6,10 +6,10 @@ use wire::{Gid, Mtu, PKey, Psn, Qpn};
 
 use crate::engine::Engine;
 use crate::objects::Objects;
-use crate::objects::attributes::Transport;
 use crate::objects::ids::{QpIndex, VerbError, VfId};
-use crate::objects::quiesce::{For, RESTS};
-use crate::objects::route_cache::{CachedFanout, FANOUT_CACHE};
+use crate::objects::qp::attributes::Transport;
+use crate::objects::vf::quiesce::{For, RESTS};
+use crate::objects::vf::route_cache::{CachedFanout, FANOUT_CACHE};
 use crate::objects::work::AddressVector;
 use crate::path::{End, Route};
 use crate::queue_format::Face;

@@ -7,7 +7,7 @@ use super::{Finished, MAX_READS, Request, Requester, Term, packets_of};
 use crate::image::restore::{later, send_request};
 use crate::image::{AwayImageV1, FinishedImageV1, RequestImageV1};
 use crate::memory::lending::Lending;
-use crate::objects::attributes::{QpAttr, Transport};
+use crate::objects::qp::attributes::{QpAttr, Transport};
 use crate::objects::work::MAX_MESSAGE;
 
 impl Requester {

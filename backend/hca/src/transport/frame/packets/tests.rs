@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use wire::{Gid, Lid, PKey, Psn, QKey, Sl};
 
-use super::*;
+use crate::transport::frame::packets::*;
 
 fn content() -> impl Strategy<Value = (Content, bool)> {
     let target = (any::<u64>(), any::<u32>(), any::<u32>());

@@ -1,13 +1,13 @@
 //! Where frames leave an engine and arrive at it.
 
-use super::capture::Captured;
-use super::endpoint::{Destination, Endpoint, Loopback, Outside, Transmit};
-use super::exchange::over;
-use super::injection::Injections;
-use super::lanes::Links;
 use crate::engine::rest::Rests;
 use crate::objects::ids::{QpIndex, VfId};
 use crate::path::{End, LinkId};
+use crate::transport::endpoint::capture::Captured;
+use crate::transport::endpoint::injection::Injections;
+use crate::transport::endpoint::share::Links;
+use crate::transport::endpoint::{Destination, Endpoint, Loopback, Outside, Transmit};
+use crate::transport::exchange::over;
 
 /// Queue pairs that wait for room on the way. Who has found none in its turn comes before who has sent in it: else
 /// the one that happens to be first takes all the room that there is.

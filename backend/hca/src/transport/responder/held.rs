@@ -1,16 +1,16 @@
 //! Short messages that completions hold.
 
-use super::frame::{Bytes, Frame};
-use super::responder::Reception;
 use crate::local::message::check_room;
 use crate::memory::domain::Domain;
 use crate::objects::refusal::Refusal;
 use crate::queue_format::Face;
+use crate::transport::frame::{Bytes, Frame};
+use crate::transport::responder::Reception;
 
 impl<F: Face> Reception<'_, F> {
     /// Keeps a message for its completion, if that may hold it. Its receive request has to have room for it all the
     /// same.
-    pub(super) fn hold(&mut self, frame: &mut Frame) -> Result<bool, Refusal> {
+    pub(crate) fn hold(&mut self, frame: &mut Frame) -> Result<bool, Refusal> {
         let Some(inbound) = &mut self.resp.inbound else {
             return Err(Refusal::Operation);
         };

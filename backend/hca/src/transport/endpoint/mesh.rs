@@ -12,10 +12,10 @@ use std::task::Waker;
 
 use rtrb::{Consumer, Producer, PushError, RingBuffer};
 
-use super::endpoint::{Destination, Endpoint, Outside, Transmit, Wire};
 use crate::objects::counters::TrafficCounters;
 use crate::objects::ids::VfId;
 use crate::path::Route;
+use crate::transport::endpoint::{Destination, Endpoint, Outside, Transmit, Wire};
 
 /// Frames that a ring holds.
 pub const RING: usize = 256;
@@ -59,7 +59,7 @@ impl Homes {
         home.is_some_and(|home| home.trains.load(Ordering::Relaxed))
     }
 
-    pub(super) fn set_takes_trains(&self, vf: VfId, takes: bool) {
+    pub(crate) fn set_takes_trains(&self, vf: VfId, takes: bool) {
         if let Some(home) = self.0.get(usize::from(vf.0)) {
             home.trains.store(takes, Ordering::Relaxed);
         }
@@ -245,7 +245,7 @@ impl Mesh {
     }
 
     /// Where all functions live.
-    pub(super) fn homes(&self) -> Arc<Homes> {
+    pub(crate) fn homes(&self) -> Arc<Homes> {
         Arc::clone(&self.homes)
     }
 

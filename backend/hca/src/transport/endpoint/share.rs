@@ -5,10 +5,10 @@ use std::fmt::Debug;
 
 use wire::{Lid, Sl, Vl};
 
-use super::endpoint::{Destination, Endpoint, Outside, Transmit, Wire};
-use super::frame::Frame;
 use crate::objects::ids::VfId;
 use crate::path::{Route, Shares};
+use crate::transport::endpoint::{Destination, Endpoint, Outside, Transmit, Wire};
+use crate::transport::frame::Frame;
 
 /// Bytes that a function may have waiting at links in one lane, and still send.
 const BACKLOG: u32 = 256 << 10;

@@ -7,17 +7,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use wire::{Gid, Lid, MadPacket, PKey, Sl};
 
-use super::capture::{Captured, Watch};
-use super::endpoint::{Destination, Endpoint, Outside, Transmit};
-use super::exchange::over;
-use super::frame::{Content, Frame};
-use super::mesh::Homes;
 use crate::engine::Clock;
 use crate::objects::counters::TrafficCounters;
 use crate::objects::ids::VfId;
-use crate::objects::port::PortView;
+use crate::objects::vf::port::PortView;
 use crate::path::{Envelope, Heading, NoRoute, Route, Subnet, WrongKey};
 use crate::transport::Mesh;
+use crate::transport::endpoint::capture::{Captured, Watch};
+use crate::transport::endpoint::mesh::Homes;
+use crate::transport::endpoint::{Destination, Endpoint, Outside, Transmit};
+use crate::transport::exchange::over;
+use crate::transport::frame::{Content, Frame};
 
 /// Ways that are kept.
 const WAYS: usize = 1024;

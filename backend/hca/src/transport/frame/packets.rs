@@ -9,8 +9,8 @@ use wire::header::{
 };
 use wire::{Mtu, Qpn, Vl, crc};
 
-use super::frame::{Address, Content, Frame, Session, Syndrome, Tail, Target};
 use crate::objects::work::{AtomicOperands, GlobalRoute, Operation};
+use crate::transport::frame::{Address, Content, Frame, Session, Syndrome, Tail, Target};
 
 /// Room for all headers and check sums of a packet.
 const OVERHEAD: usize = 128;

@@ -2,7 +2,7 @@
 
 use wire::{Gid, Lid, PKey};
 
-use crate::objects::service_level::ServiceLevels;
+use crate::objects::vf::service_level::ServiceLevels;
 
 /// Most objects of each kind that one function may have, as powers of two, and what all of them
 /// together may take of the host's memory.

@@ -12,14 +12,14 @@ use std::sync::atomic::Ordering;
 use wire::congestion::{AdapterCongestionEvent, CaCongestionEntry, InjectionDelay};
 use wire::{Qpn, Sl};
 
-use super::endpoint::Destination;
-use super::frame::{Address, Content, Frame};
-use super::lanes::Load;
 use crate::engine::Engine;
-use crate::objects::attributes::AddressPath;
 use crate::objects::ids::{QpIndex, VfId};
+use crate::objects::qp::attributes::AddressPath;
 use crate::path::{Heading, Route, Shares};
 use crate::queue_format::Face;
+use crate::transport::endpoint::Destination;
+use crate::transport::endpoint::share::Load;
+use crate::transport::frame::{Address, Content, Frame};
 
 /// Nanoseconds of a unit of the timer.
 const TICK: u64 = 1024;
@@ -245,7 +245,7 @@ impl<F: Face> Engine<F> {
     }
 
     /// A queue pair has waited until then.
-    pub(super) fn end_wait(&mut self, index: QpIndex) {
+    pub(crate) fn end_wait(&mut self, index: QpIndex) {
         if let Some(qp) = self.objects.qps.get_mut(index.0) {
             (qp.req.sent, qp.req.held_until) = (false, 0);
         }
@@ -347,7 +347,7 @@ impl<F: Face> Engine<F> {
             let event = AdapterCongestionEvent {
                 local_qp: address.dest_qp,
                 sl,
-                service: super::exchange::service(transport) as u8,
+                service: crate::transport::frame::service(transport) as u8,
                 remote_qp,
                 local_lid: address.dlid,
                 remote_lid: address.slid,

@@ -2,11 +2,11 @@
 
 use wire::Lid;
 
-use super::endpoint::{Destination, Endpoint, Outside, Transmit};
-use super::frame::Frame;
-use super::packets::{Extract, Packet};
 use crate::objects::ids::VfId;
 use crate::path::Route;
+use crate::transport::endpoint::{Destination, Endpoint, Outside, Transmit};
+use crate::transport::frame::Frame;
+use crate::transport::frame::packets::{Extract, Packet};
 
 /// Is told of frames. Called on the data path: must neither wait nor take long.
 pub trait Watch: std::fmt::Debug + Send {

@@ -1,17 +1,17 @@
 //! Page faults of responders, as frames cause them.
 
-use super::frame::{Content, Frame, Target};
-use super::responder::{Reception, xrc_domain};
 use crate::objects::page_fault::{PageFault, Paging};
 use crate::objects::qp::RecvQueue;
 use crate::objects::refusal::Refusal;
 use crate::objects::work::Operation;
 use crate::queue_format::Face;
-use crate::transport::receiving::Open;
+use crate::transport::frame::{Content, Frame, Target};
+use crate::transport::responder::receiving::Open;
+use crate::transport::responder::{Reception, xrc_domain};
 
 impl<F: Face> Reception<'_, F> {
     /// The page fault of a frame that is refused for one, if there is somebody to tell.
-    pub(super) fn fault(&self, frame: &Frame, refusal: Refusal) -> Option<PageFault> {
+    pub(crate) fn fault(&self, frame: &Frame, refusal: Refusal) -> Option<PageFault> {
         if refusal != Refusal::Absent || self.resp.paging != Paging::None {
             return None;
         }

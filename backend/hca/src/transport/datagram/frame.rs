@@ -3,8 +3,6 @@
 use wire::header::Service;
 use wire::{Mtu, Psn, Qpn};
 
-use super::endpoint::{Afloat, Destination};
-use super::frame::{Address, Content, Frame};
 use crate::engine::Engine;
 use crate::local::datagram::{global_route, grh};
 use crate::objects::counters::TrafficCounters;
@@ -13,6 +11,8 @@ use crate::objects::work::AddressVector;
 use crate::path::Route;
 use crate::queue_format::Face;
 use crate::transport::datagram::Datagram;
+use crate::transport::endpoint::{Afloat, Destination};
+use crate::transport::frame::{Address, Content, Frame};
 
 impl<F: Face> Engine<F> {
     /// Sends a datagram in a frame. `psn` is its number.

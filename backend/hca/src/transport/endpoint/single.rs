@@ -1,9 +1,9 @@
 //! Every packet by itself.
 
-use super::endpoint::{Endpoint, Outside, Transmit};
-use super::frame::Frame;
 use crate::objects::ids::VfId;
 use crate::path::Route;
+use crate::transport::endpoint::{Endpoint, Outside, Transmit};
+use crate::transport::frame::Frame;
 
 /// Makes packets of frames, with headers and check sums, and a frame of each packet again.
 #[derive(Debug, Default)]
