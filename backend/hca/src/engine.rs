@@ -2,7 +2,7 @@
 //! what moves data is in `local` and `transport`; whose turn it is, here.
 //!
 //! An engine has parts, each with methods that need no more than it and the objects: [`Objects`] are
-//! the functions and what they have created, [`Turns`] whose turn it is and what is due, [`Polling`]
+//! the functions and what they have created, [`Scheduler`] whose turn it is and what is due, [`Polling`]
 //! what is looked at without being rung, [`Exits`] where frames leave and arrive. What an engine does by
 //! itself needs most of them: requests, completions, failures.
 
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use crate::engine::poll::Polling;
-use crate::engine::turns::Turns;
+use crate::engine::scheduler::Scheduler;
 use crate::memory::mr::KeyTable;
 use crate::objects::Objects;
 use crate::objects::counters::TrafficCounters;
@@ -29,17 +29,17 @@ use crate::storage::spares::Spares;
 use crate::transport::datagram::MAX_DATAGRAM;
 use crate::transport::{Endpoint, Exits, Watch};
 
-pub(crate) mod agenda;
 pub(crate) mod failure;
 mod held_events;
 pub(crate) mod paging;
 pub(crate) mod poll;
 pub(crate) mod progress;
+pub(crate) mod quiesce;
 mod report;
-pub(crate) mod rest;
+pub(crate) mod run_queue;
+pub(crate) mod scheduler;
 pub(crate) mod shared_port;
 mod signature;
-pub(crate) mod turns;
 
 /// A source of time in nanoseconds that only moves forward.
 pub trait Clock: std::fmt::Debug + Send + Sync {
@@ -71,7 +71,7 @@ pub struct Engine<F: Face> {
     /// How often connections have looked their peers up.
     pub(crate) lookups: u64,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) turns: Turns,
+    pub(crate) scheduler: Scheduler,
     pub(crate) exits: Exits,
     pub(crate) held_events: HeldEvents,
     /// What is to be dropped where nobody waits.
@@ -104,7 +104,7 @@ impl<F: Face> Engine<F> {
             traffic,
             lookups: 0,
             clock,
-            turns: Turns::default(),
+            scheduler: Scheduler::default(),
             exits,
             held_events: HeldEvents::default(),
             discarded: Discarded::default(),

@@ -20,7 +20,7 @@ pub(crate) mod tagged;
 
 pub use crate::memory::lending::Loan;
 pub(crate) use datagram::frame::{framed, unframed};
-pub(crate) use endpoint::Afloat;
+pub(crate) use endpoint::InFlight;
 pub use endpoint::capture::{Captured, Physical, Seen, Watch};
 pub use endpoint::delay::Delayed;
 pub(crate) use endpoint::exits::Exits;

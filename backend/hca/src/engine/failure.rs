@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicU64;
 
 use wire::{Psn, Qpn};
 
-use crate::engine::agenda::{FAILURE_COST, LOOK_COST, REQUEST_COST, SHARED_TURN};
-use crate::engine::turns::Turns;
+use crate::engine::run_queue::{FAILURE_COST, LOOK_COST, REQUEST_COST, SHARED_TURN};
+use crate::engine::scheduler::Scheduler;
 use crate::engine::{Burst, Engine, MAX_UNWRITTEN};
 use crate::memory::lending::Lending;
 use crate::objects::Objects;
@@ -18,7 +18,7 @@ use crate::objects::qp::{Found, Qp, RecvQueue, Wait};
 use crate::objects::reason::Reason;
 use crate::objects::reason::Status;
 use crate::objects::srq::Srq;
-use crate::objects::vf::run_queue::{Errands, Errored};
+use crate::objects::vf::run_queue::{Errored, ErroredList};
 use crate::objects::work::{CompletionEntry, RecvKind, RecvWr, SendWr, Side, WqeError};
 use crate::queue_format::{Attention, CqError, Event, Face};
 use crate::transport::responder::receiving::Receiving;
@@ -82,7 +82,7 @@ impl<F: Face> Engine<F> {
                     self.objects
                         .count_at(vf, qpn, |counters| &counters.errors.cq_overflow);
                 }
-                self.turns.cq_failed(&mut self.objects, cq, error);
+                self.scheduler.cq_failed(&mut self.objects, cq, error);
             }
         }
     }
@@ -101,7 +101,7 @@ impl<F: Face> Engine<F> {
             let vf = &mut self.objects.vfs[usize::from(state.vf.0)];
             match F::write_out(&vf.dma, &mut vf.face, &mut state.ring) {
                 Ok(attention) => self.attend(cq, attention),
-                Err(error) => self.turns.cq_failed(&mut self.objects, cq, error),
+                Err(error) => self.scheduler.cq_failed(&mut self.objects, cq, error),
             }
         }
     }
@@ -130,18 +130,18 @@ impl<F: Face> Engine<F> {
     pub(crate) fn search_users(&mut self, vf: VfId, left: &mut i64) {
         while *left > 0 {
             let state = &mut self.objects.vfs[usize::from(vf.0)];
-            if state.agenda.search_left == 0 {
+            if state.run_queue.search_left == 0 {
                 return;
             }
             *left -= LOOK_COST;
             let (qps, srqs) = (state.qps.slots(), state.srqs.slots());
-            let agenda = &mut state.agenda;
-            agenda.search_left -= 1;
-            if agenda.search_at >= qps + srqs {
-                agenda.search_at = 0;
+            let run_queue = &mut state.run_queue;
+            run_queue.search_left -= 1;
+            if run_queue.search_at >= qps + srqs {
+                run_queue.search_at = 0;
             }
-            let at = agenda.search_at;
-            agenda.search_at += 1;
+            let at = run_queue.search_at;
+            run_queue.search_at += 1;
             if let Some(&index) = state.qps.in_slot(at) {
                 if self.objects.has_lost_cq(index) {
                     *left -= FAILURE_COST;
@@ -201,7 +201,7 @@ impl<F: Face> Engine<F> {
         self.objects.forget_as_peer(index);
         self.cancel_tags(index);
         if waited {
-            self.turns.end_wait(&mut self.objects, index);
+            self.scheduler.end_wait(&mut self.objects, index);
         }
         if earlier == QpState::Error {
             return false;
@@ -210,7 +210,7 @@ impl<F: Face> Engine<F> {
         let Objects { qps, vfs, .. } = &mut self.objects;
         if let Some(Qp { core, .. }) = qps.get_mut(index.0) {
             let vf = core.vf;
-            let errored = &mut vfs[usize::from(vf.0)].agenda.errored;
+            let errored = &mut vfs[usize::from(vf.0)].run_queue.errored;
             core.errored_at = errored.list.len();
             errored.list.push(Errored {
                 qp: index,
@@ -231,12 +231,12 @@ impl<F: Face> Engine<F> {
         // Others of the function's work are not to wait for this.
         let mut share = SHARED_TURN.min(*left);
         *left -= share;
-        let errored = &mut self.vf_mut(vf).agenda.errored;
+        let errored = &mut self.vf_mut(vf).run_queue.errored;
         if errored.left == 0 {
             (errored.left, errored.next) = (errored.list.len(), u64::MAX);
         }
         while share > 0 {
-            let errored = &mut self.vf_mut(vf).agenda.errored;
+            let errored = &mut self.vf_mut(vf).run_queue.errored;
             if errored.at >= errored.list.len() {
                 errored.at = 0;
             }
@@ -258,14 +258,14 @@ impl<F: Face> Engine<F> {
                 let pause = (pause * 2).min(LONGEST_ERROR_RECHECK);
                 (now + pause, pause)
             };
-            let errored = &mut self.vf_mut(vf).agenda.errored;
+            let errored = &mut self.vf_mut(vf).run_queue.errored;
             if let Some(entry) = errored.list.get_mut(at) {
                 *entry = Errored { qp, due, pause };
             }
             errored.next = errored.next.min(due);
         }
         *left += share;
-        let errored = &mut self.vf_mut(vf).agenda.errored;
+        let errored = &mut self.vf_mut(vf).run_queue.errored;
         errored.due = if errored.left > 0 {
             now + ERROR_RECHECK
         } else {
@@ -453,7 +453,7 @@ impl<F: Face> Engine<F> {
         let vf = qp.core.vf;
         match unfinished {
             Some(wr) => {
-                self.objects.touch_down(vf, 1);
+                self.objects.release_slots(vf, 1);
                 Some(wr)
             }
             None => {
@@ -466,8 +466,8 @@ impl<F: Face> Engine<F> {
     /// Back to Reset: nothing posted, nothing in progress, no completions.
     pub(crate) fn empty_qp(&mut self, index: QpIndex) {
         self.forget_away(index);
-        self.turns.end_wait(&mut self.objects, index);
-        self.turns.forget_errored(&mut self.objects, index);
+        self.scheduler.end_wait(&mut self.objects, index);
+        self.scheduler.forget_errored(&mut self.objects, index);
         self.objects.release_tags(index);
         let Some(qp) = self.objects.qps.get_mut(index.0) else {
             return;
@@ -505,7 +505,7 @@ impl<F: Face> Engine<F> {
     }
 }
 
-impl Turns {
+impl Scheduler {
     #[cold]
     pub(crate) fn cq_failed<F: Face>(
         &mut self,
@@ -522,8 +522,8 @@ impl Turns {
         state.failed = true;
         let (vf, cqn) = (state.vf, state.cqn);
         let state = &mut objects.vfs[usize::from(vf.0)];
-        state.agenda.search_left = state.qps.slots() + state.srqs.slots();
-        self.queue(vf, &mut objects.vf_mut(vf).agenda);
+        state.run_queue.search_left = state.qps.slots() + state.srqs.slots();
+        self.queue(vf, &mut objects.vf_mut(vf).run_queue);
         objects.notify(vf, Event::CqError { cqn, error });
     }
 
@@ -534,7 +534,7 @@ impl Turns {
             return;
         };
         let (vf, at) = (core.vf, core.errored_at);
-        let errored = &mut vfs[usize::from(vf.0)].agenda.errored;
+        let errored = &mut vfs[usize::from(vf.0)].run_queue.errored;
         if core.state != QpState::Error || errored.list.get(at).is_none_or(|it| it.qp != index) {
             return;
         }
@@ -545,8 +545,8 @@ impl Turns {
             core.errored_at = at;
         }
         if errored.list.is_empty() {
-            *errored = Errands::default();
-            self.set_alarm(vf, &mut objects.vf_mut(vf).agenda);
+            *errored = ErroredList::default();
+            self.set_alarm(vf, &mut objects.vf_mut(vf).run_queue);
         }
     }
 }

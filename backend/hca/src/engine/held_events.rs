@@ -8,7 +8,7 @@ use crate::queue_format::Face;
 const QUIET_RECHECK: u64 = 1_000_000;
 
 /// Events that are raised for their time before others get a turn.
-const EXPIRED_AT_ONCE: usize = 64;
+const EXPIRY_BATCH: usize = 64;
 
 impl<F: Face> Engine<F> {
     /// The event of a completion queue waits for more entries, no longer than
@@ -30,7 +30,7 @@ impl<F: Face> Engine<F> {
 
     /// Raises the events that have waited long enough.
     pub(crate) fn expire_events(&mut self, now: u64) {
-        for _ in 0..EXPIRED_AT_ONCE {
+        for _ in 0..EXPIRY_BATCH {
             let Some((cq, timer)) = self.held_events.fired(now) else {
                 return;
             };

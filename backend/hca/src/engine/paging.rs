@@ -9,7 +9,7 @@
 use wire::Qpn;
 
 use crate::engine::Engine;
-use crate::engine::turns::Turns;
+use crate::engine::scheduler::Scheduler;
 use crate::objects::Objects;
 use crate::objects::dynamic::Role;
 use crate::objects::ids::{QpIndex, VerbError, VfId};
@@ -72,7 +72,7 @@ impl<F: Face> Engine<F> {
                 self.finish(index, wr, Status::LocalProtection, 0);
             }
         }
-        self.turns.gone_on(&mut self.objects, vf);
+        self.scheduler.gone_on(&mut self.objects, vf);
         Ok(())
     }
 
@@ -91,7 +91,7 @@ impl<F: Face> Engine<F> {
             && let Some(qp) = self.objects.qps.get(index.0)
             && qp.req.wait == Wait::Rnr
         {
-            self.turns.end_wait(&mut self.objects, index);
+            self.scheduler.end_wait(&mut self.objects, index);
             self.make_ready(index);
         }
     }
@@ -199,7 +199,7 @@ impl<F: Face> Engine<F> {
         if qp.req.wait == Wait::Page {
             qp.req.wait = Wait::None;
         }
-        self.turns.call_later(&mut self.objects, vf);
+        self.scheduler.call_later(&mut self.objects, vf);
     }
 }
 
@@ -241,7 +241,7 @@ impl<F: Face> Objects<F> {
     }
 }
 
-impl Turns {
+impl Scheduler {
     /// Somebody of whom the function was told goes on.
     fn gone_on<F: Face>(&mut self, objects: &mut Objects<F>, vf: VfId) {
         let faults = &mut objects.vf_mut(vf).faults;

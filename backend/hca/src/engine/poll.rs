@@ -12,7 +12,7 @@
 use wire::Qpn;
 
 use crate::engine::Engine;
-use crate::engine::agenda::TURN;
+use crate::engine::run_queue::TURN;
 use crate::objects::Objects;
 use crate::objects::ids::{CqIndex, QpIndex, VfId};
 use crate::objects::qp::attributes::QpState;
@@ -20,13 +20,13 @@ use crate::objects::qp::{Qp, Wait};
 use crate::objects::vf::polled::Polled;
 use crate::queue_format::{Attention, Face};
 
-/// Turns without work after which a queue pair is no longer hot.
+/// Scheduler without work after which a queue pair is no longer hot.
 const COOL_AFTER: u32 = 20_000;
 /// Hot records of a function looked at per turn.
 const HOT_LOOKS: usize = 64;
-/// Turns between two reads of the clock.
+/// Scheduler between two reads of the clock.
 const CLOCK_EVERY: u32 = 64;
-/// Turns between two looks at the arming of a completion queue. It lies beside
+/// Scheduler between two looks at the arming of a completion queue. It lies beside
 /// the index that the guest's processor writes at each completion it takes, and
 /// each look takes that line from it.
 const WATCH_EVERY: u32 = 16;
@@ -132,10 +132,10 @@ impl<F: Face> Engine<F> {
             busy |= self.exits.have_arrivals();
             self.look_at_clock();
         }
-        if !self.turns.is_empty() {
+        if !self.scheduler.is_empty() {
             busy = true;
             // Others' records are looked at between two turns.
-            let most = if self.turns.had_others() {
+            let most = if self.scheduler.had_others() {
                 1
             } else {
                 usize::MAX
@@ -149,7 +149,7 @@ impl<F: Face> Engine<F> {
     /// work as long as the function's own turn lasts.
     #[inline]
     fn poll_hot(&mut self, vf: VfId, left: &mut i64) -> bool {
-        // Turns leave the list alone.
+        // Scheduler leave the list alone.
         let polled = &mut self.objects.vfs[usize::from(vf.0)].polled;
         let mut hot = std::mem::take(&mut polled.hot);
         let mut at = polled.hot_cursor;
@@ -165,7 +165,7 @@ impl<F: Face> Engine<F> {
                 at += 1;
                 if !busy {
                     busy = true;
-                    self.turns.begin(vf);
+                    self.scheduler.begin(vf);
                     allowance = self.allowance(vf, hot.len()).min(*left);
                     budget = allowance;
                 }

@@ -1,10 +1,10 @@
 //! Making progress: turns of queue pairs, attempts at requests, retries and
-//! timers. Whose turn it is, the module `agenda` says.
+//! timers. The module `run_queue` says whose turn it is.
 
 use wire::Qpn;
 
-use crate::engine::agenda::{FAILURE_COST, REQUEST_COST};
-use crate::engine::turns::Turns;
+use crate::engine::run_queue::{FAILURE_COST, REQUEST_COST};
+use crate::engine::scheduler::Scheduler;
 use crate::engine::{Burst, Engine};
 use crate::objects::Objects;
 use crate::objects::ids::{CqIndex, QpIndex};
@@ -28,7 +28,7 @@ pub(crate) enum Outcome {
     /// Nobody answers.
     Unanswered,
     /// The function at the other end rests.
-    Rests,
+    QuiescedFunctions,
     /// The responder expects another packet.
     OutOfSequence,
     /// Failed.
@@ -138,7 +138,8 @@ impl<F: Face> Engine<F> {
     fn wait(&mut self, index: QpIndex, wait: Wait, nanoseconds: u64) {
         let now = self.clock.now();
         let term = (now, now + nanoseconds);
-        self.turns.set_wait(&mut self.objects, index, wait, term);
+        self.scheduler
+            .set_wait(&mut self.objects, index, wait, term);
         self.trim();
     }
 
@@ -197,7 +198,7 @@ impl<F: Face> Engine<F> {
             if !self.objects.send_announced(index) {
                 return self.trim_spares();
             }
-            if self.turns.had_others() && self.turns.takes_long(self.clock.as_ref()) {
+            if self.scheduler.had_others() && self.scheduler.takes_long(self.clock.as_ref()) {
                 *budget = 0;
             }
         }
@@ -271,7 +272,7 @@ impl<F: Face> Engine<F> {
                 self.make_ready(index);
             }
             Outcome::Departs => {
-                self.objects.depart(index, wr, None);
+                self.objects.send_in_frames(index, wr, None);
                 self.make_ready(index);
             }
             Outcome::Held(until) => {
@@ -283,7 +284,7 @@ impl<F: Face> Engine<F> {
                 // Whether it has sent others before, nobody knows here.
                 self.exits.crowded.push(index, true);
             }
-            Outcome::Rests => {
+            Outcome::QuiescedFunctions => {
                 if self.other_end_moves(index) {
                     // Nobody tells when there is a path again.
                     self.wait_answer(index, wr, Wait::Rest);
@@ -337,7 +338,9 @@ impl<F: Face> Engine<F> {
     fn malformed(&mut self, index: QpIndex, wr: Box<SendWr>) {
         let status = Status::LocalQpOperation;
         match self.objects.qps.get(index.0) {
-            Some(qp) if qp.req.away.is_some() => self.objects.depart(index, wr, Some(status)),
+            Some(qp) if qp.req.away.is_some() => {
+                self.objects.send_in_frames(index, wr, Some(status))
+            }
             _ => self.finish(index, wr, status, 0),
         }
     }
@@ -451,7 +454,7 @@ impl<F: Face> Engine<F> {
     }
 }
 
-impl Turns {
+impl Scheduler {
     /// A queue pair waits from one time to another, in the clock's nanoseconds.
     pub(crate) fn set_wait<F: Face>(
         &mut self,
@@ -466,8 +469,12 @@ impl Turns {
             qp.req.timer = id;
             (qp.req.since, qp.req.due) = (since, due);
             let vf = qp.core.vf;
-            objects.vf_mut(vf).agenda.timers.insert((due, index.0, id));
-            self.set_alarm(vf, &mut objects.vf_mut(vf).agenda);
+            objects
+                .vf_mut(vf)
+                .run_queue
+                .timers
+                .insert((due, index.0, id));
+            self.set_alarm(vf, &mut objects.vf_mut(vf).run_queue);
         }
     }
 
@@ -480,8 +487,8 @@ impl Turns {
         qp.req.wait = Wait::None;
         let timer = (qp.req.due, index.0, std::mem::take(&mut qp.req.timer));
         let vf = qp.core.vf;
-        if objects.vf_mut(vf).agenda.timers.remove(&timer) {
-            self.set_alarm(vf, &mut objects.vf_mut(vf).agenda);
+        if objects.vf_mut(vf).run_queue.timers.remove(&timer) {
+            self.set_alarm(vf, &mut objects.vf_mut(vf).run_queue);
         }
     }
 }

@@ -5,7 +5,7 @@ use wire::{Mtu, Psn, Qpn};
 
 use super::{ImageError, Object};
 use crate::engine::Engine;
-use crate::engine::rest::is_sound;
+use crate::engine::quiesce::is_sound;
 use crate::objects::ids::VfId;
 use crate::objects::vf::quiesce::{For, Held};
 use crate::queue_format::Face;
@@ -104,7 +104,7 @@ impl HeldImageV1 {
                 payload,
                 ..Frame::new(address, mtu, psn, content)
             },
-            afloat: None,
+            in_flight: None,
         }
     }
 }

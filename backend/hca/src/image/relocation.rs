@@ -76,7 +76,7 @@ impl<F: Face> Engine<F> {
         std::mem::swap(&mut one.dma, &mut other.dma);
         std::mem::swap(&mut one.face, &mut other.face);
         std::mem::swap(&mut one.counters, &mut other.counters);
-        std::mem::swap(&mut one.afloat, &mut other.afloat);
+        std::mem::swap(&mut one.in_flight, &mut other.in_flight);
         if let (Some(one), Some(other)) = (&mut one.rest, &mut other.rest) {
             std::mem::swap(&mut one.changes, &mut other.changes);
         }

@@ -307,10 +307,11 @@ impl<F: Face> Engine<F> {
         self.enlist(index, special);
         if waits {
             let term = (now, later(now, req.due));
-            self.turns
+            self.scheduler
                 .set_wait(&mut self.objects, index, req.wait, term);
         }
-        self.turns.lift_off(&mut self.objects, index, under_way);
+        self.scheduler
+            .start_frames(&mut self.objects, index, under_way);
         self.objects
             .waits_for_pages(index, [req.paging, resp.paging]);
         match resp.target {
@@ -410,7 +411,7 @@ impl<F: Face> Engine<F> {
         let due = later(now, image.due);
         let pause = image.pause.clamp(ERROR_RECHECK, LONGEST_ERROR_RECHECK);
         let Objects { vfs, qps, .. } = &mut self.objects;
-        let errored = &mut vfs[usize::from(vf.0)].agenda.errored;
+        let errored = &mut vfs[usize::from(vf.0)].run_queue.errored;
         let Some(Qp { core, .. }) = qps.get_mut(index.0) else {
             return Ok(());
         };

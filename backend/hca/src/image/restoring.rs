@@ -243,7 +243,7 @@ impl<F: Face> Engine<F> {
                 counters.restore(state);
                 state.version += 1;
                 if searching {
-                    state.agenda.search_left = state.qps.slots() + state.srqs.slots();
+                    state.run_queue.search_left = state.qps.slots() + state.srqs.slots();
                     self.queue(vf);
                 }
                 self.set_alarm(vf);

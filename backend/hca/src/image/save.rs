@@ -213,7 +213,7 @@ impl<F: Face> Engine<F> {
                 }
                 None => saving.next_stage(Stage::Ready),
             },
-            Stage::Ready => match state.agenda.ready.get(at) {
+            Stage::Ready => match state.run_queue.ready.get(at) {
                 Some(index) => {
                     let qp = objects.qps.get(index.0);
                     let qp = qp.filter(|qp| qp.req.queued && qp.core.vf == vf);
@@ -235,7 +235,7 @@ impl<F: Face> Engine<F> {
                 1
             }
             Stage::Waiting => saving.next_stage(Stage::Errored),
-            Stage::Errored => match state.agenda.errored.list.get(at) {
+            Stage::Errored => match state.run_queue.errored.list.get(at) {
                 Some(errored) => {
                     image
                         .errored
@@ -254,7 +254,7 @@ impl<F: Face> Engine<F> {
                     OBJECT + held.frame.payload.len() / OBJECT
                 }
                 None => {
-                    image.searching = state.agenda.search_left > 0;
+                    image.searching = state.run_queue.search_left > 0;
                     image.counters = CountersImageV1::save(state);
                     let sets = state.sets.numbered();
                     let saved = sets.map(|(number, counters)| CounterSetImageV1 {

@@ -18,7 +18,7 @@ use crate::objects::qp::attributes::{Inbound, QpState, Transport};
 use crate::objects::qp::{Qp, RecvQueue};
 use crate::objects::reason::Status;
 use crate::objects::reason::{KeyFault, Reason};
-use crate::objects::vf::quiesce::{For, RESTS};
+use crate::objects::vf::quiesce::{For, QUIESCED};
 use crate::objects::vf::route_cache::{CachedRoute, ROUTE_CACHE};
 use crate::objects::work::payload::read_payload;
 use crate::objects::work::{
@@ -324,7 +324,7 @@ impl<F: Face> Engine<F> {
 
     /// A datagram has come to a function's port.
     pub(crate) fn receive_for(&mut self, at: VfId, qpn: Qpn, datagram: &mut Datagram<'_>) {
-        if self.vf(at).back == RESTS {
+        if self.vf(at).back == QUIESCED {
             return self.hold_datagram(at, For::QueuePair, qpn, datagram);
         }
         let target = self.vf(at).qps.get(u32::from(qpn));
@@ -400,7 +400,7 @@ impl<F: Face> Engine<F> {
             payload: &mut mad,
             cost: 0,
         };
-        if let Some(function) = function.filter(|function| self.vf(*function).back == RESTS) {
+        if let Some(function) = function.filter(|function| self.vf(*function).back == QUIESCED) {
             self.hold_datagram(function, For::Agent, dest_qp, &datagram);
             return true;
         }

@@ -253,7 +253,7 @@ impl<F: Face> Engine<F> {
             return failed(wr, Status::LocalProtection, reason);
         }
         if vf.port.active && (self.other_end_rests(index) || self.other_end_moves(index)) {
-            return Outcome::Rests;
+            return Outcome::QuiescedFunctions;
         }
         if let Some(CachedRoute {
             route: Ok(route), ..

@@ -3,8 +3,8 @@
 use wire::ipoib::Train;
 
 use crate::engine::Engine;
-use crate::engine::agenda::REQUEST_COST;
 use crate::engine::progress::{Outcome, failed};
+use crate::engine::run_queue::REQUEST_COST;
 use crate::local::datagram::Packet;
 use crate::objects::ids::QpIndex;
 use crate::objects::reason::Reason;

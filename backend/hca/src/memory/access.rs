@@ -436,7 +436,7 @@ pub(crate) fn copy_whole<D: Dma>(
 }
 
 /// Bytes of a message that are copied at once, of a frame: a page that is missing may be anywhere there.
-pub(crate) const AT_ONCE: u64 = 64 << 10;
+pub(crate) const MAX_COPY_BYTES: u64 = 64 << 10;
 
 /// A page that is not there, of what a list names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -458,7 +458,7 @@ pub(crate) fn missing<D: Dma>(
 ) -> Option<Missing> {
     let mut cursor = Cursor::new(domain, list, offset, needed);
     let mut at = offset;
-    let last = end.min(offset.saturating_add(AT_ONCE));
+    let last = end.min(offset.saturating_add(MAX_COPY_BYTES));
     while at < last {
         let (addr, len) = cursor.place((end - at).try_into().unwrap_or(usize::MAX));
         let there = match cursor.window(len as u64, &mut { 0 }) {

@@ -23,8 +23,8 @@ use crate::objects::ids::{CqIndex, QpIndex, SrqIndex, VfId};
 use crate::objects::page_fault::Faults;
 use crate::objects::qp::{Core, QpNumbers};
 use crate::objects::vf::polled::Polled;
-use crate::objects::vf::quiesce::{RESTS_KEPT, Rest};
-use crate::objects::vf::run_queue::Agenda;
+use crate::objects::vf::quiesce::{QUIESCE_HISTORY, Rest};
+use crate::objects::vf::run_queue::RunQueue;
 use crate::queue_format::Face;
 use crate::storage::numbers::Numbers;
 use crate::storage::share::Memory;
@@ -62,18 +62,18 @@ pub(crate) struct Vf<F: Face> {
     /// Requests of connections that are under way in frames.
     pub taken: u32,
     /// What frames on their way, and answers to them, hold of the host's memory.
-    pub afloat: Arc<AtomicU32>,
+    pub in_flight: Arc<AtomicU32>,
     /// What is looked up again.
     pub ways: Ways,
     /// While the function rests.
     pub rest: Option<Box<Rest>>,
-    /// When it came back from its last rest, in the clock's nanoseconds; [`RESTS`](crate::objects::vf::quiesce::RESTS) while it rests, as far
+    /// When it came back from its last rest, in the clock's nanoseconds; [`QUIESCED`](crate::objects::vf::quiesce::QUIESCED) while it rests, as far
     /// as others wait for it.
     pub back: u64,
     /// When its last rests began and ended, the latest first.
-    pub rested: [(u64, u64); RESTS_KEPT],
+    pub rested: [(u64, u64); QUIESCE_HISTORY],
     pub quota: Quota,
-    pub agenda: Agenda,
+    pub run_queue: RunQueue,
     /// Who waits for pages.
     pub faults: Faults,
     pub polled: Polled,
@@ -112,13 +112,13 @@ impl<F: Face> Vf<F> {
             multicast: HashMap::new(),
             multicast_left: 1 << quota.log_multicast,
             taken: 0,
-            afloat: Arc::default(),
+            in_flight: Arc::default(),
             ways: Ways::default(),
             rest: None,
             back: 0,
-            rested: [(0, 0); RESTS_KEPT],
+            rested: [(0, 0); QUIESCE_HISTORY],
             quota,
-            agenda: Agenda::default(),
+            run_queue: RunQueue::default(),
             faults: Faults::default(),
             polled: Polled::default(),
         }

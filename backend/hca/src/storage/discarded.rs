@@ -3,7 +3,7 @@
 use std::any::Any;
 
 /// Things that nobody has taken yet; more are dropped on the spot.
-const MOST: usize = 4096;
+const MAX_DISCARDED: usize = 4096;
 
 /// Things that are of no use any more.
 #[derive(Default)]
@@ -13,7 +13,7 @@ pub struct Discarded(Vec<Box<dyn Any + Send>>);
 impl Discarded {
     /// Keeps something.
     pub(crate) fn keep(&mut self, thing: Box<dyn Any + Send>) {
-        if self.0.len() < MOST {
+        if self.0.len() < MAX_DISCARDED {
             self.0.push(thing);
         }
     }

@@ -47,7 +47,7 @@ pub struct Transmit {
     /// The frame.
     pub frame: Frame,
     /// What it takes of its sender's share until nothing is left of it.
-    pub(crate) afloat: Option<Arc<Afloat>>,
+    pub(crate) in_flight: Option<Arc<InFlight>>,
 }
 
 impl Transmit {
@@ -61,7 +61,7 @@ impl Transmit {
             route,
             path_bits: [0; 2],
             frame,
-            afloat: None,
+            in_flight: None,
         }
     }
 
@@ -85,19 +85,19 @@ impl Transmit {
             route: self.route,
             path_bits: self.path_bits,
             frame,
-            afloat: self.afloat.clone(),
+            in_flight: self.in_flight.clone(),
         }
     }
 }
 
 /// What frames on their way take of a function's share.
 #[derive(Debug)]
-pub(crate) struct Afloat {
+pub(crate) struct InFlight {
     share: Arc<AtomicU32>,
     things: u32,
 }
 
-impl Afloat {
+impl InFlight {
     pub fn new(share: &Arc<AtomicU32>, things: u32) -> Arc<Self> {
         share.fetch_add(things, Ordering::Relaxed);
         Arc::new(Self {
@@ -107,7 +107,7 @@ impl Afloat {
     }
 }
 
-impl Drop for Afloat {
+impl Drop for InFlight {
     fn drop(&mut self) {
         self.share.fetch_sub(self.things, Ordering::Relaxed);
     }

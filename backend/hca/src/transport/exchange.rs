@@ -5,14 +5,14 @@ use std::sync::atomic::Ordering;
 use wire::header::Service;
 use wire::{Gid, Qpn};
 
-use super::endpoint::{Afloat, Destination, Endpoint, Outside, Transmit, Wire};
+use super::endpoint::{Destination, Endpoint, InFlight, Outside, Transmit, Wire};
 use super::frame::{Address, Content, Frame};
 use super::requester::{Finished, Requester, Surroundings};
 use super::responder::Reception;
 use super::room::Room;
 use crate::engine::Engine;
-use crate::engine::agenda::{REQUEST_COST, TURN};
-use crate::engine::turns::Turns;
+use crate::engine::run_queue::{REQUEST_COST, TURN};
+use crate::engine::scheduler::Scheduler;
 use crate::memory::domain::Domain;
 use crate::objects::Objects;
 use crate::objects::counters::TrafficCounters;
@@ -22,7 +22,7 @@ use crate::objects::qp::attributes::{AddressPath, QpState, Transport};
 use crate::objects::qp::{Qp, Wait};
 use crate::objects::reason::Status;
 use crate::objects::vf::Vf;
-use crate::objects::vf::quiesce::{For, RESTS};
+use crate::objects::vf::quiesce::{For, QUIESCED};
 use crate::objects::vf::route_cache::CachedRoute;
 use crate::objects::work::{Operation, SendWr};
 use crate::path::{End, LinkId, NoRoute, Route};
@@ -37,22 +37,22 @@ use crate::transport::requester::away::Away;
 /// Requests of connections that a function may have taken and not completed, and, apart from these, what
 /// it may have on its way. Each holds memory of the host's. A queue pair that has nothing on its way may
 /// always send one.
-pub(super) const THINGS: u32 = 4096;
+pub(super) const MAX_OUTSTANDING: u32 = 4096;
 /// What one of them takes of it at most, in bytes: a datagram of a whole packet.
-const THING: usize = 4096 + 512;
+const BYTES_PER_SLOT: usize = 4096 + 512;
 /// After how long a connection looks again whether its function may have more on its way, in nanoseconds:
 /// where what is on its way has no answer, nothing tells.
-const CROWDED: u64 = 100_000;
+const RETRY_INTERVAL_NS: u64 = 100_000;
 
 /// Whether a function may have one thing more.
 fn has_room<F: Face>(vf: &Vf<F>) -> bool {
-    let afloat = vf.afloat.load(Ordering::Relaxed);
-    vf.taken.max(afloat) < THINGS && vf.memory.left() >= THING
+    let in_flight = vf.in_flight.load(Ordering::Relaxed);
+    vf.taken.max(in_flight) < MAX_OUTSTANDING && vf.memory.left() >= BYTES_PER_SLOT
 }
 
 /// Whether a function has as much on its way as it may.
-fn is_crowded<F: Face>(vf: &Vf<F>) -> bool {
-    vf.afloat.load(Ordering::Relaxed) >= THINGS
+fn is_full<F: Face>(vf: &Vf<F>) -> bool {
+    vf.in_flight.load(Ordering::Relaxed) >= MAX_OUTSTANDING
 }
 
 /// What frames pass on their way to a wire.
@@ -87,7 +87,7 @@ impl<F: Face> Engine<F> {
             let (empty, held) = (away.requester.is_empty(), qp.req.current.is_some());
             let awaits = away.requester.awaits();
             if empty {
-                // All have landed: the ordinary turn goes on.
+                // All are complete: the ordinary turn goes on.
                 self.forget_away(index);
                 return self.make_ready(index);
             }
@@ -98,16 +98,16 @@ impl<F: Face> Engine<F> {
                 return;
             };
             if qp.req.wait == Wait::Page {
-                return self.turns.set_away_timer(&mut self.objects, index);
+                return self.scheduler.set_away_timer(&mut self.objects, index);
             }
             *budget -= REQUEST_COST;
             let (from, reliable) = (qp.core.vf, qp.core.transport.is_reliable());
             if self.waits_with_frames(index) {
                 self.wait_for_rest(index);
-                return self.turns.set_away_timer(&mut self.objects, index);
+                return self.scheduler.set_away_timer(&mut self.objects, index);
             }
             // What is on its way has to arrive first.
-            let crowded = reliable && is_crowded(self.vf(from));
+            let crowded = reliable && is_full(self.vf(from));
             match self.room_to_send(index) {
                 Room::Now => {}
                 Room::Then(until) => return self.wait_until(index, until, sent),
@@ -123,10 +123,10 @@ impl<F: Face> Engine<F> {
                 continue;
             } else {
                 if crowded && !awaits {
-                    let again = self.clock.now() + CROWDED;
+                    let again = self.clock.now() + RETRY_INTERVAL_NS;
                     self.with_requester(index, |requester, _| requester.look_again(again));
                 }
-                return self.turns.set_away_timer(&mut self.objects, index);
+                return self.scheduler.set_away_timer(&mut self.objects, index);
             }
             self.finish_requests(index);
         }
@@ -173,7 +173,7 @@ impl<F: Face> Engine<F> {
             return false;
         };
         match self.objects.fits_transport(index, &mut wr) {
-            Some(fault) => self.objects.depart(index, wr, fault),
+            Some(fault) => self.objects.send_in_frames(index, wr, fault),
             // What the queue pair does by itself it does when those before it are done.
             None => {
                 if let Some(qp) = self.objects.qps.get_mut(index.0) {
@@ -230,7 +230,7 @@ impl<F: Face> Engine<F> {
             away.full = false;
             let last = away.requester.is_empty() && qp.req.current.is_none();
             let vf = qp.core.vf;
-            self.objects.touch_down(vf, 1);
+            self.objects.release_slots(vf, 1);
             let Finished {
                 wr,
                 status,
@@ -246,7 +246,7 @@ impl<F: Face> Engine<F> {
         &mut self,
         index: QpIndex,
         mut frame: Frame,
-        reserved: Option<Arc<Afloat>>,
+        reserved: Option<Arc<InFlight>>,
     ) {
         let generation = self.generation.load(Ordering::Acquire);
         let Some(Qp { core, .. }) = self.objects.qps.get(index.0) else {
@@ -294,7 +294,7 @@ impl<F: Face> Engine<F> {
         dest_qp: Qpn,
         route: Route,
         mut frame: Frame,
-        reserved: Option<Arc<Afloat>>,
+        reserved: Option<Arc<InFlight>>,
     ) {
         let counted = frame.is_counted();
         let (words, packets) = (frame.words(), u64::from(frame.packets()));
@@ -321,31 +321,31 @@ impl<F: Face> Engine<F> {
                 Content::Read(target) => target.length as usize,
                 _ => frame.payload.len(),
             };
-            let afloat = match bytes / THING {
+            let in_flight = match bytes / BYTES_PER_SLOT {
                 0 => None,
                 _ if reserved.is_some() => reserved,
                 // Those of connections that wait for no answer; and who asked from outside the program has set
                 // nothing apart.
-                _ if is_crowded(vf) => {
+                _ if is_full(vf) => {
                     return TrafficCounters::add(&vf.counters.xmit_discards, 1);
                 }
-                things => Some(Afloat::new(&vf.afloat, things as u32)),
+                things => Some(InFlight::new(&vf.in_flight, things as u32)),
             };
             if counted {
                 vf.counters.sent(path.sl, words, packets);
             }
-            self.launch(from, to, route, frame, afloat);
+            self.send_routed(from, to, route, frame, in_flight);
         }
     }
 
     /// Sends a frame that has a way.
-    pub(crate) fn launch(
+    pub(crate) fn send_routed(
         &mut self,
         from: VfId,
         to: Destination,
         route: Route,
         frame: Frame,
-        afloat: Option<Arc<Afloat>>,
+        in_flight: Option<Arc<InFlight>>,
     ) {
         let vf = self.vf(from);
         let dest = match to {
@@ -363,7 +363,7 @@ impl<F: Face> Engine<F> {
             route,
             path_bits,
             frame,
-            afloat,
+            in_flight,
         };
         let mut outside = Outside {
             now: self.clock.now(),
@@ -425,7 +425,7 @@ impl<F: Face> Engine<F> {
                 route,
                 path_bits,
                 mut frame,
-                afloat,
+                in_flight,
             }) = self.exits.receive(now)
         {
             let to = match to {
@@ -457,7 +457,7 @@ impl<F: Face> Engine<F> {
             left -= REQUEST_COST + i64::from(frame.len());
             match to {
                 Destination::Function(to) if frame.address.service != Service::Ud => {
-                    self.arrive(to, frame, afloat, &mut left);
+                    self.arrive(to, frame, in_flight, &mut left);
                 }
                 to => self.datagram_arrives(from, to, path_bits, frame, &mut left),
             }
@@ -488,11 +488,11 @@ impl<F: Face> Engine<F> {
         &mut self,
         at: VfId,
         mut frame: Frame,
-        afloat: Option<Arc<Afloat>>,
+        in_flight: Option<Arc<InFlight>>,
         budget: &mut i64,
     ) {
-        if self.vf(at).back == RESTS {
-            return self.hold(at, For::QueuePair, frame, afloat);
+        if self.vf(at).back == QUIESCED {
+            return self.hold(at, For::QueuePair, frame, in_flight);
         }
         let Some(index) = self.taker(at, &frame) else {
             return;
@@ -536,7 +536,7 @@ impl<F: Face> Engine<F> {
         if begins {
             self.objects.established(index);
         }
-        self.reply(index, reply, afloat);
+        self.reply(index, reply, in_flight);
     }
 
     /// The queue pair that takes a frame for its connection's. It listens to its own peer only, knows
@@ -611,7 +611,7 @@ impl<F: Face> Engine<F> {
         };
         if let Some(mut away) = qp.req.away.take() {
             let vf = qp.core.vf;
-            let timers = &mut self.vf_mut(vf).agenda.timers;
+            let timers = &mut self.vf_mut(vf).run_queue.timers;
             timers.remove(&(away.due, index.0, away.timer));
             self.set_alarm(vf);
             let mut requests = 0;
@@ -619,15 +619,15 @@ impl<F: Face> Engine<F> {
                 self.spare_sends.keep(wr);
                 requests += 1;
             }
-            self.objects.touch_down(vf, requests);
+            self.objects.release_slots(vf, requests);
             self.trim();
         }
     }
 }
 
-impl Turns {
+impl Scheduler {
     /// So many requests of a restored queue pair are under way.
-    pub(crate) fn lift_off<F: Face>(
+    pub(crate) fn start_frames<F: Face>(
         &mut self,
         objects: &mut Objects<F>,
         index: QpIndex,
@@ -638,7 +638,7 @@ impl Turns {
         };
         let vf = objects.vf_mut(qp.core.vf);
         vf.taken = vf.taken.saturating_add(requests as u32);
-        (0..requests).for_each(|_| vf.memory.exchange(0, THING));
+        (0..requests).for_each(|_| vf.memory.exchange(0, BYTES_PER_SLOT));
         self.set_away_timer(objects, index);
     }
 
@@ -654,20 +654,25 @@ impl Turns {
             return;
         }
         let vf = qp.core.vf;
-        let timers = &mut vfs[usize::from(vf.0)].agenda.timers;
+        let timers = &mut vfs[usize::from(vf.0)].run_queue.timers;
         timers.remove(&(away.due, index.0, std::mem::take(&mut away.timer)));
         if let Some(due) = deadline {
             (away.timer, away.due) = (self.timer(), due);
             timers.insert((due, index.0, away.timer));
         }
-        self.set_alarm(vf, &mut objects.vf_mut(vf).agenda);
+        self.set_alarm(vf, &mut objects.vf_mut(vf).run_queue);
     }
 }
 
 impl<F: Face> Objects<F> {
     /// Has a request go in frames, and those that follow it.
     #[cold]
-    pub(crate) fn depart(&mut self, index: QpIndex, wr: Box<SendWr>, fault: Option<Status>) {
+    pub(crate) fn send_in_frames(
+        &mut self,
+        index: QpIndex,
+        wr: Box<SendWr>,
+        fault: Option<Status>,
+    ) {
         let Some(Qp { core, req, .. }) = self.qps.get_mut(index.0) else {
             return;
         };
@@ -683,14 +688,14 @@ impl<F: Face> Objects<F> {
         req.offset = 0;
         let vf = &mut self.vfs[usize::from(core.vf.0)];
         vf.taken += 1;
-        vf.memory.exchange(0, THING);
+        vf.memory.exchange(0, BYTES_PER_SLOT);
     }
 
     /// So many requests are not under way any more.
-    pub(crate) fn touch_down(&mut self, vf: VfId, requests: usize) {
+    pub(crate) fn release_slots(&mut self, vf: VfId, requests: usize) {
         let vf = self.vf_mut(vf);
         vf.taken = vf.taken.saturating_sub(requests as u32);
-        (0..requests).for_each(|_| vf.memory.give(THING));
+        (0..requests).for_each(|_| vf.memory.give(BYTES_PER_SLOT));
     }
 
     /// Whether a request is for the peer that the queue pair has now, and why it cannot be sent then.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use wire::Psn;
 
-use super::endpoint::Afloat;
+use super::endpoint::InFlight;
 use super::frame::{Content, Frame, Syndrome};
 use crate::engine::Engine;
 use crate::memory::lending::Loan;
@@ -56,7 +56,7 @@ impl Reply {
 
 impl<F: Face> Engine<F> {
     /// What comes of a request. Its answer takes the room that it has reserved.
-    pub(super) fn reply(&mut self, index: QpIndex, reply: Reply, reserved: Option<Arc<Afloat>>) {
+    pub(super) fn reply(&mut self, index: QpIndex, reply: Reply, reserved: Option<Arc<InFlight>>) {
         let Reply {
             answer,
             loan,

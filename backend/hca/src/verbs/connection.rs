@@ -75,7 +75,7 @@ impl<F: Face> Engine<F> {
             return Err(VerbError::Exhausted);
         }
         // No earlier queue pair of the same number has had such connections.
-        let timer = self.turns.timer() as u32;
+        let timer = self.scheduler.timer() as u32;
         let session = self.seed as u32 ^ timer.wrapping_mul(0x9e37_79b9);
         let mut numbers = std::mem::take(&mut self.vf_mut(vf).qps);
         let Objects { vfs, qps, .. } = &mut self.objects;
@@ -301,9 +301,9 @@ impl<F: Face> Engine<F> {
             .ok_or(VerbError::NotFound)?;
         self.forget_away(index);
         self.forget_faults(index);
-        self.turns.end_wait(&mut self.objects, index);
+        self.scheduler.end_wait(&mut self.objects, index);
         self.polling.forget_record(&mut self.objects, index);
-        self.turns.forget_errored(&mut self.objects, index);
+        self.scheduler.forget_errored(&mut self.objects, index);
         self.objects.forget_as_peer(index);
         self.objects.release_tags(index);
         let qp = self

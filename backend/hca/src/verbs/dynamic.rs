@@ -81,7 +81,7 @@ impl<F: Face> Engine<F> {
     /// [`VerbError::NotFound`].
     pub fn drain_dct(&mut self, vf: VfId, dctn: Qpn) -> Result<(), VerbError> {
         let index = self.objects.dct_index(vf, dctn)?;
-        self.turns.forget_errored(&mut self.objects, index);
+        self.scheduler.forget_errored(&mut self.objects, index);
         if let Some(qp) = self.objects.qps.get_mut(index.0) {
             qp.core.state = QpState::Reset;
         }

@@ -8,7 +8,7 @@ use crate::engine::Engine;
 use crate::objects::Objects;
 use crate::objects::ids::{QpIndex, VerbError, VfId};
 use crate::objects::qp::attributes::Transport;
-use crate::objects::vf::quiesce::{For, RESTS};
+use crate::objects::vf::quiesce::{For, QUIESCED};
 use crate::objects::vf::route_cache::{CachedFanout, FANOUT_CACHE};
 use crate::objects::work::AddressVector;
 use crate::path::{End, Route};
@@ -164,7 +164,7 @@ impl<F: Face> Engine<F> {
         budget: &mut i64,
     ) {
         // Of one at rest it is counted when it comes.
-        if self.vf(port).back != RESTS {
+        if self.vf(port).back != QUIESCED {
             let counters = &self.vf(port).counters;
             counters.received_for_group(datagram.sl);
         }
@@ -198,7 +198,7 @@ impl<F: Face> Engine<F> {
         datagram: &mut Datagram<'_>,
         budget: &mut i64,
     ) {
-        if self.vf(vf).back == RESTS {
+        if self.vf(vf).back == QUIESCED {
             if self.vf(vf).multicast.contains_key(&group) {
                 self.hold_datagram(vf, For::Group(group), Qpn::MULTICAST, datagram);
             }

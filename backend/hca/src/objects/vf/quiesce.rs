@@ -7,22 +7,22 @@ use wire::Gid;
 use wire::header::Service;
 
 use crate::queue_format::PortChange;
-use crate::transport::{Afloat, Frame};
+use crate::transport::{Frame, InFlight};
 
 /// In place of the time when a function came back: it rests.
-pub(crate) const RESTS: u64 = u64::MAX;
+pub(crate) const QUIESCED: u64 = u64::MAX;
 
 /// Bytes that wait for a function at most. More gets lost on its way.
-pub(crate) const MOST_HELD: usize = 16 << 20;
+pub(crate) const MAX_HELD_BYTES: usize = 16 << 20;
 
 /// Datagrams among what waits, which their senders do not wait with.
-const MOST_DATAGRAMS: usize = 4096;
+const MAX_HELD_DATAGRAMS: usize = 4096;
 
 /// What a frame takes of the host's memory besides its payload.
 const FRAME: usize = 256;
 
-/// Rests of a function that timers are told of: several may be as long as one timer runs.
-pub(crate) const RESTS_KEPT: usize = 4;
+/// QuiescedFunctions of a function that timers are told of: several may be as long as one timer runs.
+pub(crate) const QUIESCE_HISTORY: usize = 4;
 
 /// Whom of a function something that waits is for. Images have it as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,7 +42,7 @@ pub(crate) struct Held {
     pub to: For,
     pub frame: Frame,
     /// What it takes of its sender's share until it is delivered.
-    pub afloat: Option<Arc<Afloat>>,
+    pub in_flight: Option<Arc<InFlight>>,
 }
 
 /// A function at rest.
@@ -67,7 +67,7 @@ impl Rest {
     pub fn hold(&mut self, held: Held) -> bool {
         let bytes = FRAME + held.frame.payload.len();
         let datagram = held.frame.address.service == Service::Ud;
-        if self.bytes + bytes > MOST_HELD || datagram && self.datagrams >= MOST_DATAGRAMS {
+        if self.bytes + bytes > MAX_HELD_BYTES || datagram && self.datagrams >= MAX_HELD_DATAGRAMS {
             return false;
         }
         self.bytes += bytes;

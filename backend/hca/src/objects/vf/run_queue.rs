@@ -18,14 +18,14 @@ pub(crate) struct Errored {
 
 /// What a function has to do.
 #[derive(Debug)]
-pub(crate) struct Agenda {
+pub(crate) struct RunQueue {
     /// Queue pairs with a turn due. One that was destroyed may still be named.
     pub ready: VecDeque<QpIndex>,
     /// When which queue pair's timer of which number is due.
     pub timers: BTreeSet<(u64, u32, u64)>,
     /// Queue pairs in error: requests posted to them must be flushed, and receive requests come
     /// without a doorbell.
-    pub errored: Errands,
+    pub errored: ErroredList,
     /// Slots of the function's queue pairs and shared receive queues that are yet to be searched for
     /// users of failed completion queues, and the next of them.
     pub search_left: usize,
@@ -38,13 +38,13 @@ pub(crate) struct Agenda {
     pub rests: bool,
     /// A timer is due.
     pub rang: bool,
-    /// When it is due, where [`Turns`](crate::engine::turns::Turns) knows; [`u64::MAX`] for never.
+    /// When it is due, where [`Scheduler`](crate::engine::scheduler::Scheduler) knows; [`u64::MAX`] for never.
     pub alarm: u64,
 }
 
 /// Queue pairs in error, looked at in passes, of which a turn does a part.
 #[derive(Debug)]
-pub(crate) struct Errands {
+pub(crate) struct ErroredList {
     pub list: Vec<Errored>,
     /// The next one to look at.
     pub at: usize,
@@ -64,7 +64,7 @@ pub(crate) struct Remains {
     pub srqs: Numbers<SrqIndex>,
 }
 
-impl Default for Errands {
+impl Default for ErroredList {
     fn default() -> Self {
         Self {
             list: Vec::new(),
@@ -76,12 +76,12 @@ impl Default for Errands {
     }
 }
 
-impl Default for Agenda {
+impl Default for RunQueue {
     fn default() -> Self {
         Self {
             ready: VecDeque::new(),
             timers: BTreeSet::new(),
-            errored: Errands::default(),
+            errored: ErroredList::default(),
             search_left: 0,
             search_at: 0,
             remains: Vec::new(),
@@ -93,7 +93,7 @@ impl Default for Agenda {
     }
 }
 
-impl Agenda {
+impl RunQueue {
     /// Whether there is something to do now.
     pub fn is_pending(&self) -> bool {
         self.rang || !self.ready.is_empty() || self.search_left > 0

@@ -1,6 +1,6 @@
 //! A work request's own memory.
 
-use crate::memory::access::{AT_ONCE, Missing, check_list, missing, read_list};
+use crate::memory::access::{MAX_COPY_BYTES, Missing, check_list, missing, read_list};
 use crate::memory::dma::Dma;
 use crate::memory::domain::Domain;
 use crate::memory::mr::{Access, KeyError};
@@ -82,7 +82,7 @@ pub(crate) fn missing_of<D: Dma>(
             return Some(Missing { at, ..found });
         }
         start += len;
-        if start >= offset.saturating_add(AT_ONCE) {
+        if start >= offset.saturating_add(MAX_COPY_BYTES) {
             break;
         }
     }

@@ -11,7 +11,7 @@ use crate::objects::work::AddressVector;
 use crate::path::Route;
 use crate::queue_format::Face;
 use crate::transport::datagram::Datagram;
-use crate::transport::endpoint::{Afloat, Destination};
+use crate::transport::endpoint::{Destination, InFlight};
 use crate::transport::frame::{Address, Content, Frame};
 
 impl<F: Face> Engine<F> {
@@ -32,8 +32,8 @@ impl<F: Face> Engine<F> {
         let mut frame = framed(datagram, address.dest_qp);
         frame.psn = psn;
         self.hold_back(from, datagram.src_qp, &route, &frame);
-        let afloat = Afloat::new(&self.vf(from).afloat, 1);
-        self.launch(from, to, route, frame, Some(afloat));
+        let in_flight = InFlight::new(&self.vf(from).in_flight, 1);
+        self.send_routed(from, to, route, frame, Some(in_flight));
         // What takes no time is there before the sender knows that it has left.
         if self.exits.have_arrivals() {
             self.arrivals(self.clock.now());

@@ -1,6 +1,6 @@
 //! Where frames leave an engine and arrive at it.
 
-use crate::engine::rest::Rests;
+use crate::engine::quiesce::QuiescedFunctions;
 use crate::objects::ids::{QpIndex, VfId};
 use crate::path::{End, LinkId};
 use crate::transport::endpoint::capture::Captured;
@@ -49,7 +49,7 @@ pub(crate) struct Exits {
     /// Queue pairs that wait for room on the way.
     pub crowded: Crowded,
     /// Functions that rest.
-    pub rests: Rests,
+    pub rests: QuiescedFunctions,
     /// What is held back for congestion.
     pub injections: Injections,
 }
@@ -68,7 +68,7 @@ impl Exits {
             may_be_crowded,
             crowded: Crowded::default(),
             injections: Injections::default(),
-            rests: Rests::default(),
+            rests: QuiescedFunctions::default(),
         }
     }
 

@@ -151,7 +151,7 @@ impl Station {
             Ok(route) if fits(&route) => {
                 self.counters.sent(address.sl, words, packets);
                 match route.here() {
-                    Some(to) => self.launch(Destination::Function(to), route, frame),
+                    Some(to) => self.send_routed(Destination::Function(to), route, frame),
                     None => TrafficCounters::add(&self.counters.xmit_discards, 1),
                 }
             }
@@ -216,11 +216,11 @@ impl Station {
             .collect();
         if let Some(&first) = routes.first() {
             let to = Destination::Group(routes, global.dgid, self.port.cluster);
-            self.launch(to, first, frame);
+            self.send_routed(to, first, frame);
         }
     }
 
-    fn launch(&mut self, to: Destination, route: Route, frame: Frame) {
+    fn send_routed(&mut self, to: Destination, route: Route, frame: Frame) {
         if !route.faulty {
             let packets = frame.packets().into();
             self.traffic.add(route.path, frame.words(), packets);
@@ -232,7 +232,7 @@ impl Station {
             route,
             path_bits,
             frame,
-            afloat: None,
+            in_flight: None,
         };
         let mut outside = Outside {
             now: self.clock.now(),

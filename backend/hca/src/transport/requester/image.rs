@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::super::exchange::THINGS;
+use super::super::exchange::MAX_OUTSTANDING;
 use super::{Finished, MAX_READS, Request, Requester, Term, packets_of};
 use crate::image::restore::{later, send_request};
 use crate::image::{AwayImageV1, FinishedImageV1, RequestImageV1};
@@ -58,7 +58,7 @@ impl Requester {
         now: u64,
     ) -> Result<Self, &'static str> {
         const LIST: &str = "a request under way has longer lists than there are";
-        if image.requests.len() + image.finished.len() > THINGS as usize {
+        if image.requests.len() + image.finished.len() > MAX_OUTSTANDING as usize {
             return Err("it has more requests under way than a function may have");
         }
         let mut requests = VecDeque::with_capacity(image.requests.len());

@@ -9,7 +9,7 @@
 use crate::engine::Engine;
 use crate::objects::dynamic::Role;
 use crate::objects::ids::{QpIndex, VfId};
-use crate::objects::vf::run_queue::{Agenda, Remains};
+use crate::objects::vf::run_queue::{Remains, RunQueue};
 use crate::queue_format::Face;
 use crate::storage::discarded::Discarded;
 
@@ -34,20 +34,20 @@ impl<F: Face> Engine<F> {
     /// A queue pair is to have a turn.
     #[inline]
     pub(crate) fn make_ready(&mut self, index: QpIndex) {
-        self.turns.make_ready(&mut self.objects, index);
+        self.scheduler.make_ready(&mut self.objects, index);
     }
 
     /// A function is to have a turn.
     #[inline]
     pub(crate) fn queue(&mut self, vf: VfId) {
-        let agenda = &mut self.objects.vf_mut(vf).agenda;
-        self.turns.queue(vf, agenda);
+        let run_queue = &mut self.objects.vf_mut(vf).run_queue;
+        self.scheduler.queue(vf, run_queue);
     }
 
     /// Takes note of when a function's next timer is due.
     pub(crate) fn set_alarm(&mut self, vf: VfId) {
-        let agenda = &mut self.objects.vf_mut(vf).agenda;
-        self.turns.set_alarm(vf, agenda);
+        let run_queue = &mut self.objects.vf_mut(vf).run_queue;
+        self.scheduler.set_alarm(vf, run_queue);
     }
 
     /// Executes posted work until none is left or a bounded amount is done.
@@ -55,8 +55,8 @@ impl<F: Face> Engine<F> {
     pub fn run(&mut self) -> bool {
         self.look_at_clock();
         // Others may wait for the engine outside, with their doorbells in hand.
-        self.run_round(if self.turns.had_others() {
-            self.turns.len()
+        self.run_round(if self.scheduler.had_others() {
+            self.scheduler.len()
         } else {
             usize::MAX
         })
@@ -68,16 +68,16 @@ impl<F: Face> Engine<F> {
         let mut turns = 0;
         while left > 0
             && turns < most
-            && let Some(vf) = self.turns.next()
+            && let Some(vf) = self.scheduler.next()
         {
             turns += 1;
-            self.vf_mut(vf).agenda.queued = false;
+            self.vf_mut(vf).run_queue.queued = false;
             left -= self.visit(vf).max(LOOK_COST);
-            if self.vf(vf).agenda.is_pending() {
+            if self.vf(vf).run_queue.is_pending() {
                 self.queue(vf);
             }
         }
-        !self.turns.is_empty() || self.exits.have_arrivals()
+        !self.scheduler.is_empty() || self.exits.have_arrivals()
     }
 
     /// A turn of one function, out of order, for a caller who brings it work and would have to wait
@@ -87,34 +87,34 @@ impl<F: Face> Engine<F> {
             return;
         }
         self.visit(vf);
-        if self.vf(vf).agenda.is_pending() {
+        if self.vf(vf).run_queue.is_pending() {
             self.queue(vf);
         } else {
-            let agenda = &mut self.objects.vfs[usize::from(vf.0)].agenda;
-            self.turns.withdraw(vf, agenda);
+            let run_queue = &mut self.objects.vfs[usize::from(vf.0)].run_queue;
+            self.scheduler.withdraw(vf, run_queue);
         }
     }
 
     /// Whether a function has work that waits for its turn.
     #[must_use]
     pub fn is_pending(&self, vf: VfId) -> bool {
-        self.vf(vf).agenda.is_pending()
+        self.vf(vf).run_queue.is_pending()
     }
 
     /// Whether [`Engine::clear_away`] has something to do.
     #[must_use]
     pub fn has_remains(&self, vf: VfId) -> bool {
-        !self.vf(vf).agenda.remains.is_empty()
+        !self.vf(vf).run_queue.remains.is_empty()
     }
 
     /// When [`Engine::run`] must be called again although nothing rings, in
     /// the clock's nanoseconds; a time in the past when there is work now.
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
-        if !self.turns.is_empty() {
+        if !self.scheduler.is_empty() {
             return Some(0);
         }
-        let (alarm, held) = (self.turns.deadline(), self.held_events.deadline());
+        let (alarm, held) = (self.scheduler.deadline(), self.held_events.deadline());
         [alarm, self.exits.deadline(), held]
             .into_iter()
             .flatten()
@@ -124,7 +124,7 @@ impl<F: Face> Engine<F> {
     /// Cost of the turn that `vf` may have now, which has so many hot queue pairs.
     #[inline]
     pub(crate) fn allowance(&self, vf: VfId, hot: usize) -> i64 {
-        if self.turns.has_others(&self.vf(vf).agenda) || self.polling.is_hot_beside(hot) {
+        if self.scheduler.has_others(&self.vf(vf).run_queue) || self.polling.is_hot_beside(hot) {
             SHARED_TURN
         } else {
             TURN
@@ -135,19 +135,19 @@ impl<F: Face> Engine<F> {
     fn visit(&mut self, vf: VfId) -> i64 {
         let allowance = self.allowance(vf, self.vf(vf).polled.hot());
         let mut left = allowance;
-        self.turns.begin(vf);
-        let agenda = &mut self.vf_mut(vf).agenda;
-        if std::mem::take(&mut agenda.rang) {
+        self.scheduler.begin(vf);
+        let run_queue = &mut self.vf_mut(vf).run_queue;
+        if std::mem::take(&mut run_queue.rang) {
             let now = self.clock.now();
             self.timers_due(vf, now, &mut left);
-            if self.vf(vf).agenda.errored.due <= now {
+            if self.vf(vf).run_queue.errored.due <= now {
                 self.look_at_errored(vf, now, &mut left);
             }
             self.set_alarm(vf);
         }
         self.search_users(vf, &mut left);
         while left > 0
-            && let Some(index) = self.vf_mut(vf).agenda.ready.pop_front()
+            && let Some(index) = self.vf_mut(vf).run_queue.ready.pop_front()
         {
             // Another one may have its place by now, which has its turn early then.
             match self.objects.qps.get_mut(index.0) {
@@ -165,18 +165,18 @@ impl<F: Face> Engine<F> {
 
     /// Queues functions that have something due.
     pub(crate) fn look_at_clock(&mut self) {
-        let nothing = !self.turns.has_alarms() && self.exits.deadline().is_none();
+        let nothing = !self.scheduler.has_alarms() && self.exits.deadline().is_none();
         if nothing && self.held_events.is_empty() {
             return;
         }
         let now = self.clock.now();
         for _ in 0..ALARMS {
-            let Some(vf) = self.turns.ring(now) else {
+            let Some(vf) = self.scheduler.ring(now) else {
                 break;
             };
-            let agenda = &mut self.vf_mut(vf).agenda;
-            agenda.alarm = u64::MAX;
-            agenda.rang = true;
+            let run_queue = &mut self.vf_mut(vf).run_queue;
+            run_queue.alarm = u64::MAX;
+            run_queue.rang = true;
             self.queue(vf);
         }
         if self.exits.deadline().is_some_and(|at| at <= now) {
@@ -187,10 +187,10 @@ impl<F: Face> Engine<F> {
 
     fn timers_due(&mut self, vf: VfId, now: u64, left: &mut i64) {
         while *left > 0
-            && let Some(&(at, index, id)) = self.vf(vf).agenda.timers.first()
+            && let Some(&(at, index, id)) = self.vf(vf).run_queue.timers.first()
             && at <= now
         {
-            self.vf_mut(vf).agenda.timers.pop_first();
+            self.vf_mut(vf).run_queue.timers.pop_first();
             *left -= TIMER_COST;
             self.timer_fired(QpIndex(index), id);
         }
@@ -205,16 +205,16 @@ impl<F: Face> Engine<F> {
             cqs: state.cqs.replace(),
             srqs: state.srqs.replace(),
         };
-        let earlier = &mut state.agenda;
-        self.turns.forget_alarm(vf, earlier);
-        let agenda = Agenda {
+        let earlier = &mut state.run_queue;
+        self.scheduler.forget_alarm(vf, earlier);
+        let run_queue = RunQueue {
             queued: earlier.queued,
             rests: earlier.rests,
             remains: std::mem::take(&mut earlier.remains),
-            ..Agenda::default()
+            ..RunQueue::default()
         };
-        let gone = std::mem::replace(&mut state.agenda, agenda);
-        state.agenda.remains.push(remains);
+        let gone = std::mem::replace(&mut state.run_queue, run_queue);
+        state.run_queue.remains.push(remains);
         self.discard(gone);
     }
 
@@ -223,7 +223,7 @@ impl<F: Face> Engine<F> {
     pub fn clear_away(&mut self, vf: VfId) -> bool {
         let mut left = SHARED_TURN;
         while left > 0
-            && let Some(remains) = self.vf_mut(vf).agenda.remains.last_mut()
+            && let Some(remains) = self.vf_mut(vf).run_queue.remains.last_mut()
         {
             left -= REMOVAL_COST;
             if let Some(slot) = remains.qps.pop() {
@@ -247,10 +247,10 @@ impl<F: Face> Engine<F> {
                     self.discarded.keep(srq);
                 }
             } else {
-                self.vf_mut(vf).agenda.remains.pop();
+                self.vf_mut(vf).run_queue.remains.pop();
             }
         }
-        !self.vf(vf).agenda.remains.is_empty()
+        !self.vf(vf).run_queue.remains.is_empty()
     }
 
     /// Keeps something large that is of no use any more until somebody takes it

@@ -4,7 +4,7 @@
 //! the order in which it has come, and so do datagrams that others send to it meanwhile ([`Rest::held`]);
 //! all that goes along in the function's image. Who has a connection with it does not begin to send, and
 //! what it has sent before is not overdue: no retry is used up. A function that does not come back within
-//! [`LONGEST_REST`] is dead to the others, as one with a port that is down.
+//! [`MAX_QUIESCE_NS`] is dead to the others, as one with a port that is down.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,25 +14,25 @@ use wire::header::Service;
 use wire::{MadPacket, Qpn};
 
 use crate::engine::Engine;
-use crate::engine::agenda::{REQUEST_COST, TURN};
+use crate::engine::run_queue::{REQUEST_COST, TURN};
 use crate::objects::ids::{QpIndex, VfId};
 use crate::objects::qp::Wait;
 use crate::objects::vf::Vf;
-use crate::objects::vf::quiesce::{For, Held, RESTS, Rest};
+use crate::objects::vf::quiesce::{For, Held, QUIESCED, Rest};
 use crate::queue_format::{Event, Face};
 use crate::transport::datagram::Datagram;
-use crate::transport::{Afloat, Content, Frame, framed, unframed};
+use crate::transport::{Content, Frame, InFlight, framed, unframed};
 
 /// How long others wait for a function that rests, in nanoseconds.
-pub const LONGEST_REST: u64 = 60_000_000_000;
+pub const MAX_QUIESCE_NS: u64 = 60_000_000_000;
 /// Shortest time between two looks at an answer that does not come since somebody rests, in nanoseconds.
-const SHORTEST_LOOK: u64 = 1_000_000;
+const MIN_RECHECK_NS: u64 = 1_000_000;
 /// Queue pairs that are called at a time; the others follow.
-const CALLED_AT_ONCE: usize = 64;
+const CALL_BATCH: usize = 64;
 
 /// Who rests, and who waits for that.
 #[derive(Debug, Default)]
-pub(crate) struct Rests {
+pub(crate) struct QuiescedFunctions {
     /// Queue pairs that wait for the function at the other end, with their own functions.
     waiting: BTreeSet<(VfId, u32)>,
     /// Those that are to look again.
@@ -45,7 +45,7 @@ pub(crate) struct Rests {
     pub waiter: Option<Waker>,
 }
 
-impl Rests {
+impl QuiescedFunctions {
     /// When there is something to do, in the clock's nanoseconds.
     pub fn deadline(&self) -> Option<u64> {
         if self.called.is_empty() && self.returning.is_empty() {
@@ -77,7 +77,7 @@ impl<F: Face> Engine<F> {
     /// too. Where there are several engines, say so to each, and to the one where it lives last.
     pub fn quiesce(&mut self, vf: VfId) {
         let now = self.clock.now();
-        let until = now.saturating_add(LONGEST_REST);
+        let until = now.saturating_add(MAX_QUIESCE_NS);
         let state = self.vf_mut(vf);
         if let Some(rest) = &mut state.rest {
             if std::mem::take(&mut rest.returns) {
@@ -91,7 +91,7 @@ impl<F: Face> Engine<F> {
             since: now,
             ..Rest::default()
         }));
-        state.back = RESTS;
+        state.back = QUIESCED;
         state.version += 1;
         // Who waits for room, or for others, asks again.
         for index in self.exits.crowded.take() {
@@ -101,8 +101,8 @@ impl<F: Face> Engine<F> {
         self.exits.rests.patience.push((until, vf));
         self.exits.look();
         self.polling.rest(&mut self.objects, vf);
-        let agenda = &mut self.objects.vfs[usize::from(vf.0)].agenda;
-        self.turns.rest(vf, agenda);
+        let run_queue = &mut self.objects.vfs[usize::from(vf.0)].run_queue;
+        self.scheduler.rest(vf, run_queue);
     }
 
     /// A function goes on that rests, with what has come for it first. Where there are several engines, say
@@ -161,8 +161,8 @@ impl<F: Face> Engine<F> {
             self.objects.notify(vf, Event::Port(change));
         }
         self.polling.resume(&mut self.objects, vf);
-        let agenda = &mut self.objects.vfs[usize::from(vf.0)].agenda;
-        self.turns.resume(vf, agenda);
+        let run_queue = &mut self.objects.vfs[usize::from(vf.0)].run_queue;
+        self.scheduler.resume(vf, run_queue);
         self.exits.rests.forget(vf);
         self.exits.look();
     }
@@ -191,7 +191,7 @@ impl<F: Face> Engine<F> {
                 None => self.come_back(vf),
             }
         }
-        for _ in 0..CALLED_AT_ONCE {
+        for _ in 0..CALL_BATCH {
             let Some((_, index)) = self.exits.rests.called.pop_first() else {
                 break;
             };
@@ -208,7 +208,7 @@ impl<F: Face> Engine<F> {
         let Held {
             to,
             mut frame,
-            afloat,
+            in_flight,
         } = held;
         *left -= REQUEST_COST + frame.payload.len() as i64;
         // It does not rest for this.
@@ -218,7 +218,7 @@ impl<F: Face> Engine<F> {
         if frame.address.service == Service::Ud {
             self.deliver_datagram(vf, to, &mut frame);
         } else {
-            self.arrive(vf, frame, afloat, left);
+            self.arrive(vf, frame, in_flight, left);
         }
         let state = self.vf_mut(vf);
         (state.rest, state.back) = (rest, back);
@@ -266,13 +266,17 @@ impl<F: Face> Engine<F> {
         vf: VfId,
         to: For,
         mut frame: Frame,
-        afloat: Option<Arc<Afloat>>,
+        in_flight: Option<Arc<InFlight>>,
     ) {
         if let Some(rest) = &mut self.vf_mut(vf).rest {
             // Its sender gets its memory back, and an image of it has it all.
             frame.take_along();
             if frame.loan.is_none() {
-                rest.hold(Held { to, frame, afloat });
+                rest.hold(Held {
+                    to,
+                    frame,
+                    in_flight,
+                });
             }
         }
     }
@@ -350,13 +354,13 @@ impl<F: Face> Engine<F> {
             let end = self.objects.function_at(port, dgid, qp.core.attr.dest_qp);
             end.or(Some(port))
         };
-        other_end().is_some_and(|end| self.vf(end).back == RESTS)
+        other_end().is_some_and(|end| self.vf(end).back == QUIESCED)
     }
 
     /// Whether the function at the other end of a connection rests.
     pub(crate) fn other_end_rests(&self, index: QpIndex) -> bool {
         let end = self.other_end(index);
-        end.is_some_and(|end| self.vf(end).back == RESTS)
+        end.is_some_and(|end| self.vf(end).back == QUIESCED)
     }
 
     /// How many nanoseconds an answer has left that is overdue after a wait `since` then: as many as one of
@@ -377,9 +381,9 @@ impl<F: Face> Engine<F> {
         };
         let rested = |vf: &VfId| self.vf(*vf).rested_since(since, now);
         let left = rested(&own) + others.iter().map(rested).max().unwrap_or(0);
-        let rests = |vf: &VfId| self.vf(*vf).back == RESTS;
+        let rests = |vf: &VfId| self.vf(*vf).back == QUIESCED;
         let shortest = if rests(&own) || others.iter().any(rests) {
-            SHORTEST_LOOK
+            MIN_RECHECK_NS
         } else {
             0
         };
@@ -390,7 +394,7 @@ impl<F: Face> Engine<F> {
 impl<F: Face> Vf<F> {
     /// Others wait for it no longer.
     fn end_rest(&mut self, now: u64) {
-        if self.back == RESTS
+        if self.back == QUIESCED
             && let Some(rest) = &self.rest
         {
             self.rested.rotate_right(1);
@@ -402,7 +406,7 @@ impl<F: Face> Vf<F> {
 
     /// For how many nanoseconds from `begin` to `end` others had to wait for it.
     fn rested_since(&self, begin: u64, end: u64) -> u64 {
-        let present = self.rest.as_ref().filter(|_| self.back == RESTS);
+        let present = self.rest.as_ref().filter(|_| self.back == QUIESCED);
         let present = present.map(|rest| (rest.since, end));
         let rests = self.rested.iter().copied().chain(present);
         rests

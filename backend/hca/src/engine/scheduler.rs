@@ -5,10 +5,10 @@ use std::collections::{BTreeSet, VecDeque};
 use crate::engine::Clock;
 use crate::objects::Objects;
 use crate::objects::ids::{QpIndex, VfId};
-use crate::objects::vf::run_queue::Agenda;
+use crate::objects::vf::run_queue::RunQueue;
 use crate::queue_format::Face;
 
-/// Turns in a row after which a function counts as the only one with work: short ones, so that a
+/// Scheduler in a row after which a function counts as the only one with work: short ones, so that a
 /// neighbour that sends a message every millisecond is still considered.
 const ALONE_AFTER: u32 = 1024;
 
@@ -17,9 +17,9 @@ const LONGEST_SHARED: u64 = 2000;
 /// Requests between two looks at the clock.
 const REQUESTS_PER_LOOK: u32 = 8;
 
-/// The order of functions' turns. What a function does in its turn, its [`Agenda`] says.
+/// The order of functions' turns. What a function does in its turn, its [`RunQueue`] says.
 #[derive(Debug, Default)]
-pub(crate) struct Turns {
+pub(crate) struct Scheduler {
     /// Functions with work, in the order of their turns.
     round: VecDeque<VfId>,
     /// When which function has something to do without anybody asking.
@@ -34,7 +34,7 @@ pub(crate) struct Turns {
     until: u64,
 }
 
-impl Turns {
+impl Scheduler {
     /// Whether no function has work.
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -57,11 +57,11 @@ impl Turns {
         self.alarms.first().map(|&(at, _)| at)
     }
 
-    /// Whether functions besides the one with this agenda have work, or had some lately: who had some
+    /// Whether functions besides the one with this run queue have work, or had some lately: who had some
     /// is likely to be back before a long turn ends, and may wait for it outside.
     #[inline]
-    pub fn has_others(&self, agenda: &Agenda) -> bool {
-        self.round.len() > usize::from(agenda.queued) || self.had_others()
+    pub fn has_others(&self, run_queue: &RunQueue) -> bool {
+        self.round.len() > usize::from(run_queue.queued) || self.had_others()
     }
 
     /// Whether several functions had turns lately.
@@ -104,61 +104,61 @@ impl Turns {
 
     /// A function is to have a turn.
     #[inline]
-    pub fn queue(&mut self, vf: VfId, agenda: &mut Agenda) {
-        if !agenda.queued {
-            agenda.queued = true;
+    pub fn queue(&mut self, vf: VfId, run_queue: &mut RunQueue) {
+        if !run_queue.queued {
+            run_queue.queued = true;
             self.round.push_back(vf);
         }
     }
 
-    /// The function whose turn it is. It is out of the list then: say so to its agenda.
+    /// The function whose turn it is. It is out of the list then: say so to its run queue.
     #[inline]
     pub fn next(&mut self) -> Option<VfId> {
         self.round.pop_front()
     }
 
     /// A function has had its turn out of order: it needs no other one, if it is the last in the list.
-    pub fn withdraw(&mut self, vf: VfId, agenda: &mut Agenda) {
+    pub fn withdraw(&mut self, vf: VfId, run_queue: &mut RunQueue) {
         if self.round.back() == Some(&vf) {
             self.round.pop_back();
-            agenda.queued = false;
+            run_queue.queued = false;
         }
     }
 
     /// A function that rests has no turns: it counts as one whose turn comes, and is in no list.
-    pub fn rest(&mut self, vf: VfId, agenda: &mut Agenda) {
+    pub fn rest(&mut self, vf: VfId, run_queue: &mut RunQueue) {
         self.round.retain(|&it| it != vf);
-        self.forget_alarm(vf, agenda);
-        agenda.queued = true;
-        agenda.rests = true;
+        self.forget_alarm(vf, run_queue);
+        run_queue.queued = true;
+        run_queue.rests = true;
     }
 
     /// The function may have turns again.
-    pub fn resume(&mut self, vf: VfId, agenda: &mut Agenda) {
-        agenda.queued = false;
-        agenda.rests = false;
-        if agenda.is_pending() {
-            self.queue(vf, agenda);
+    pub fn resume(&mut self, vf: VfId, run_queue: &mut RunQueue) {
+        run_queue.queued = false;
+        run_queue.rests = false;
+        if run_queue.is_pending() {
+            self.queue(vf, run_queue);
         }
-        self.set_alarm(vf, agenda);
+        self.set_alarm(vf, run_queue);
     }
 
     /// Takes note of when a function's next timer is due.
-    pub fn set_alarm(&mut self, vf: VfId, agenda: &mut Agenda) {
-        let due = agenda.due();
-        if agenda.rests || agenda.rang || due == agenda.alarm {
+    pub fn set_alarm(&mut self, vf: VfId, run_queue: &mut RunQueue) {
+        let due = run_queue.due();
+        if run_queue.rests || run_queue.rang || due == run_queue.alarm {
             return;
         }
-        self.forget_alarm(vf, agenda);
-        agenda.alarm = due;
+        self.forget_alarm(vf, run_queue);
+        run_queue.alarm = due;
         if due != u64::MAX {
             self.alarms.insert((due, vf));
         }
     }
 
     /// A function has nothing due.
-    pub fn forget_alarm(&mut self, vf: VfId, agenda: &mut Agenda) {
-        let alarm = std::mem::replace(&mut agenda.alarm, u64::MAX);
+    pub fn forget_alarm(&mut self, vf: VfId, run_queue: &mut RunQueue) {
+        let alarm = std::mem::replace(&mut run_queue.alarm, u64::MAX);
         self.alarms.remove(&(alarm, vf));
     }
 
@@ -178,9 +178,9 @@ impl Turns {
         {
             qp.req.queued = true;
             let vf = qp.core.vf;
-            let agenda = &mut objects.vfs[usize::from(vf.0)].agenda;
-            agenda.ready.push_back(index);
-            self.queue(vf, agenda);
+            let run_queue = &mut objects.vfs[usize::from(vf.0)].run_queue;
+            run_queue.ready.push_back(index);
+            self.queue(vf, run_queue);
         }
     }
 }
