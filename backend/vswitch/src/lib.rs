@@ -41,36 +41,29 @@
 
 #![forbid(unsafe_code)]
 
-pub mod cluster;
-mod data;
-mod duplicate_guids;
-mod function;
-pub mod guest;
-mod host_programs;
-mod image;
-mod link;
-mod managers;
-mod migration;
+mod core;
+mod environment;
+mod filter;
+mod layout;
+mod manager_settings;
 pub mod model;
-mod output;
-mod places;
 mod plan;
-mod shared_port;
-mod snapshot;
-mod view;
-mod vswitch;
+mod shared;
+mod sharing;
 
-pub use cluster::TABLES_OF_A_GUEST;
-pub use function::{Function, PortFacts};
-pub use guest::{FilterReport, MadFilter, Own, Reason, Refusal};
-pub use host_programs::{HostPort, HostTag, Mailbox, Sent, answers};
-pub use image::{VmImage, VmImageError, VmImageV1};
-pub use link::{LinkAction, LinkError, LinkStatus};
-pub use managers::{ExtendedLids, ManagerStatus, SmError};
-pub use migration::{How, MigrateError, Migrated, MoveRequest, Need, NotActive, RegistrationError};
+pub use environment::{Environment, Error, Routing};
+pub use filter::{FilterReport, MadFilter, Own, Reason, Refusal};
+pub use layout::Place;
 pub use model::Model;
-pub use output::{ForGuest, Output, changes};
-pub use places::Place;
-pub use plan::{NodeKind, Plan, PlannedNode, PlannedVf};
-pub use shared_port::{Clustered, SharedPlace};
-pub use vswitch::{Environment, Error, Input, Routing, VSwitch};
+pub use plan::{Clustered, NodeKind, Plan, PlannedNode, PlannedVf, SharedPlace};
+pub use shared::{Function, Input, PortFacts, VSwitch};
+
+pub use self::core::cluster::{self, TABLES_OF_A_GUEST};
+pub use self::core::hosts::{HostPort, HostTag, Mailbox, Sent, answers};
+pub use self::core::image::{VmImage, VmImageError, VmImageV1};
+pub use self::core::link::{LinkAction, LinkError, LinkStatus};
+pub use self::core::migration::{
+    How, MigrateError, Migrated, MoveRequest, Need, NotActive, RegistrationError,
+};
+pub use self::core::output::{ForGuest, Output, changes};
+pub use self::core::subnets::{ExtendedLids, ManagerStatus, SmError};

@@ -6,6 +6,7 @@
 //! 2 the physical function whose LID VFs share, if there are such, and the other VFs.
 
 mod builder;
+mod shared_place;
 
 use std::collections::HashMap;
 
@@ -13,8 +14,9 @@ use fabric::{Fabric, NodeId, PortRef, Topology};
 use wire::{Guid, PKey};
 
 use crate::model::{ManagerPlace, Model};
-use crate::shared_port::{self, Clustered, SharedPlace};
 use builder::{Builder, cable_rate};
+pub use shared_place::{Clustered, SharedPlace};
+pub(crate) use shared_place::{entries, pkeys};
 
 /// Port of a vSwitch towards the switch.
 const UPLINK: u8 = 1;
@@ -237,8 +239,7 @@ impl Plan {
     pub fn pkeys(&self, fabric: &Fabric, place: SharedPlace) -> Vec<PKey> {
         let own = place.guid(fabric).and_then(|guid| self.pkeys.get(&guid));
         let port = fabric.pkeys(place.port).unwrap_or_default();
-        own.map(|own| shared_port::pkeys(own, port))
-            .unwrap_or_default()
+        own.map(|own| pkeys(own, port)).unwrap_or_default()
     }
 
     /// Switches of a subnet, vSwitches included.

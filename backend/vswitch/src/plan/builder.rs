@@ -6,11 +6,10 @@ use fabric::{LinkRate as CableRate, NodeId, NodeSpec, PortRef, Topology};
 use wire::attribute::NodeType;
 use wire::{Guid, LinkSpeed, LinkSpeedExt, LinkWidth};
 
-use super::{NodeKind, PlannedNode, PlannedVf, UPLINK};
+use super::{NodeKind, PlannedNode, PlannedVf, SharedPlace, UPLINK, entries};
 use crate::model::{
     Address, AddressModel, Hypervisor, LinkRate, Model, Router, Switch, Vf, Wiring,
 };
-use crate::shared_port::{self, SharedPlace};
 
 #[derive(Debug, Default)]
 pub(super) struct Builder {
@@ -72,7 +71,7 @@ impl Builder {
             self.topology.link(next(), (node, 1), rate);
             PortRef { node, port: 1 }
         });
-        let entries = shared_port::entries(hypervisor);
+        let entries = entries(hypervisor);
         for (vf, entry) in hypervisor.vfs.iter().zip(entries) {
             let place = match (vf.address, physical) {
                 (Address::Shared, Some(port)) => Some(SharedPlace { port, entry }),

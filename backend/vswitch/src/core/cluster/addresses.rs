@@ -1,0 +1,217 @@
+//! Who sees which addresses: what of the clusters paths and ports need.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use fabric::{Nodes, PortRef};
+use hca::{PortView, ServiceLevels, VfId};
+use wire::{ExtendedLid, Lid, PKey, PortState};
+
+use super::Cluster;
+use super::lid_map::LidTables;
+use super::translation::{Direction, Translator};
+use crate::model::Vf;
+use crate::sharing::Sharing;
+
+/// What a VM sees in place of what is.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Member {
+    /// Its cluster, and its LID there.
+    pub(super) cluster: Option<(usize, Lid)>,
+    pub(super) service_levels: ServiceLevels,
+    /// P_Keys that it sees otherwise: that of the port, and what it sees.
+    pub(super) pkeys: Vec<(PKey, PKey)>,
+}
+
+impl Member {
+    pub(super) fn new(vf: &Vf) -> Self {
+        let pkeys = vf.pkeys.iter().zip(&vf.virtual_pkeys);
+        Self {
+            cluster: vf.cluster,
+            service_levels: vf.service_levels,
+            pkeys: pkeys.map(|(&port, &seen)| (port, seen)).collect(),
+        }
+    }
+}
+
+/// The LIDs that one cluster's VMs see.
+#[derive(Debug, Clone)]
+struct Lids {
+    tables: Arc<LidTables>,
+    extended: Arc<HashMap<Lid, (VfId, ExtendedLid)>>,
+}
+
+impl Lids {
+    fn of(cluster: &Cluster) -> Self {
+        Self {
+            tables: Arc::clone(cluster.map.tables()),
+            extended: Arc::clone(&cluster.extended),
+        }
+    }
+}
+
+/// What all VFs see in place of what is. A copy shares its tables.
+#[derive(Debug, Clone)]
+pub(crate) struct Addresses {
+    clusters: Vec<Lids>,
+    /// By VF: who is there now.
+    members: Vec<Arc<Member>>,
+}
+
+impl Addresses {
+    /// The addresses in clusters without members, where nobody is at any VF.
+    pub(super) fn new(clusters: &[Cluster], vfs: usize) -> Self {
+        Self {
+            clusters: clusters.iter().map(Lids::of).collect(),
+            members: vec![Arc::default(); vfs],
+        }
+    }
+
+    /// A cluster's LIDs are others now.
+    pub(super) fn enter_cluster(&mut self, index: usize, cluster: &Cluster) {
+        if let Some(lids) = self.clusters.get_mut(index) {
+            *lids = Lids::of(cluster);
+        }
+    }
+
+    /// At a VF is somebody else now.
+    pub(super) fn enter_member(&mut self, vf: VfId, member: Arc<Member>) {
+        if let Some(place) = self.members.get_mut(usize::from(vf.0)) {
+            *place = member;
+        }
+    }
+
+    /// The index of a VF's cluster, if it is in one.
+    pub(crate) fn cluster_of(&self, vf: VfId) -> Option<usize> {
+        let (cluster, _) = self.member(vf)?.cluster?;
+        Some(cluster)
+    }
+
+    /// The LID of a VF in this cluster; `None` where it is not in it.
+    pub(crate) fn lid_in(&self, vf: VfId, cluster: usize) -> Option<Lid> {
+        let (of, lid) = self.member(vf)?.cluster?;
+        (of == cluster).then_some(lid)
+    }
+
+    /// The LID by which a cluster knows the subnet manager, which is at `physical`.
+    pub(crate) fn manager(&self, cluster: usize, physical: Lid) -> Lid {
+        let cluster = self.clusters.get(cluster);
+        let lid = cluster.and_then(|cluster| cluster.tables.seen(physical));
+        lid.unwrap_or_default()
+    }
+
+    /// The LID map of a VF, if it is in a cluster.
+    fn map(&self, vf: VfId) -> Option<&LidTables> {
+        let lids = self.clusters.get(self.cluster_of(vf)?)?;
+        Some(&lids.tables)
+    }
+
+    pub(super) fn member(&self, vf: VfId) -> Option<&Arc<Member>> {
+        self.members.get(usize::from(vf.0))
+    }
+
+    /// The physical LID that a VF means by `lid`, or none.
+    pub(crate) fn physical(&self, vf: VfId, lid: Lid) -> Option<Lid> {
+        match self.map(vf) {
+            Some(map) => map.physical(lid),
+            None => Some(lid),
+        }
+    }
+
+    /// The physical LID that a VF means by `lid` as the destination of data. It may have 18 bits.
+    pub(crate) fn destination(&self, vf: VfId, lid: Lid) -> Option<ExtendedLid> {
+        let physical = self.physical(vf, lid).map(ExtendedLid::from);
+        physical.or_else(|| {
+            let (cluster, _) = self.member(vf)?.cluster?;
+            let (_, lid) = self.clusters.get(cluster)?.extended.get(&lid)?;
+            Some(*lid)
+        })
+    }
+
+    /// The LID by which a VF knows the physical `lid`, or none.
+    pub(crate) fn seen(&self, vf: VfId, lid: Lid) -> Option<Lid> {
+        match self.map(vf) {
+            Some(map) => map.seen(lid),
+            None => Some(lid),
+        }
+    }
+
+    /// Whether two VFs may hear of each other: both in the same cluster, or neither in any.
+    pub(crate) fn together(&self, a: VfId, b: VfId) -> bool {
+        let cluster = |vf| Some(self.member(vf)?.cluster?.0);
+        cluster(a) == cluster(b)
+    }
+
+    /// Whether a VF sees other LIDs than those there are.
+    pub(crate) fn has_own_lids(&self, vf: VfId) -> bool {
+        self.map(vf).is_some()
+    }
+
+    /// The LID that a VF sees as its own, where it has one in the subnet.
+    pub(crate) fn own_lid(&self, vf: VfId, physical: Lid) -> Lid {
+        match self.member(vf).and_then(|member| member.cluster) {
+            Some((_, lid)) if physical != Lid::NONE => lid,
+            Some((cluster, lid)) if self.has_extended(vf, cluster, lid) => lid,
+            Some(_) => Lid::NONE,
+            None => physical,
+        }
+    }
+
+    /// Whether a VF has a LID of 18 bits behind the one that it sees.
+    fn has_extended(&self, vf: VfId, cluster: usize, seen: Lid) -> bool {
+        let extended = self.clusters.get(cluster).map(|of| &of.extended);
+        extended.is_some_and(|extended| extended.get(&seen).is_some_and(|(at, _)| *at == vf))
+    }
+
+    /// A VF's port as the engine is to know it.
+    pub(crate) fn view(
+        &self,
+        vf: VfId,
+        nodes: &Nodes,
+        sharing: &Sharing,
+        port: PortRef,
+    ) -> PortView {
+        let info = nodes.port_info(port).unwrap_or_default();
+        let mut view = PortView {
+            lid: info.lid,
+            lmc: info.lmc,
+            active: info.port_state == PortState::Active,
+            pkeys: nodes.pkeys(port).unwrap_or_default().to_vec(),
+            gids: nodes.gids(port).collect(),
+            ..PortView::default()
+        };
+        sharing.adapt(vf, nodes, &mut view);
+        self.adapt(vf, &mut view);
+        view
+    }
+
+    /// Makes a port as it is what it is to the VF's guest.
+    fn adapt(&self, vf: VfId, view: &mut PortView) {
+        let Some(member) = self.member(vf) else {
+            return;
+        };
+        if member.cluster.is_some() {
+            view.lid = self.own_lid(vf, view.lid);
+            view.lmc = 0;
+        }
+        view.cluster = member.cluster.map(|(cluster, _)| cluster as u16);
+        view.shown_pkeys.clone_from(&member.pkeys);
+        view.service_levels = member.service_levels;
+    }
+
+    /// The P_Key table that a VF sees where the port has `physical`.
+    pub(crate) fn pkeys(&self, vf: VfId, physical: &[PKey]) -> Vec<PKey> {
+        let mut table = physical.to_vec();
+        if let Some(member) = self.member(vf) {
+            let translator = Translator {
+                cluster: None,
+                pkeys: &member.pkeys,
+                direction: Direction::ToGuest,
+            };
+            for entry in &mut table {
+                *entry = translator.pkey(*entry);
+            }
+        }
+        table
+    }
+}

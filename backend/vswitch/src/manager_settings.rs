@@ -1,0 +1,126 @@
+//! The embedded subnet manager's settings, as the model has them.
+
+use std::collections::BTreeSet;
+
+use subnet_manager::routing::{Dfsssp, DimensionOrder, FatTree, Lash, VSwitchFatTree};
+use subnet_manager::{KeyPolicy, MinHop, Partitions, RoutingEngine, UpDown};
+use wire::{Guid, PKey};
+
+use crate::model::{Address, KeyChoice, Manager, Model, RouterPort, RoutingChoice};
+
+/// The routing engine that a manager with these settings uses.
+pub(crate) fn routing(manager: &Manager) -> Box<dyn RoutingEngine> {
+    match manager.routing {
+        RoutingChoice::MinHop => Box::new(MinHop),
+        RoutingChoice::FatTree => Box::new(FatTree),
+        RoutingChoice::VSwitchFatTree => Box::new(VSwitchFatTree),
+        RoutingChoice::UpDown => Box::new(UpDown::new(manager.roots.iter().copied())),
+        // Whether links have so many lanes the manager finds out.
+        RoutingChoice::Dfsssp => Box::new(Dfsssp { lanes: 15 }),
+        RoutingChoice::Lash => Box::new(Lash { lanes: 15 }),
+        RoutingChoice::DimensionOrder => Box::new(DimensionOrder),
+    }
+}
+
+/// Settings of the manager of one of the subnets.
+pub(crate) fn manager_config(
+    model: &Model,
+    partitions: Option<Partitions>,
+    running: &BTreeSet<Guid>,
+    subnet: usize,
+) -> subnet_manager::Config {
+    let host = &model.subnets[subnet].manager;
+    let mut manager = subnet_manager::Config {
+        gid_prefix: model.subnets[subnet].prefix,
+        prefix_routes: prefix_routes(model, subnet),
+        lmc: model.manager.lmc,
+        mtu: model.fabric.mtu,
+        sweep_interval: model.manager.sweep_interval,
+        priority: model.manager.priority,
+        max_lanes: model.manager.max_lanes,
+        sl_to_vl: model.manager.sl_to_vl,
+        arbitration: model.manager.arbitration.clone(),
+        m_key: match model.manager.m_key {
+            KeyChoice::None => KeyPolicy::None,
+            KeyChoice::PerNode => KeyPolicy::PerNode,
+            KeyChoice::One(key) => KeyPolicy::One(key),
+        },
+        m_key_protect: model.manager.m_key_protect,
+        m_key_lease: model.manager.m_key_lease,
+        enforce_partitions: model.manager.enforce_partitions,
+        rebalance_threshold: model.manager.rebalance_threshold,
+        path_caching: model.manager.path_caching,
+        extended_lids: model.fabric.extended_lids,
+        ..subnet_manager::Config::default()
+    };
+    manager.pinned_lids.insert(host.guid, host.lid);
+    for (hypervisor, vf) in model.vfs() {
+        let is_here = model.subnet_of(hypervisor) == subnet;
+        if let (Some(lid), true) = (vf.lid, is_here) {
+            manager.pinned_lids.insert(vf.guid, lid);
+        }
+        let has_lid = !model.has_dynamic_lids() || running.contains(&vf.guid);
+        if !has_lid && vf.address == Address::Dedicated && is_here {
+            manager.without_lid.insert(vf.guid);
+        }
+        if vf.spare && is_here {
+            manager.spare_functions.insert(vf.guid);
+        }
+        // A partition configuration file says it of those that do not say it themselves.
+        if partitions.is_none() || vf.has_pkeys {
+            manager.partitions.insert(vf.guid, vf.pkeys.clone());
+        }
+    }
+    if partitions.is_none() {
+        let own = manager_partitions(model);
+        let routers = model.wiring.routers.iter();
+        for port in routers.flat_map(|router| &router.ports) {
+            manager.partitions.insert(port.guid, own.clone());
+        }
+        manager.partitions.insert(host.guid, own);
+    }
+    manager.partition_file = partitions;
+    manager
+}
+
+/// The routers' ports in a subnet by which others are reached: those with the fewest routers on the
+/// way first.
+fn prefix_routes(model: &Model, subnet: usize) -> Vec<(u64, Guid)> {
+    let wiring = &model.wiring;
+    let subnet_of = |port: &RouterPort| wiring.switches[port.switch].subnet;
+    let mut found: Vec<(usize, u64, Guid)> = Vec::new();
+    for router in &wiring.routers {
+        let Some(own) = router.ports.iter().find(|&port| subnet_of(port) == subnet) else {
+            continue;
+        };
+        let mut seen = BTreeSet::from([subnet]);
+        let mut reached: Vec<usize> = router.ports.iter().map(subnet_of).collect();
+        for distance in 1.. {
+            reached.retain(|&subnet| seen.insert(subnet));
+            if reached.is_empty() {
+                break;
+            }
+            let prefixes = reached.iter().map(|&subnet| model.subnets[subnet].prefix);
+            found.extend(prefixes.map(|prefix| (distance, prefix, own.guid)));
+            let others = wiring.routers.iter().filter(|other| {
+                let mut ports = other.ports.iter();
+                ports.any(|port| reached.contains(&subnet_of(port)))
+            });
+            reached = others
+                .flat_map(|other| other.ports.iter().map(subnet_of))
+                .collect();
+        }
+    }
+    found.sort_by_key(|&(distance, ..)| distance);
+    let route = |(_, prefix, guid)| (prefix, guid);
+    found.into_iter().map(route).collect()
+}
+
+/// The manager's port is a full member of every partition, so that a guest reaches the subnet
+/// administration with whichever P_Key it uses; and so are routers' ports.
+fn manager_partitions(model: &Model) -> Vec<PKey> {
+    let all = model.vfs().flat_map(|(_, vf)| &vf.pkeys);
+    let full = all.map(|pkey| PKey::new(pkey.value() | 0x8000));
+    let others: BTreeSet<PKey> = full.filter(|pkey| *pkey != PKey::DEFAULT_FULL).collect();
+    [PKey::DEFAULT_FULL].into_iter().chain(others).collect()
+}

@@ -1,0 +1,52 @@
+//! Congestion on links that share their bandwidth: what the subnet tells engines of it, and they the subnet.
+
+use std::sync::Arc;
+
+use fabric::{AdapterCongestion, PortRef};
+use hca::transport::Injection;
+use parking_lot::Mutex;
+use wire::congestion::AdapterCongestionEvent;
+
+use super::VSwitch;
+use crate::core::Core;
+
+/// Events that nobody has asked for yet are kept up to so many: a log shows fewer.
+const EVENTS: usize = 1024;
+
+/// What ports have begun to hold back, and when, in nanoseconds.
+#[derive(Debug, Default)]
+pub(crate) struct Held(Mutex<Vec<(PortRef, AdapterCongestionEvent, u64)>>);
+
+impl Held {
+    /// One more.
+    pub(crate) fn add(&self, port: PortRef, event: AdapterCongestionEvent, at: u64) {
+        let mut events = self.0.lock();
+        if events.len() < EVENTS {
+            events.push((port, event, at));
+        }
+    }
+}
+
+/// How an engine is to hold back what leaves a port; `None`: not at all.
+pub(crate) fn injection(of: &AdapterCongestion) -> Option<Arc<Injection>> {
+    let idle = { of.levels.iter() }.all(|level| level.increase == 0 && level.min == 0);
+    let delays = &of.delays[..=usize::from(of.limit)];
+    if idle && delays[0].multiplier == 0 {
+        return None;
+    }
+    Some(Arc::new(Injection {
+        by_level: of.by_level,
+        levels: of.levels,
+        delays: delays.to_vec(),
+    }))
+}
+
+impl VSwitch {
+    /// Has the logs of nodes know of congestion until now.
+    pub(super) fn take_congestion(&self, core: &mut Core) {
+        if let Some(links) = &self.links {
+            let held = std::mem::take(&mut *self.held.0.lock());
+            core.take_congestion(links.take_marks(), held);
+        }
+    }
+}

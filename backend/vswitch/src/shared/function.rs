@@ -1,0 +1,211 @@
+//! A function's port, as its device asks about it and changes it.
+
+use std::sync::Arc;
+
+use fabric::{PortRef, SmpAccess};
+use hca::VfId;
+use wire::attribute::{CapabilityMask, NodeDescription, NodeInfo, PortInfo};
+use wire::{Gid, Guid, Lid, PKey, PortState};
+
+use super::VSwitch;
+use super::snapshot::Snapshot;
+use crate::model::GmpClass;
+
+/// A function's port as its guest is to see it.
+#[derive(Debug, Clone)]
+pub struct PortFacts {
+    /// Its LID.
+    pub lid: Lid,
+    /// LID mask control.
+    pub lmc: u8,
+    /// The LID of the subnet manager.
+    pub sm_lid: Lid,
+    /// State, of which a function may know another than those that share the port.
+    pub state: PortState,
+    /// GUID of the port, and of the guest's node.
+    pub guid: Guid,
+    /// Capabilities that the guest's driver may switch.
+    pub writable: CapabilityMask,
+    /// Whether the guest may send subnet management packets.
+    pub has_smi: bool,
+    /// Whether every packet needs a global route header.
+    pub grh_required: bool,
+    /// The port as it is in the subnet.
+    pub port: PortInfo,
+    /// The node as it is in the subnet.
+    pub node: NodeInfo,
+}
+
+/// A function's port.
+#[derive(Debug, Clone)]
+pub struct Function {
+    vswitch: Arc<VSwitch>,
+    vf: VfId,
+    port: PortRef,
+}
+
+impl VSwitch {
+    /// The port of a function; `None` where there is no such function.
+    #[must_use]
+    pub fn function(self: &Arc<Self>, vf: VfId) -> Option<Function> {
+        Some(Function {
+            vswitch: Arc::clone(self),
+            vf,
+            port: self.port(vf)?,
+        })
+    }
+}
+
+impl Function {
+    /// The port as it is now.
+    #[must_use]
+    pub fn facts(&self) -> PortFacts {
+        let Snapshot {
+            nodes,
+            addresses,
+            sharing,
+            ..
+        } = &**self.vswitch.snapshot();
+        let port = nodes.port_info(self.port).unwrap_or_default();
+        let node = nodes.node_info(self.port).unwrap_or_default();
+        let (lid, lmc) = sharing.address(self.vf, nodes, self.port);
+        let access = self.vswitch.filter.smp_access(self.vf);
+        PortFacts {
+            lid: addresses.own_lid(self.vf, lid),
+            lmc: if addresses.has_own_lids(self.vf) {
+                0
+            } else {
+                lmc
+            },
+            sm_lid: addresses
+                .seen(self.vf, port.master_sm_lid)
+                .unwrap_or_default(),
+            state: sharing.state(self.vf, nodes, self.port),
+            // A VM has one HCA, wherever its port is.
+            guid: match sharing.place(self.vf) {
+                Some(place) => { place.guid(nodes) }
+                    .unwrap_or_else(|| self.vswitch.layout.configured_guid(self.vf)),
+                None => node.port_guid,
+            },
+            writable: self.writable_capabilities(access),
+            has_smi: access != SmpAccess::Deny,
+            grh_required: sharing.requires_grh(self.vf, nodes),
+            port,
+            node,
+        }
+    }
+
+    /// The GID of this index, with no GUID where it has none.
+    #[must_use]
+    pub fn gid(&self, index: u16) -> Gid {
+        let Snapshot { nodes, sharing, .. } = &**self.vswitch.snapshot();
+        let index = usize::from(index);
+        let guid = match sharing.place(self.vf) {
+            Some(place) => place.guid(nodes).filter(|_| index == 0),
+            None => { nodes.guids(self.port) }.and_then(|guids| guids.get(index).copied()),
+        };
+        let info = nodes.port_info(self.port).unwrap_or_default();
+        Gid::new(info.gid_prefix, guid.unwrap_or_default())
+    }
+
+    /// The P_Key of this index, as the guest sees it.
+    #[must_use]
+    pub fn pkey(&self, index: u16) -> PKey {
+        let Snapshot {
+            nodes,
+            addresses,
+            sharing,
+            ..
+        } = &**self.vswitch.snapshot();
+        let shared = sharing.pkeys(self.vf, nodes);
+        let table = nodes.pkeys(self.port).unwrap_or_default();
+        addresses
+            .pkeys(self.vf, shared.as_deref().unwrap_or(table))
+            .get(usize::from(index))
+            .copied()
+            .unwrap_or(PKey::INVALID)
+    }
+
+    /// The text of the node that the port is of.
+    #[must_use]
+    pub fn node_description(&self) -> Option<NodeDescription> {
+        let snapshot = self.vswitch.snapshot();
+        snapshot.nodes.node_description(self.port.node)
+    }
+
+    /// Changes that text. To be called where the node is the function's own
+    /// ([`Function::shares_port`]).
+    pub fn set_node_description(&self, text: NodeDescription) {
+        self.vswitch
+            .change()
+            .fabric
+            .set_node_description(self.port.node, text);
+        self.vswitch.views.outdate();
+        // The subnet manager is told.
+        self.vswitch.wake();
+    }
+
+    /// Changes capabilities of the port.
+    pub fn set_capabilities(&self, set: CapabilityMask, clear: CapabilityMask) {
+        // What one has switched off another may still have on.
+        let clear = if self.shares_port() {
+            CapabilityMask::default()
+        } else {
+            clear
+        };
+        self.vswitch
+            .change()
+            .fabric
+            .set_capabilities(self.port, set, clear);
+        self.vswitch.views.outdate();
+        self.vswitch.wake();
+    }
+
+    /// Whether other functions have the same port.
+    #[must_use]
+    pub fn shares_port(&self) -> bool {
+        self.vswitch.layout.sharing.place(self.vf).is_some()
+    }
+
+    /// What the agents of its own port answer a guest that asks by a command; `None` where they do not.
+    #[must_use]
+    pub fn ask_own_port(&self, mad: &[u8; 256]) -> Option<[u8; 256]> {
+        if !self
+            .vswitch
+            .filter
+            .admit_local(self.vswitch.now(), self.vf, mad)
+        {
+            return None;
+        }
+        if let Some(answer) = self.vswitch.ask_view_locally(self.vf, mad) {
+            return Some(answer);
+        }
+        let answer = { &self.vswitch }.with(|core| core.ask_own_port(self.vf, self.port, mad));
+        // A Set may have changed the port.
+        self.vswitch.wake();
+        answer
+    }
+
+    /// Capabilities that a driver may switch: those that say that an agent of
+    /// the guest's listens. Its communication manager comes and goes; agents of
+    /// other classes, such as a storage target's, may be there where the class
+    /// passes, and a subnet manager where the guest may manage: one that may not
+    /// must not make managers talk to it either.
+    fn writable_capabilities(&self, access: SmpAccess) -> CapabilityMask {
+        use wire::attribute::CapabilityMask as Mask;
+        let of_class = [
+            (GmpClass::DevMgt, Mask::DEVICE_MANAGEMENT),
+            (GmpClass::Snmp, Mask::SNMP_TUNNELING),
+            (GmpClass::Vendor, Mask::VENDOR_CLASS),
+        ];
+        let passing = of_class
+            .into_iter()
+            .filter(|&(class, _)| self.vswitch.filter.passes(self.vf, class));
+        let always = Mask::COMMUNICATION_MANAGEMENT;
+        let mask = passing.fold(always, |mask, (_, capability)| mask.with(capability));
+        match access {
+            SmpAccess::Fabric => mask.with(Mask::IS_SM),
+            SmpAccess::OwnPort | SmpAccess::Deny => mask,
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Programs of the host on the subnet's ports, as they attach, ask and send.
+
+use std::sync::Arc;
+
+use fabric::{PortRef, SmpAccess};
+use wire::mad::Class;
+use wire::{Guid, MadPacket, congestion};
+
+use super::VSwitch;
+use crate::core::Core;
+use crate::core::hosts::{HostPort, HostTag, Hosts, Mailbox, Sent};
+use crate::core::subnets::{managed_at, sweeps};
+
+impl VSwitch {
+    /// The port that a program attaches to: that of the node of this name or GUID, or that of the
+    /// subnet manager's host; with the node's name.
+    #[must_use]
+    pub fn host_port(&self, name: Option<&str>) -> Option<(PortRef, String)> {
+        let core = self.read();
+        let port = match name {
+            None => *self.layout.manager_ports.first()?,
+            Some(name) => self.layout.names.get(name).copied().or_else(|| {
+                let guid: Guid = name.parse().ok()?;
+                core.fabric.port_by_guid(guid)
+            })?,
+        };
+        let name = core.fabric.node_description(port.node)?.to_string();
+        Some((port, name))
+    }
+
+    /// What a program is told about its port.
+    #[must_use]
+    pub fn host_facts(&self, port: PortRef) -> Option<HostPort> {
+        let core = self.read();
+        Some(HostPort {
+            node: core.fabric.node_info(port)?,
+            port: core.fabric.port_info(port)?,
+            pkeys: core.fabric.pkeys(port)?.to_vec(),
+        })
+    }
+
+    /// Adds a program. A `responder` takes requests of vendors' classes.
+    pub fn attach_host(
+        &self,
+        tag: HostTag,
+        port: PortRef,
+        responder: bool,
+        mailbox: Arc<dyn Mailbox>,
+    ) {
+        let layout = &self.layout;
+        let is_owned = layout.manager_ports.contains(&port) || layout.functions.contains_key(&port);
+        let Core { hosts, fabric, .. } = &mut *self.change();
+        hosts.attach(fabric, (tag, port), responder, mailbox, is_owned);
+    }
+
+    /// Removes a program; a subnet manager of it is no more.
+    pub fn detach_host(&self, tag: HostTag) {
+        self.set_host_manager(tag, false);
+        let Core { hosts, fabric, .. } = &mut *self.change();
+        hosts.detach(fabric, tag);
+    }
+
+    /// Says whether a program runs a subnet manager; false when another one is at its port.
+    pub fn set_host_manager(&self, tag: HostTag, is: bool) -> bool {
+        let done = {
+            let core = &mut *self.change();
+            let port = core.hosts.port_of(tag);
+            let embedded = port.and_then(|port| managed_at(&mut core.subnets, port));
+            core.hosts
+                .set_manager(&mut core.fabric, tag, is, embedded.is_some())
+        };
+        // The port may have something to tell.
+        self.wake();
+        done
+    }
+
+    /// Sends a program's packets, one after the other, and moves packets until the fabric rests; what
+    /// became of each. What is for the embedded subnet manager, it takes here and now. What there is to
+    /// be done then, [`VSwitch::poll_output`] and [`VSwitch::poll_guest`] say.
+    pub fn send_from_host(
+        &self,
+        tag: HostTag,
+        port: PortRef,
+        packets: Vec<MadPacket>,
+    ) -> Vec<Sent> {
+        let mut all = Vec::with_capacity(packets.len());
+        let managers = &mut *self.managers.lock();
+        let mut core = self.change();
+        let now = self.now();
+        // What is due may be about counters.
+        if core.fabric.deadline().is_some_and(|due| due <= now) {
+            core.take_traffic(self.paths.lock().counted(), now);
+        } else {
+            core.fabric.set_clock(now);
+        }
+        let pkeys = core.fabric.pkeys(port);
+        let pkey = pkeys.and_then(|pkeys| pkeys.first().copied());
+        for mut packet in packets {
+            if !packet.is_smp() {
+                packet.pkey = pkey.unwrap_or(packet.pkey);
+            }
+            // Counters and logs are read by these packets.
+            match packet.header().class() {
+                Class::PERFORMANCE => {
+                    core.take_traffic(self.paths.lock().counted(), self.now());
+                }
+                congestion::CLASS => {
+                    core.fabric.set_clock(self.now());
+                    self.take_congestion(&mut core);
+                }
+                _ => {}
+            }
+            core.fabric.inject_as(port, packet, SmpAccess::Fabric);
+            let mut sent = Sent::Done;
+            loop {
+                core.fabric.run();
+                let moved = core.drain(|packet| {
+                    if Hosts::is_request_of(tag, packet) {
+                        sent = Sent::Elsewhere;
+                    }
+                });
+                if !moved {
+                    break;
+                }
+            }
+            if core.fabric.is_delaying() {
+                sent = Sent::Elsewhere;
+            }
+            all.push(sent);
+        }
+        let before = sweeps(managers);
+        let (next, core) = if core.has_no_mail() {
+            (core.deadline(), core)
+        } else {
+            drop(core);
+            self.manage(managers, now)
+        };
+        let earlier = next.is_some_and(|next| core.wakes().is_none_or(|wakes| next < wakes));
+        // What follows from a sweep or a migration is for who polls.
+        let mut subnets = core.subnets.iter();
+        let moves = subnets.any(|subnet| subnet.is_awaited()) || !core.moves.is_empty();
+        if earlier || sweeps(managers) != before || moves {
+            self.wake();
+        }
+        all
+    }
+}
