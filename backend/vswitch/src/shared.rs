@@ -267,6 +267,16 @@ impl VSwitch {
         self.layout.port(vf)
     }
 
+    /// The port of a function, as its device asks about it; `None` where there is no such function.
+    #[must_use]
+    pub fn function(self: &Arc<Self>, vf: VfId) -> Option<Function> {
+        Some(Function {
+            vswitch: Arc::clone(self),
+            vf,
+            port: self.port(vf)?,
+        })
+    }
+
     /// The functions that share ports, port by port.
     #[must_use]
     pub fn sharers(&self) -> Vec<Vec<VfId>> {
@@ -316,6 +326,13 @@ impl VSwitch {
     /// however long it takes.
     pub fn inspect<R>(&self, look: impl FnOnce(&Fabric) -> R) -> R {
         look(&self.up_to_date().downgrade().core.fabric)
+    }
+
+    /// Has the logs of nodes know of congestion until now.
+    fn take_congestion(&self, core: &mut Core) {
+        if let Some(links) = &self.links {
+            core.take_congestion(links.take_marks(), self.held.take());
+        }
     }
 
     /// Does something with the subnet, with the counters and logs of the data plane up to date.

@@ -7,9 +7,6 @@ use hca::transport::Injection;
 use parking_lot::Mutex;
 use wire::congestion::AdapterCongestionEvent;
 
-use super::VSwitch;
-use crate::core::Core;
-
 /// Events that nobody has asked for yet are kept up to so many: a log shows fewer.
 const EVENTS: usize = 1024;
 
@@ -25,6 +22,11 @@ impl Held {
             events.push((port, event, at));
         }
     }
+
+    /// All that were added since the last time.
+    pub(super) fn take(&self) -> Vec<(PortRef, AdapterCongestionEvent, u64)> {
+        std::mem::take(&mut *self.0.lock())
+    }
 }
 
 /// How an engine is to hold back what leaves a port; `None`: not at all.
@@ -39,14 +41,4 @@ pub(crate) fn injection(of: &AdapterCongestion) -> Option<Arc<Injection>> {
         levels: of.levels,
         delays: delays.to_vec(),
     }))
-}
-
-impl VSwitch {
-    /// Has the logs of nodes know of congestion until now.
-    pub(super) fn take_congestion(&self, core: &mut Core) {
-        if let Some(links) = &self.links {
-            let held = std::mem::take(&mut *self.held.0.lock());
-            core.take_congestion(links.take_marks(), held);
-        }
-    }
 }

@@ -39,21 +39,9 @@ pub struct PortFacts {
 /// A function's port.
 #[derive(Debug, Clone)]
 pub struct Function {
-    vswitch: Arc<VSwitch>,
-    vf: VfId,
-    port: PortRef,
-}
-
-impl VSwitch {
-    /// The port of a function; `None` where there is no such function.
-    #[must_use]
-    pub fn function(self: &Arc<Self>, vf: VfId) -> Option<Function> {
-        Some(Function {
-            vswitch: Arc::clone(self),
-            vf,
-            port: self.port(vf)?,
-        })
-    }
+    pub(super) vswitch: Arc<VSwitch>,
+    pub(super) vf: VfId,
+    pub(super) port: PortRef,
 }
 
 impl Function {
