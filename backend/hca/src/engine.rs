@@ -68,20 +68,20 @@ pub struct Engine<F: Face> {
     pub(crate) subnet: Box<dyn Subnet>,
     pub(crate) generation: Arc<AtomicU64>,
     pub(crate) traffic: Arc<PathTraffic>,
-    /// How often connections have looked their peers up.
+    /// Number of times that connections have looked their peers up.
     pub(crate) lookups: u64,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) scheduler: Scheduler,
     pub(crate) exits: Exits,
     pub(crate) held_events: HeldEvents,
-    /// What is to be dropped where nobody waits.
+    /// Objects to be dropped where nobody waits.
     pub(crate) discarded: Discarded,
     pub(crate) polling: Polling,
     pub(crate) spare_sends: Spares<SendWr>,
     pub(crate) spare_recvs: Spares<RecvWr>,
     /// Where datagrams are gathered; taken out while one is on its way.
     pub(crate) datagram: Option<Box<[u8; MAX_DATAGRAM]>>,
-    /// Of the turn in hand.
+    /// The burst of the turn in hand.
     pub(crate) burst: Burst,
     /// Completion queues in which entries of this turn wait to be written.
     pub(crate) unwritten: Vec<CqIndex>,
@@ -189,7 +189,7 @@ impl<F: Face> Engine<F> {
         state.version += 1;
     }
 
-    /// How often connections have looked their peers up: for the first message, and after something
+    /// Number of times that connections have looked their peers up: for the first message, and after something
     /// changed on the way or at either end.
     #[must_use]
     pub const fn peer_lookups(&self) -> u64 {

@@ -93,7 +93,7 @@ pub struct VfImageV1<F: Face> {
     /// Sets of counters of queue pairs.
     #[serde(default)]
     pub(crate) counter_sets: Vec<CounterSetImageV1>,
-    /// What has come for the function while it rested, in that order.
+    /// Packets that have come for the function while it was quiesced, in that order.
     #[serde(default)]
     pub(crate) held: Vec<HeldImageV1>,
 }
@@ -174,7 +174,7 @@ pub struct ErroredImageV1 {
 /// An object of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Object {
-    /// What it is.
+    /// Its kind.
     pub kind: &'static str,
     /// Its number.
     pub number: u32,
@@ -221,9 +221,9 @@ pub enum ImageError {
     /// It names something that the image does not have.
     #[error("{of} names {what}, which the image does not have; save the image anew")]
     Missing {
-        /// What names it.
+        /// The object that names the other.
         of: Object,
-        /// What is named.
+        /// The object that is named.
         what: Object,
     },
     /// It makes no sense.
@@ -231,7 +231,7 @@ pub enum ImageError {
     Invalid {
         /// The object at fault.
         of: Object,
-        /// What is wrong with it.
+        /// The fault.
         what: String,
     },
 }

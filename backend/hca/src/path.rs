@@ -1,4 +1,4 @@
-//! What the engine asks of the subnet around it.
+//! The subnet around an engine, as the engine sees it.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -69,11 +69,11 @@ pub struct Route {
     pub path: PathId,
     /// Links on the way lose packets: [`Subnet::lose`] says which.
     pub faulty: bool,
-    /// How long slow links on the way take, in nanoseconds.
+    /// Delay of slow links on the way, in nanoseconds.
     pub delay: u64,
     /// Links on the way share their bandwidth among lanes; `None` where everybody gets all of it.
     pub shares: Option<Shares>,
-    /// What routers on the way make of its headers; `None` within a subnet.
+    /// Headers as routers on the way change them; `None` within a subnet.
     pub crossing: Option<Crossing>,
 }
 
@@ -82,7 +82,7 @@ pub struct Route {
 pub struct Shares {
     /// Its number. Of a multicast packet all routes have the same.
     pub way: u32,
-    /// Which of its links is the one to the port at the end.
+    /// The link, among these, to the port at the end.
     pub end: u16,
     /// The lane at the sender's port.
     pub lane: Vl,
@@ -90,7 +90,7 @@ pub struct Shares {
     pub rate: u64,
 }
 
-/// What a packet that has come from another subnet has in its headers.
+/// Header fields of a packet that has come from another subnet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Crossing {
     /// Source LID: the last router's.
@@ -101,7 +101,7 @@ pub struct Crossing {
     pub hop_limit: u8,
 }
 
-/// What of a packet's headers decides where it goes.
+/// The fields of a packet's headers that decide where it goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Heading {
     /// Destination LID.
@@ -178,8 +178,8 @@ pub trait Subnet: std::fmt::Debug + Send {
         None
     }
 
-    /// How a function's port holds back what meets congestion, where it does. The answer is kept until
-    /// [`Subnet::generation`] changes.
+    /// Rules by which a function's port holds back frames that meet congestion, if it does. The answer is kept
+    /// until [`Subnet::generation`] changes.
     fn injection(&self, _at: VfId) -> Option<Arc<Injection>> {
         None
     }
@@ -213,7 +213,7 @@ pub trait Subnet: std::fmt::Debug + Send {
         None
     }
 
-    /// Whom of the functions that [`Subnet::resolve_multicast`] tells a packet of `words` words reaches,
+    /// The functions, of those that [`Subnet::resolve_multicast`] tells, that a packet of `words` words reaches
     /// where links on the way lose packets; `None`: all of them. What does not reach all is counted.
     fn lose_multicast(&mut self, _path: PathId, _words: u64) -> Option<Vec<VfId>> {
         None

@@ -1,4 +1,4 @@
-//! What a device's face (its queues' formats) gives the engine.
+//! Formats of a device's queues, as the engine reads and writes them.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -63,7 +63,7 @@ pub enum Event {
     Port(PortChange),
 }
 
-/// What changed at a port.
+/// A change at a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PortChange {
     /// Reached Active.
@@ -82,7 +82,7 @@ pub enum PortChange {
     ClientReregister,
 }
 
-/// What a completion queue needs of the engine after an entry or a look.
+/// Attention that a completion queue needs from the engine after an entry or a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[must_use]
 pub struct Attention {
@@ -124,13 +124,13 @@ pub trait Face: Debug + Sized + Send + 'static {
     /// A completion queue in an image.
     type CompletionImage: Image;
 
-    /// What an image has of a send queue.
+    /// The image of a send queue.
     fn save_send(queue: &Self::Send) -> Self::SendImage;
-    /// What an image has of a receive queue.
+    /// The image of a receive queue.
     fn save_recv(queue: &Self::Recv) -> Self::RecvImage;
-    /// What an image has of a shared receive queue.
+    /// The image of a shared receive queue.
     fn save_shared(queue: &Self::Shared) -> Self::SharedImage;
-    /// What an image has of a completion queue.
+    /// The image of a completion queue.
     fn save_completion(queue: &Self::Completion) -> Self::CompletionImage;
 
     /// The send queue of an image, which may say anything.
@@ -291,9 +291,9 @@ pub trait Face: Debug + Sized + Send + 'static {
     /// if it still waits.
     fn expire(dma: &Self::Dma, vf: &mut Self::Vf, queue: &mut Self::Completion);
 
-    /// Which receive queue takes a packet that has come to an underlay queue pair
-    /// ([`Transport::Underlay`](crate::Transport::Underlay)), and what it took to find it. Bounded: a packet is looked
-    /// at as a whole.
+    /// Finds the receive queue for a packet that has come to an underlay queue pair
+    /// ([`Transport::Underlay`](crate::Transport::Underlay)), and what it took to find it. Bounded: a packet is
+    /// looked at as a whole.
     fn steer(_vf: &Self::Vf, _underlay: Qpn, _packet: &[u8]) -> Steering {
         Steering::default()
     }
@@ -316,15 +316,15 @@ pub trait Face: Debug + Sized + Send + 'static {
     fn decode_klms(bytes: &[u8], klms: &mut Vec<crate::memory::klm::Klm>);
 }
 
-/// What a face has found out of a packet that has come to an underlay queue pair
+/// Result of steering a packet that has come to an underlay queue pair
 /// ([`Transport::Underlay`](crate::Transport::Underlay)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Steering {
     /// The receive queue that takes it, and the hash that it was chosen by; none where it is dropped.
     pub to: Option<(Qpn, PacketHash)>,
-    /// How many entries of flow tables were looked at, wherever it goes.
+    /// Number of entries of flow tables that were looked at, wherever it goes.
     pub entries: u32,
-    /// How many flow tables they were in.
+    /// Number of flow tables that they were in.
     pub tables: u32,
 }
 

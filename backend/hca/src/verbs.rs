@@ -1,5 +1,4 @@
-//! What the verbs are about: domains, queues and queue pairs, the work posted to them, and why it fails.
-//! The verbs themselves are methods of the engine, here beside what they create and change.
+//! The verbs: methods of the engine that create, change and destroy domains, queues and queue pairs.
 
 pub(crate) mod connection;
 pub(crate) mod counters;

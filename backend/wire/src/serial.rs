@@ -49,7 +49,7 @@ impl<'de> Deserialize<'de> for Mtu {
         let mut all = (1..=5).filter_map(Self::from_code);
         all.find(|mtu| mtu.bytes() == bytes).ok_or_else(|| {
             D::Error::custom(format_args!(
-                "MTU {bytes} is none of 256, 512, 1024, 2048, 4096"
+                "invalid MTU {bytes}: must be 256, 512, 1024, 2048 or 4096"
             ))
         })
     }

@@ -23,10 +23,9 @@ use crate::objects::work::{CompletionEntry, RecvKind, RecvWr, SendWr, Side, WqeE
 use crate::queue_format::{Attention, CqError, Event, Face};
 use crate::transport::responder::receiving::Receiving;
 
-/// How soon a queue pair in error is looked at again after there was something
-/// to flush, in nanoseconds.
+/// Time until a queue pair in error is looked at again after a flush, in nanoseconds.
 pub(crate) const ERROR_RECHECK: u64 = 1_000_000;
-/// How long it is not looked at when there was nothing for long, in nanoseconds.
+/// Longest time between two such looks, in nanoseconds.
 pub(crate) const LONGEST_ERROR_RECHECK: u64 = 100_000_000;
 
 /// Bytes of a message that takes longer than a look at the clock.

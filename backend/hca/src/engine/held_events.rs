@@ -4,7 +4,7 @@ use crate::engine::Engine;
 use crate::objects::ids::{CqIndex, VfId};
 use crate::queue_format::Face;
 
-/// How much later the event of a function that is quiet is looked at again, in nanoseconds.
+/// Time until the event of a quiesced function is looked at again, in nanoseconds.
 const QUIET_RECHECK: u64 = 1_000_000;
 
 /// Events that are raised for their time before others get a turn.

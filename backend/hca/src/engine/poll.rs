@@ -31,7 +31,7 @@ const CLOCK_EVERY: u32 = 64;
 /// each look takes that line from it.
 const WATCH_EVERY: u32 = 16;
 
-/// What is looked at of all functions.
+/// Doorbell records of all functions that the engine looks at.
 #[derive(Debug, Default)]
 pub(crate) struct Polling {
     /// Number of polled queue pairs.

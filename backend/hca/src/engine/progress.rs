@@ -16,7 +16,7 @@ use crate::objects::reason::Status;
 use crate::objects::work::{CompletionEntry, SendWr, Side, WqeError};
 use crate::queue_format::{Event, Face};
 
-/// How a request fared in one attempt.
+/// Outcome of one attempt at a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// Complete; this many bytes.
@@ -50,7 +50,7 @@ pub(crate) fn failed(wr: &mut SendWr, status: Status, reason: Reason) -> Outcome
     Outcome::Failed(status)
 }
 
-/// What the end of a request needs to know of its queue pair.
+/// Properties of a queue pair that the end of its request depends on.
 struct Ending {
     index: QpIndex,
     qpn: Qpn,

@@ -23,14 +23,14 @@ use crate::queue_format::{Event, Face};
 use crate::transport::datagram::Datagram;
 use crate::transport::{Content, Frame, InFlight, framed, unframed};
 
-/// How long others wait for a function that rests, in nanoseconds.
+/// Longest time that others wait for a quiesced function, in nanoseconds.
 pub const MAX_QUIESCE_NS: u64 = 60_000_000_000;
 /// Shortest time between two looks at an answer that does not come since somebody rests, in nanoseconds.
 const MIN_RECHECK_NS: u64 = 1_000_000;
 /// Queue pairs that are called at a time; the others follow.
 const CALL_BATCH: usize = 64;
 
-/// Who rests, and who waits for that.
+/// Quiesced functions, and queue pairs that wait for them.
 #[derive(Debug, Default)]
 pub(crate) struct QuiescedFunctions {
     /// Queue pairs that wait for the function at the other end, with their own functions.
@@ -146,7 +146,7 @@ impl<F: Face> Engine<F> {
         self.exits.rests.waiter = waiter;
     }
 
-    /// What the clock shows to a function, in nanoseconds: its time stands still while it rests.
+    /// The clock of a function, in nanoseconds: it stands still while the function is quiesced.
     pub(crate) fn time_of(&self, vf: VfId) -> u64 {
         let rest = self.vf(vf).rest.as_ref();
         rest.map_or_else(|| self.clock.now(), |rest| rest.since)
@@ -175,8 +175,8 @@ impl<F: Face> Engine<F> {
         }
     }
 
-    /// What there is to do for functions that rest: those that go on get what waits for them, who has waited
-    /// looks again, and who does not come back is dead.
+    /// Works for quiesced functions: those that go on get the packets held for them, queue pairs that have waited
+    /// look again, and a function that does not come back counts as dead.
     pub(crate) fn look_at_rests(&mut self, now: u64) {
         if self.exits.rests.deadline().is_none_or(|at| at > now) {
             return;
@@ -363,8 +363,8 @@ impl<F: Face> Engine<F> {
         end.is_some_and(|end| self.vf(end).back == QUIESCED)
     }
 
-    /// How many nanoseconds an answer has left that is overdue after a wait `since` then: as many as one of
-    /// both ends has rested meanwhile. `None` where none has.
+    /// Nanoseconds left to an answer that is overdue after a wait `since` then: as long as one of both ends has
+    /// been quiesced meanwhile. `None` where none has.
     #[cold]
     pub(crate) fn time_left(&self, index: QpIndex, since: u64) -> Option<u64> {
         let qp = self.objects.qps.get(index.0)?;
@@ -415,7 +415,7 @@ impl<F: Face> Vf<F> {
     }
 }
 
-/// What a frame of an image says is what somebody could have sent.
+/// Checks that a frame of an image could have been sent.
 pub(crate) fn is_sound(held: &Held) -> bool {
     let frame = &held.frame;
     let datagram = matches!(frame.content, Content::Datagram { .. });

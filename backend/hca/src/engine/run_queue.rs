@@ -1,6 +1,5 @@
-//! What functions have to do in their turns. Each function has a list of what it has to do, and functions have their turns
-//! one after the other, so that how much one of them asks for decides how long it waits itself, not
-//! how long others do.
+//! Work of functions in their turns. Each function has a queue of work, and functions have their turns one after
+//! the other. So a function that asks for much waits long itself, and others do not.
 //!
 //! What a turn may do is counted in *cost*: bytes that could be copied in the time. Copies cost their
 //! bytes; requests, lookups of indirect keys, completions and everything else that takes time without
@@ -27,7 +26,7 @@ const TIMER_COST: i64 = 1024;
 pub(crate) const FAILURE_COST: i64 = 8 * 1024;
 /// Cost of an object that is taken away after a reset.
 const REMOVAL_COST: i64 = 256;
-/// How many functions' alarms ring at a time; the others follow.
+/// Alarms of functions that ring at a time; the others follow.
 const ALARMS: usize = 64;
 
 impl<F: Face> Engine<F> {
@@ -266,7 +265,7 @@ impl<F: Face> Engine<F> {
         !self.discarded.is_empty()
     }
 
-    /// What is of no use any more. To be dropped where nobody waits.
+    /// Takes the objects that are of no use any more. The caller drops them where nobody waits.
     pub fn take_discarded(&mut self) -> Discarded {
         std::mem::take(&mut self.discarded)
     }

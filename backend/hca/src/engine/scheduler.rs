@@ -1,4 +1,4 @@
-//! Whose turn it is: functions with work, in their order, and functions with something due.
+//! The order of turns: functions with work, and functions with something due.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -12,7 +12,7 @@ use crate::queue_format::Face;
 /// neighbour that sends a message every millisecond is still considered.
 const ALONE_AFTER: u32 = 1024;
 
-/// How long a turn may take beyond its first request while others have work, in nanoseconds.
+/// Longest time of a turn beyond its first request while others have work, in nanoseconds.
 const LONGEST_SHARED: u64 = 2000;
 /// Requests between two looks at the clock.
 const REQUESTS_PER_LOOK: u32 = 8;

@@ -1,4 +1,4 @@
-//! Who is told of blocks that are not as their signatures say.
+//! Reports of blocks that do not match their signatures.
 
 use crate::engine::Engine;
 use crate::memory::signature::format::Side as Domain;

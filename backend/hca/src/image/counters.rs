@@ -1,4 +1,4 @@
-//! What a function and its queue pairs have counted.
+//! Counters of a function and its queue pairs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,7 +10,7 @@ use crate::objects::counters::{Passed, QpCounters};
 use crate::objects::vf::Vf;
 use crate::queue_format::Face;
 
-/// What a function has counted.
+/// Counters of a function.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CountersImageV1 {
@@ -34,7 +34,7 @@ pub struct CountersImageV1 {
     pub(crate) rx_read_requests: u64,
     pub(crate) rx_atomic_requests: u64,
     pub(crate) out_of_buffer: u64,
-    /// What of the first six was on service levels from 1 on, where anything was.
+    /// The first six, by service level from 1 on, where any is not zero.
     #[serde(default)]
     pub(crate) levels: Vec<(u8, [u64; 6])>,
 }
@@ -47,7 +47,7 @@ pub struct CounterSetImageV1 {
     pub(crate) counts: QpCountersImageV1,
 }
 
-/// What queue pairs of a set have counted.
+/// Counters of a set of queue pairs.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct QpCountersImageV1 {

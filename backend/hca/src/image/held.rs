@@ -1,4 +1,4 @@
-//! What has come for a function at rest.
+//! Packets held for a quiesced function.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use wire::{Mtu, Psn, Qpn};

@@ -61,7 +61,7 @@ pub enum TranslationImageV1 {
     Signed(Box<SignedImageV1>),
 }
 
-/// What a key with signatures has.
+/// Signatures of a key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SignedImageV1 {
@@ -118,7 +118,7 @@ impl KeyImageV1 {
         }
     }
 
-    /// What it costs besides to make it: pages and stretches are copied.
+    /// Additional cost to make it: pages and stretches are copied.
     pub(crate) fn cost(&self) -> usize {
         match &self.translation {
             TranslationImageV1::Pages {
@@ -167,7 +167,7 @@ impl KeyImageV1 {
                 }
             }
             TranslationImageV1::Pages { log_size, .. } => {
-                return Err(invalid(format!("pages of 2^{log_size} bytes are none")));
+                return Err(invalid(format!("invalid page size 2^{log_size}")));
             }
             TranslationImageV1::Indirect(klms) if klms.len() <= MAX_KLMS => {
                 Translation::Indirect(KlmList::new(klms))

@@ -67,7 +67,7 @@ pub struct RequesterImageV1<F: Face> {
 #[serde(deny_unknown_fields)]
 pub struct AwayImageV1 {
     pub(crate) requests: Vec<RequestImageV1>,
-    /// Which request, and which of its packets, is sent next.
+    /// The request to be sent next, and the packet within it.
     pub(crate) next: (u64, u32),
     /// The number after the last packet of the last request.
     pub(crate) newest: Psn,
@@ -124,15 +124,15 @@ pub struct ResponderImageV1<F: Face> {
     #[serde(default)]
     pub(crate) paging: Paging,
     pub(crate) receiving: Receiving,
-    /// Of a target of dynamic connections.
+    /// State of a target of dynamic connections.
     #[serde(default)]
     pub(crate) target: Option<TargetImageV1>,
-    /// What it keeps of tags.
+    /// Its state of tag matching.
     #[serde(default)]
     pub(crate) tagged: Option<Tagged>,
 }
 
-/// What a target of dynamic connections has besides.
+/// Additional state of a target of dynamic connections.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TargetImageV1 {

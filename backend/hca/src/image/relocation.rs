@@ -70,7 +70,7 @@ impl<F: Face> Engine<F> {
         any
     }
 
-    /// What a function has besides objects changes places.
+    /// Exchanges the state of a function other than its objects.
     fn exchange(&mut self, vf: VfId, with: &mut Self) {
         let (one, other) = (self.vf_mut(vf), with.vf_mut(vf));
         std::mem::swap(&mut one.dma, &mut other.dma);

@@ -417,7 +417,7 @@ impl<F: Face> Engine<F> {
         };
         let earlier = errored.list.get(core.errored_at);
         if core.state != QpState::Error || earlier.is_some_and(|it| it.qp == index) {
-            let what = "it is to be looked at as one in error, and is none, or is twice".into();
+            let what = "listed as in error, but not in error, or listed twice".into();
             return Err(ImageError::Invalid { of, what });
         }
         core.errored_at = errored.list.len();
@@ -494,7 +494,7 @@ impl<F: Face> Objects<F> {
         let tags = match image.tags {
             Some(tags) => {
                 let cq = self.restored_cq(vf, of, tags.cqn)?;
-                let what = "its list of tags is none that can be".into();
+                let what = "invalid tag list".into();
                 let list = TagList::restore(tags, cq).ok_or(ImageError::Invalid { of, what })?;
                 Some(Box::new(list))
             }
@@ -541,7 +541,7 @@ impl<F: Face> Objects<F> {
     }
 }
 
-/// What is named must be there.
+/// Requires that a named object exists.
 fn require<T>(found: Option<T>, of: Object, what: Object) -> Result<T, ImageError> {
     found.ok_or(ImageError::Missing { of, what })
 }

@@ -27,7 +27,7 @@ const OBJECT: usize = PART / 256;
 pub struct Saving<F: Face> {
     image: VfImageV1<F>,
     stage: Stage,
-    /// What comes next of this stage: a slot, or a place in a list.
+    /// The next item of this stage: a slot, or a place in a list.
     at: usize,
     /// The next block of the last key's pages.
     block: usize,
@@ -36,7 +36,7 @@ pub struct Saving<F: Face> {
     groups: Vec<Gid>,
 }
 
-/// What is being saved.
+/// The part that is being saved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Pds,
@@ -75,7 +75,7 @@ impl<F: Face> Saving<F> {
         VfImage::V1(self.image)
     }
 
-    /// How many objects it has by now.
+    /// Number of objects that it has by now.
     #[must_use]
     pub fn objects(&self) -> usize {
         let image = &self.image;

@@ -38,7 +38,7 @@ const LONGEST_WALK: i64 = 1024 * 1024;
 /// Length of a MAD.
 const MAD_LEN: usize = 256;
 
-/// What goes in a packet of a request.
+/// The part of a request that goes in a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Packet {
     /// All of it.
@@ -727,7 +727,7 @@ pub(crate) fn grh(
     header
 }
 
-/// What a sender has said in a global route header.
+/// Decodes a global route header.
 pub(crate) fn global_route(header: &[u8; GRH_LEN]) -> GlobalRoute {
     let first = u32::from_be_bytes([header[0], header[1], header[2], header[3]]);
     let mut dgid = [0; 16];

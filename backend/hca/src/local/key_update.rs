@@ -228,7 +228,7 @@ fn gather<D: Dma>(
     Ok(bytes.len() as u64 == len)
 }
 
-/// How far the translations of an update have got into its key.
+/// Progress of an update's translations into its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Laid {
     /// They are all there.

@@ -34,7 +34,7 @@ use crate::transport::responder::{atomic_at, check_remote, invalidate, take_rece
 /// what is copied in one go is checked by the copy itself.
 const CHECKED_BY_COPY: u64 = 4096;
 
-/// How far a message got.
+/// Progress of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progress {
     Done,
@@ -134,7 +134,7 @@ impl<F: Face> Message<'_, F> {
         }
     }
 
-    /// What the message goes to, where that is a receive request or an entry of a list of tags.
+    /// Memory that the message goes to, where that is a receive request or an entry of a tag list.
     pub(super) fn message_domain(&self) -> Domain<'_, F::Dma> {
         let domain = self.responder_domain();
         let pd = self.resp.inbound.as_ref().map_or(self.pd, |it| it.pd);
@@ -180,7 +180,7 @@ impl<F: Face> Message<'_, F> {
         }
     }
 
-    /// Whose fault a refusal is in the end, and why, which the request keeps.
+    /// Finds the end that is at fault in a refusal, and notes the reason in the request.
     #[cold]
     fn blame(&self, wr: &mut SendWr, refusal: Refusal) -> Refusal {
         if let Err(error) = check_local(self.requester_domain(), wr) {

@@ -286,7 +286,7 @@ impl<F: Face> Engine<F> {
         }
     }
 
-    /// What a refusal means for both ends (specification tables 59 to 62).
+    /// Applies a refusal to both ends (specification tables 59 to 62).
     #[cold]
     fn refused(
         &mut self,
@@ -331,7 +331,7 @@ impl<F: Face> Engine<F> {
         }
     }
 
-    /// What a responder does that has refused a request, of its `own` queue pair's or another one's.
+    /// Acts for a responder that has refused a request, of its `own` queue pair or of another one.
     #[cold]
     pub(crate) fn refuse(&mut self, index: QpIndex, refusal: Refusal, own: bool) {
         let is_context = |qp: &Qp<F>| matches!(qp.resp.role, Role::Context(_));
@@ -438,8 +438,7 @@ impl Transport {
     }
 }
 
-/// What becomes of a message whose PSN is not the expected one; `None` when it
-/// is executed all the same.
+/// Outcome of a message whose PSN is not the expected one; `None` when it is executed all the same.
 #[cold]
 fn out_of_order<F: Face>(
     message: &mut Message<'_, F>,

@@ -1,5 +1,5 @@
-//! Queues without a queue pair, as network interfaces have them: whose datagrams a send queue's are, and which
-//! receive queue takes what has come.
+//! Queues without a queue pair, as network interfaces have them: maps a send queue to the queue pair whose address its
+//! datagrams carry, and a received packet to its receive queue.
 
 use wire::Qpn;
 
@@ -10,10 +10,10 @@ use crate::objects::qp::{Core, Qp};
 use crate::objects::work::PacketHash;
 use crate::queue_format::Face;
 
-/// What it costs to find the receive queue of a packet besides its flow tables, in bytes that could be copied in the time:
-/// its headers and its hash, the TIR and its table of queues.
+/// Cost of finding the receive queue of a packet without its flow tables, in bytes that could be copied in the
+/// time: its headers and its hash, the TIR and its table of queues.
 const FOUND: i64 = 2048;
-/// What it costs to look at a flow table, and at an entry of one.
+/// Cost of a look at a flow table, and at an entry of one.
 const TABLE: i64 = 512;
 const ENTRY: i64 = 16;
 

@@ -56,7 +56,7 @@ impl<F: Face> Message<'_, F> {
         Ok(Progress::Done)
     }
 
-    /// How the message begins.
+    /// Header of the message.
     fn head(&self, wr: &SendWr, budget: &mut i64) -> Result<Head, Refusal> {
         let mut bytes = [0; RENDEZVOUS];
         let len = self.len.min(RENDEZVOUS as u64) as usize;
@@ -116,7 +116,7 @@ impl<F: Face> Message<'_, F> {
         self.resp.inbound.as_ref().ok_or(Refusal::Operation)
     }
 
-    /// What the message goes to, from this byte on.
+    /// Memory that the message goes to, from this byte on.
     fn tagged_memory<'a>(&'a self, inbound: &'a Inbound, at: u64) -> Cursor<'a, F::Dma> {
         Cursor::new(
             self.message_domain(),

@@ -272,7 +272,7 @@ impl<'a, D: Dma> Source<'a, D> {
     }
 }
 
-/// Which end of a copy failed.
+/// The end of a copy that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CopyError {
     /// The memory read from.

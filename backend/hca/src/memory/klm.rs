@@ -27,10 +27,10 @@ pub struct Klm {
 }
 
 impl Klm {
-    /// What the first element of a pattern names in place of a key. No key has this number.
+    /// Key number of the first element of a pattern. No key has this number.
     pub const REPEATED: u32 = 0x400;
 
-    /// How often the pattern that this begins repeats, and how many stretches it has.
+    /// Number of repetitions of the pattern that this element begins, and number of its stretches.
     fn repeats(&self) -> Option<(u64, usize)> {
         (self.key == Self::REPEATED).then_some((self.addr >> 32, usize::from(self.addr as u16)))
     }
@@ -148,7 +148,7 @@ impl KlmList {
         Some((klm, offset - start))
     }
 
-    /// What of another key is at byte `offset`, at most `len` bytes of it.
+    /// The stretch of another key at byte `offset`, at most `len` bytes of it.
     pub(crate) fn stretch(&self, offset: u64, len: u64) -> Option<Sge> {
         let (klm, into) = self.find(offset, &mut { 0 })?;
         Some(Sge {

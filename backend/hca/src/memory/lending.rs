@@ -56,7 +56,7 @@ impl Drop for Reading<'_> {
     }
 }
 
-/// What has lent memory, as far as it has; when this is gone, nobody reads the memory any more.
+/// A lender of memory, if it has lent any; when this is dropped, nobody reads the memory any more.
 #[derive(Debug, Default)]
 pub(crate) struct Lending(Option<Arc<Lease>>);
 
@@ -83,7 +83,7 @@ impl Drop for Lending {
 /// The leases of a key and of all mapped memory, and the memory.
 pub(super) type Leased = ([Arc<Lease>; 2], Weak<dyn Readable>);
 
-/// What keys of a function have lent.
+/// Memory lent by the keys of a function.
 #[derive(Debug, Default)]
 pub(crate) struct Lent {
     /// The memory, as it is mapped, and who reads any of it. In this order: it is revoked first.
@@ -117,11 +117,11 @@ pub struct Loan {
     pub(super) own: Arc<Lease>,
     /// The key's, and that of all mapped memory.
     pub(super) leases: [Arc<Lease>; 2],
-    /// Who maps it keeps it: no other engine's thread takes a mapping apart.
+    /// Weak, so that no other engine's thread takes a mapping apart.
     pub(super) memory: Weak<dyn Readable>,
     /// DMA addresses and lengths.
     pub(super) runs: Arc<[(u64, u32)]>,
-    /// How many bytes into them it begins, and its length.
+    /// Offset of its first byte in them, and its length.
     pub(super) at: u32,
     pub(super) len: u32,
 }
@@ -138,11 +138,11 @@ impl Eq for Loan {}
 /// Why lent memory was not read, or not copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unread<E> {
-    /// Who has lent it has ended what it was for, and waits for nothing.
+    /// The lender has ended the transfer, and waits for nothing.
     Stale,
     /// It is not lent any more. Who has lent it knows that from now on.
     Void,
-    /// What was to take the bytes could not.
+    /// The receiver of the bytes failed.
     Fault(E),
 }
 

@@ -88,7 +88,7 @@ impl BitOr for Access {
     }
 }
 
-/// How addresses within a region become DMA addresses.
+/// Translation of addresses within a region to DMA addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Translation {
     /// The address is the DMA address.
@@ -244,7 +244,7 @@ impl MemoryKey {
 pub struct KeyTable {
     has_failed: Cell<bool>,
     slots: Numbers<MemoryKey>,
-    /// What other engines may read by them.
+    /// Memory that other engines may read by them.
     lent: RefCell<Lent>,
     /// Blocks that were not as their signatures say, until somebody is told.
     failed: RefCell<Vec<SignatureError>>,
@@ -285,7 +285,7 @@ impl KeyTable {
         taken
     }
 
-    /// What is lent by the keys.
+    /// Memory lent by the keys.
     pub(crate) fn lent(&self) -> RefMut<'_, Lent> {
         self.lent.borrow_mut()
     }

@@ -20,7 +20,7 @@ pub(crate) const MAX_PAGES: u64 = 1 << 28;
 
 /// An image has what is no list of pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("a list of more than {MAX_PAGES} pages, or of blocks that do not fit it, is none")]
+#[error("invalid page list: more than {MAX_PAGES} pages, or blocks that do not fit")]
 pub struct NoPageList;
 
 /// In an entry of a list, beside the address: the page may not be written.
@@ -92,13 +92,12 @@ const fn entry(said: u64) -> u64 {
     }
 }
 
-/// Which block a page is in, and where there.
+/// The block of a page, and its index there.
 const fn place(index: usize) -> (usize, usize) {
     (index >> LOG_BLOCK, index % BLOCK)
 }
 
-/// What of `count` pages, for index `at` on, is for which block: the block, where there, and which of
-/// the pages.
+/// Divides `count` pages, for index `at` on, by block: the block, the index there, and the range of pages.
 fn by_block(at: usize, count: usize) -> impl Iterator<Item = (usize, usize, Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {
@@ -153,7 +152,7 @@ impl PageList {
         })
     }
 
-    /// What an image has of it.
+    /// Its image.
     #[must_use]
     pub fn save(&self) -> PagesImageV1 {
         match &self.0 {
@@ -263,9 +262,8 @@ impl PageList {
         (0..self.len()).filter_map(|index| self.get(index))
     }
 
-    /// How many of the `most` pages behind page `index`, of `1 << log_size`
-    /// bytes, continue it, one behind the other; no further than to the end of a
-    /// block.
+    /// Number of the `most` pages behind page `index`, of `1 << log_size` bytes, that continue it, one behind the
+    /// other; no further than to the end of a block.
     #[inline]
     pub(crate) fn side_by_side(&self, index: usize, most: usize, log_size: u8) -> u64 {
         match &self.0 {
@@ -610,7 +608,7 @@ fn lay<T: Copy>(list: &mut Vec<T>, at: usize, end: usize, absent: T, new: impl I
     }
 }
 
-/// How many of the pages behind the first continue it, and may be used in the same way.
+/// Number of the pages behind the first that continue it with the same rights.
 #[inline]
 fn continued<T: Copy>(pages: &[T], most: usize, log_size: u8, address: impl Fn(T) -> u64) -> u64 {
     /// Pages compared without a branch between them.

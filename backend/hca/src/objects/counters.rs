@@ -1,4 +1,4 @@
-//! What ports and queue pairs count.
+//! Counters of ports and queue pairs.
 //!
 //! One thread writes each counter: the engine in which the function lives. So nothing is locked, and to add is
 //! a load and a store. Who reads may be elsewhere.
@@ -18,7 +18,7 @@ use crate::objects::work::{Operation, Side};
 /// whoever manages the port.
 #[derive(Debug, Default)]
 pub struct TrafficCounters {
-    /// What passes is counted on its service level alone, which costs no more than to count it.
+    /// Counters by service level. There is no total, so that a packet is counted once.
     levels: [Level; 16],
     /// The service levels on which something has passed, a bit each: who reads looks at no others.
     used: AtomicU32,
@@ -28,11 +28,11 @@ pub struct TrafficCounters {
     pub qkey_violations: AtomicU64,
     /// Packets sent that went nowhere.
     pub xmit_discards: AtomicU64,
-    /// What connections had to do again.
+    /// Retries of connections.
     pub retries: RetryCounters,
 }
 
-/// What a port counts on one service level, in one line of the cache.
+/// Counters of a port on one service level, in one line of the cache.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Level {
@@ -44,7 +44,7 @@ struct Level {
     multicast_rcv_packets: AtomicU64,
 }
 
-/// What has passed a port.
+/// Traffic that has passed a port.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Passed {
     /// Sent, in units of four octets.
@@ -117,8 +117,8 @@ impl Level {
     }
 }
 
-/// What connections of a function have missed or received twice, by the names that Linux gives the
-/// counters of hardware. Written by the engine alone.
+/// Losses and duplicates of a function's connections, by the names that Linux gives the counters of hardware.
+/// Written by the engine alone.
 #[derive(Debug, Default)]
 pub struct RetryCounters {
     /// Local ACK timeouts that ran out, after which the request was sent again.
@@ -240,7 +240,7 @@ impl TrafficCounters {
         self.used.store(used, Ordering::Relaxed);
     }
 
-    /// What has passed on each service level on which something has.
+    /// Traffic on each service level that has had any.
     pub fn levels(&self) -> impl Iterator<Item = (Sl, Passed)> {
         let used = self.used.load(Ordering::Relaxed);
         let levels = (0..16).filter(move |sl| used >> sl & 1 != 0).map(Sl::new);
@@ -255,7 +255,7 @@ impl TrafficCounters {
         })
     }
 
-    /// What has passed on all service levels.
+    /// Traffic on all service levels.
     #[must_use]
     pub fn passed(&self) -> Passed {
         self.levels().fold(Passed::default(), |sum, (_, level)| {
@@ -325,16 +325,16 @@ pub struct ErrorCounters {
     pub req_cqe_flush_error: AtomicU64,
 }
 
-/// What queue pairs with the same set of counters have counted. In lines of the cache of its own: functions of
-/// other engines count in others.
+/// Counters of queue pairs with the same set. In lines of the cache of its own: functions of other engines count in
+/// others.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct QpCounters {
-    /// What others asked for.
+    /// Requests of others.
     pub requests: RequestCounters,
-    /// What had to be done again.
+    /// Retries.
     pub retries: RetryCounters,
-    /// What went wrong.
+    /// Errors.
     pub errors: ErrorCounters,
 }
 
@@ -401,7 +401,7 @@ impl QpCounters {
     }
 }
 
-/// What a queue pair does again is counted at its function and in its set.
+/// Counters of a queue pair's retries: of its function, and of its set.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Retries<'a>(pub [&'a RetryCounters; 2]);
 

@@ -23,7 +23,7 @@ pub struct DctDesc {
     pub key: u64,
     /// Rights of initiators, P_Key, longest path MTU and RNR timer; the rest has no meaning.
     pub attr: QpAttr,
-    /// What answers with a global route say besides addresses.
+    /// Fields of the global route of answers, without addresses.
     pub route: RouteMarks,
     /// The set of counters that it counts in; 0 is none.
     pub counter_set: u8,
@@ -34,7 +34,7 @@ pub struct DctDesc {
     pub in_completion: InCompletion,
 }
 
-/// What a global route says besides addresses.
+/// Fields of a global route without its addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RouteMarks {
@@ -46,7 +46,7 @@ pub struct RouteMarks {
     pub hop_limit: u8,
 }
 
-/// What a query of a DC target tells.
+/// Answer to a query of a DC target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DctView {
     /// As of a queue pair: Ready-to-Receive, or Reset where the target is drained.
@@ -65,7 +65,7 @@ pub struct FarEnd {
     vector: Option<AddressVector>,
     /// Access key.
     key: u64,
-    /// Which connection of the initiator it is.
+    /// Number of the initiator's connection.
     number: u32,
     /// Number of its first packet.
     start: Psn,
@@ -100,7 +100,7 @@ impl FarEnd {
         self.start = start;
     }
 
-    /// What requests of the initiator say of it.
+    /// The session that requests of the initiator name.
     pub(crate) const fn session(&self, source: Qpn) -> Session {
         Session {
             key: self.key,
@@ -111,7 +111,8 @@ impl FarEnd {
     }
 }
 
-/// Who talks to a target: its port, by LID and, where packets have a global route, by GID, and its queue pair.
+/// An initiator that talks to a target: its port, by LID and, where packets have a global route, by GID, and its
+/// queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Initiator {
@@ -123,7 +124,7 @@ pub struct Initiator {
     pub qpn: Qpn,
 }
 
-/// What a responder is of dynamic connections, or keeps of tags.
+/// Role of a responder in dynamic connections or tag matching.
 #[derive(Debug, Default)]
 pub(crate) enum Role {
     /// Nothing.
@@ -134,7 +135,7 @@ pub(crate) enum Role {
     Tagged(Box<Tagged>),
 }
 
-/// What a target has besides what every responder has.
+/// State of a target beside that of every responder.
 #[derive(Debug)]
 pub(crate) struct Target {
     pub key: u64,
@@ -153,7 +154,7 @@ pub(crate) struct Target {
     pub left_behind: Vec<Inbound>,
 }
 
-/// What a target's responder for one initiator has.
+/// State of a target's responder for one initiator.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Context {
     pub of: QpIndex,

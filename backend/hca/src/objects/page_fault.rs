@@ -24,9 +24,9 @@ pub enum Half {
 pub struct PageFault {
     /// The queue pair.
     pub qpn: Qpn,
-    /// Which half of it waits.
+    /// The half of it that waits.
     pub half: Half,
-    /// What for.
+    /// The memory that is needed.
     pub of: Needed,
     /// Bytes before the page, which have been moved.
     pub committed: u32,
@@ -82,7 +82,7 @@ pub(crate) enum Paging {
 }
 
 impl Paging {
-    /// What an image has of it.
+    /// Its image.
     pub const fn lasting(self) -> Self {
         match self {
             Self::Later(_) => Self::None,
@@ -96,10 +96,10 @@ impl Paging {
     }
 }
 
-/// Who waits for pages of a function.
+/// Queue pairs that wait for pages of a function.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
-    /// How many halves of queue pairs of which the owner has been told.
+    /// Number of halves of queue pairs that the owner has been told of.
     pub told: usize,
     /// Requesters of which it is to be told, in their order.
     pub later: BTreeSet<(u64, u32)>,

@@ -51,7 +51,7 @@ pub struct QpDesc<F: Face> {
     pub in_completion: InCompletion,
 }
 
-/// What does not change while a queue pair lives, and its state.
+/// Constant properties of a queue pair, and its state.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub vf: VfId,
@@ -121,16 +121,16 @@ pub(crate) struct Requester<F: Face> {
     pub sent: bool,
     /// Until when it waits for congestion, and is on the list of those who do; 0: it is not. No image has it.
     pub held_until: u64,
-    /// What it has under way in frames.
+    /// Messages under way in frames.
     pub away: Option<Box<Away>>,
     /// The far end that an initiator of dynamic connections has now.
     pub far: FarEnd,
-    /// What is looked up again.
+    /// Results of look-ups.
     pub found: Found,
 }
 
-/// What a requester has looked up of the subnet and of other functions. It lasts no longer than they
-/// stay as they are: no image has it.
+/// Results of a requester's look-ups in the subnet and at other functions. They are valid until those change: no
+/// image has them.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     /// Path, as last resolved.
@@ -248,13 +248,13 @@ pub(crate) struct Responder<F: Face> {
     pub other_is_armed: bool,
     /// Whether it waits for a page.
     pub paging: Paging,
-    /// What it keeps of messages that come in frames.
+    /// Messages that come in frames.
     pub receiving: Receiving,
-    /// What answers to READs have lent. No image has it.
+    /// Memory lent to answers to READs. No image has it.
     pub lending: Lending,
     /// The queue pair that keeps this one as its peer; it looks again, so no image has this.
     pub heard_by: Option<QpIndex>,
-    /// What it is of dynamic connections, or keeps of tags.
+    /// Its role in dynamic connections or tag matching.
     pub role: Role,
 }
 

@@ -7,7 +7,7 @@ use wire::Qpn;
 use crate::memory::mr::KeyError;
 use crate::objects::ids::VfId;
 
-/// What is wrong with an access by a memory key.
+/// A fault of an access by a memory key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Error, Serialize, Deserialize)]
 pub enum KeyFault {
     /// No such key, or it is not usable now.
@@ -100,7 +100,7 @@ pub enum Reason {
     /// The receiver's request cannot be read or names keys that it must not.
     #[error("the responder's receive request cannot be used")]
     ReceiveRequest,
-    /// The named shared receive queue is none of the receiver's.
+    /// The receiver has no shared receive queue of this number.
     #[error("the responder has no such shared receive queue")]
     SharedQueue,
     /// The access key is not the target's.
@@ -109,7 +109,7 @@ pub enum Reason {
     /// The far end cannot be one.
     #[error("the request names no far end that the VF may have a connection with")]
     FarEnd,
-    /// The key to invalidate is none that may be.
+    /// The key may not be invalidated.
     #[error("the responder's key cannot be invalidated")]
     Invalidation,
 }
@@ -117,7 +117,7 @@ pub enum Reason {
 /// A send request that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Failure {
-    /// Whose it is.
+    /// Function of the queue pair.
     pub vf: VfId,
     /// Its queue pair, as its owner numbers it.
     pub qpn: Qpn,
@@ -125,7 +125,7 @@ pub struct Failure {
     pub index: u16,
     /// [`SendWr::opcode`].
     pub opcode: u8,
-    /// What its completion says.
+    /// Status of its completion.
     pub status: Status,
     /// Why.
     pub reason: Reason,

@@ -1,6 +1,6 @@
 //! Refusals of a responder.
 
-/// How the responder refuses.
+/// A refusal by the responder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// NAK, invalid request.

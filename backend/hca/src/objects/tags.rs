@@ -24,7 +24,7 @@ pub(crate) const HEADER: usize = 16;
 /// Bytes of the header of a rendezvous: where the message lies follows.
 pub(crate) const RENDEZVOUS: usize = 32;
 
-/// Of the first byte of a header: a message with a tag whose data lies elsewhere.
+/// First byte of a header: a message with a tag whose data lies elsewhere.
 const OPCODE_RENDEZVOUS: u8 = 1;
 /// As above: a message that has been read from where it lay.
 const OPCODE_FINISHED: u8 = 2;
@@ -43,7 +43,7 @@ pub(crate) struct Slot {
     mask: u64,
     /// Where a message goes.
     memory: Sge,
-    /// Of one that a rendezvous has matched.
+    /// Read of the entry that a rendezvous has matched.
     fetch: Fetch,
     /// The next one whose message the same queue pair reads.
     next: u16,
@@ -88,11 +88,11 @@ impl Fetch {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Head {
     bytes: [u8; RENDEZVOUS],
-    /// How much of it there is.
+    /// Its length in bytes.
     len: usize,
 }
 
-/// What a message is, by its beginning. One that is too short for what it claims to be has no tag.
+/// Kind of a message, by its beginning. One that is too short for what it claims to be has no tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     NoTag,
@@ -144,7 +144,7 @@ impl Head {
     }
 }
 
-/// What a message that is arriving at a queue pair was found to be.
+/// Result of matching a message that arrives at a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Arrival {
@@ -212,14 +212,14 @@ pub(crate) struct TagListImageV1 {
     seen: u16,
 }
 
-/// What a query of a list tells.
+/// Answer to a query of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TagView {
     /// Index of the entry that is added next.
     pub next: u16,
     /// Unexpected messages, modulo 2^16.
     pub unexpected: u16,
-    /// How many of them software has seen, modulo 2^16.
+    /// Number of them that software has seen, modulo 2^16.
     pub seen: u16,
     /// Entries in the list.
     pub listed: usize,
@@ -229,7 +229,7 @@ pub struct TagView {
     pub rendezvous: bool,
 }
 
-/// The change cannot be made: the entry is none, or not free.
+/// The change cannot be made: no such entry, or it is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NoSuchTag;
 
@@ -347,8 +347,9 @@ impl TagList {
         (room >= len).then_some(index)
     }
 
-    /// What a message that begins so is, and the memory that it goes to, if it has matched an entry. A queue pair
-    /// that does not `fetch` leaves rendezvous to software, and so does one whose entry has no room for the message.
+    /// Matches a message by its header, and returns the memory that it goes to, if it has matched an entry. A queue
+    /// pair that does not `fetch` leaves rendezvous to software, and so does one whose entry has no room for the
+    /// message.
     pub fn classify(&mut self, head: &Head, fetches: bool) -> (Arrival, Option<Sge>) {
         let (found, fetch) = match head.kind() {
             Kind::NoTag => return (Arrival::NoTag, None),
@@ -398,7 +399,7 @@ impl TagList {
         Some((slot.fetch, Sge { len, ..slot.memory }))
     }
 
-    /// What an image has of it, with its completion queue's number.
+    /// Its image, with the number of its completion queue.
     pub fn save(&self, cqn: u32) -> TagListImageV1 {
         TagListImageV1 {
             cqn,
@@ -411,7 +412,7 @@ impl TagList {
         }
     }
 
-    /// The list of an image; `None` where it is none that can be.
+    /// The list of an image; `None` where it is invalid.
     pub fn restore(image: TagListImageV1, cq: CqIndex) -> Option<Self> {
         let size = image.slots.len();
         let sound = size.is_power_of_two() && size <= 1 << LOG_MAX_TAGS;
@@ -437,13 +438,13 @@ impl TagList {
     }
 }
 
-/// What a queue pair keeps that receives by a list of tags.
+/// State of a queue pair that receives by a list of tags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Tagged {
     /// It has no send queue, and reads the messages of rendezvous.
     pub fetches: bool,
-    /// What the message is that arrives, and how it begins.
+    /// Result of matching the message that arrives, and its header.
     pub arrival: Arrival,
     pub head: Head,
     /// Entries whose messages it reads, from the first to the last, and the one that it reads next. Each leads to
@@ -455,7 +456,7 @@ pub(crate) struct Tagged {
     asked: bool,
 }
 
-/// What a queue pair sends next for a rendezvous.
+/// Next step of a queue pair in a rendezvous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// It reads the message.
@@ -508,7 +509,7 @@ impl Tagged {
         self.next != NONE
     }
 
-    /// What is sent next.
+    /// The next step.
     pub fn step(&mut self, list: &TagList) -> Option<Step> {
         let Some((fetch, memory)) = list.fetch(self.next) else {
             self.next = NONE;

@@ -37,7 +37,7 @@ pub(crate) struct Vf<F: Face> {
     pub version: u64,
     /// It lives in another engine. What is known of it here is its port.
     pub elsewhere: bool,
-    /// What it may take of the host's memory.
+    /// Its share of the host's memory.
     pub memory: Memory,
     pub keys: KeyTable,
     /// Protection domains: how many objects are of each.
@@ -61,9 +61,9 @@ pub(crate) struct Vf<F: Face> {
     pub multicast_left: u32,
     /// Requests of connections that are under way in frames.
     pub taken: u32,
-    /// What frames on their way, and answers to them, hold of the host's memory.
+    /// Slots of the host's memory that frames on their way, and answers to them, hold.
     pub in_flight: Arc<AtomicU32>,
-    /// What is looked up again.
+    /// Results of look-ups.
     pub ways: Ways,
     /// While the function rests.
     pub rest: Option<Box<Rest>>,
@@ -74,7 +74,7 @@ pub(crate) struct Vf<F: Face> {
     pub rested: [(u64, u64); QUIESCE_HISTORY],
     pub quota: Quota,
     pub run_queue: RunQueue,
-    /// Who waits for pages.
+    /// Queue pairs that wait for pages.
     pub faults: Faults,
     pub polled: Polled,
 }

@@ -23,8 +23,7 @@ pub const MAX_SGE: usize = 64;
 /// Most bytes of inline data that one work request may carry.
 pub const MAX_INLINE: usize = 1024;
 
-/// What a send work request asks for. The names are those of the InfiniBand
-/// specification, chapter 10.8.
+/// Operation of a send work request. The names are those of the InfiniBand specification, chapter 10.8.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Operation {
     /// Nothing; completes like any other request.
@@ -101,7 +100,7 @@ pub struct GlobalRoute {
 }
 
 impl GlobalRoute {
-    /// What it is in a packet from this GID.
+    /// The header of a packet from this GID.
     #[must_use]
     pub fn header(self, sgid: Gid) -> wire::header::GlobalRoute {
         wire::header::GlobalRoute {
@@ -116,7 +115,7 @@ impl GlobalRoute {
         }
     }
 
-    /// What a packet says of it. Which entry of the sender's table its GID is, no packet says.
+    /// Decodes it from a packet. No packet has the index of the sender's GID.
     #[must_use]
     pub const fn of(header: &wire::header::GlobalRoute) -> Self {
         Self {
@@ -148,7 +147,7 @@ pub struct AddressVector {
     pub global: Option<GlobalRoute>,
 }
 
-/// What the HCA does to the IP packet that a datagram is (RFC 4391), of a queue pair with
+/// Offloads for the IP packet in a datagram (RFC 4391), of a queue pair with
 /// [`QpDesc::offloads`](crate::QpDesc::offloads).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -161,7 +160,7 @@ pub struct Offload {
     pub segmentation: Option<Segmentation>,
 }
 
-/// How a stretch of TCP is cut: its payload is the headers of each segment, and all of their data.
+/// Segmentation of a stretch of TCP: its payload is the headers of each segment, and all of their data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Segmentation {
@@ -223,7 +222,7 @@ pub struct KeyUpdate {
     /// Signature values under way that the form names.
     #[serde(default)]
     pub signature_values: [Option<u32>; 2],
-    /// What the owner expects the number of signature errors to be after the next one, modulo 2.
+    /// Number of signature errors that the owner expects after the next one, modulo 2.
     #[serde(default)]
     pub expected_error: Option<bool>,
     /// Translation entries in the payload: index of the first 16-byte octword
@@ -231,13 +230,13 @@ pub struct KeyUpdate {
     pub translation_offset: u64,
     /// Number of 16-byte octwords of translations in the payload.
     pub translation_octwords: u32,
-    /// What the engine has gathered of the payload so far.
+    /// Payload that the engine has gathered so far.
     pub gathered: Vec<u8>,
-    /// How many bytes of that are in the key.
+    /// Number of bytes of that in the key.
     pub laid: usize,
 }
 
-/// What is there, if only to say that there is none: JSON writes `None` and `Some(None)` alike.
+/// Reads a field that is present: JSON writes `None` and `Some(None)` alike.
 fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<Option<T>, D::Error> {
     T::deserialize(from).map(Some)
 }
@@ -257,15 +256,15 @@ fn restricted<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<Qpn>>,
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TagChange {
-    /// What changes.
+    /// The change.
     pub operation: TagOperation,
     /// Whether the change completes at the queue's completion queue.
     pub signaled: bool,
-    /// How many unexpected messages software has seen, modulo 2^16, if it says so.
+    /// Number of unexpected messages that software has seen, modulo 2^16, if it says so.
     pub seen: Option<u16>,
 }
 
-/// What changes in a list.
+/// A change of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TagOperation {
@@ -288,7 +287,7 @@ pub enum TagOperation {
     },
 }
 
-/// What a completion says of a list.
+/// Event of a list, in a completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TagEvent {
     /// A message without a tag has taken a receive request.
@@ -312,7 +311,7 @@ pub enum TagEvent {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SendWr {
-    /// What to do.
+    /// The operation.
     pub operation: Operation,
     /// The face's own opcode; returned in the completion.
     pub opcode: u8,
@@ -334,7 +333,7 @@ pub struct SendWr {
     pub atomic: AtomicOperands,
     /// Destination of a datagram, or of a request of an initiator of dynamic connections.
     pub address: Option<AddressVector>,
-    /// What is done to the IP packet that the datagram is.
+    /// Offloads for the IP packet in the datagram.
     #[serde(default)]
     pub offload: Option<Offload>,
     /// Access key of that destination (dynamic connections).
@@ -546,12 +545,12 @@ pub enum WqeError {
         index: u16,
         /// Its opcode.
         opcode: u8,
-        /// What is wrong with it.
+        /// The fault.
         reason: Reason,
     },
 }
 
-/// What a receive completion reports.
+/// Kind of a receive completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecvKind {
     /// Plain send.
@@ -589,7 +588,7 @@ pub struct Source {
 pub struct PacketHash {
     /// The hash; 0 where there is none.
     pub value: u32,
-    /// What it was computed of, as the face says it.
+    /// Fields that it was computed of, as the face encodes them.
     pub kind: u8,
 }
 
@@ -615,23 +614,24 @@ pub struct CompletionEntry {
     /// may have the same time; none of a send request has one from before it was
     /// posted.
     pub time: u64,
-    /// Which side it is for.
+    /// Its side.
     pub side: Side,
 }
 
 /// The side of a queue pair that a completion belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// Of a send work request.
+    /// Completion of a send work request.
     Send {
         /// [`SendWr::opcode`].
         opcode: u8,
     },
-    /// Of no request: a block was not as its signature says. The request goes on, and has a completion of its own.
+    /// Completion of no request: a block did not match its signature. The request goes on, and has a completion of
+    /// its own.
     Signature(SignatureError),
-    /// Of a receive work request.
+    /// Completion of a receive work request.
     Recv {
-        /// What arrived.
+        /// The kind of message.
         kind: RecvKind,
         /// Immediate data (host order), or the invalidated key.
         immediate: u32,
@@ -640,35 +640,35 @@ pub enum Side {
         /// Its source, of a datagram or at a target of dynamic connections.
         source: Option<Source>,
     },
-    /// Of a receive work request of a [`Transport::ReceiveQueue`](crate::Transport::ReceiveQueue). The queue pair is the
-    /// underlay queue pair that the packet came to.
+    /// Completion of a receive work request of a [`Transport::ReceiveQueue`](crate::Transport::ReceiveQueue). The
+    /// queue pair is the underlay queue pair that the packet came to.
     Steered {
         /// Its source.
         source: Source,
-        /// What its queue was chosen by.
+        /// Hash that its queue was chosen by.
         hash: PacketHash,
         /// The sum of the IP packet as RFC 1071 has it, which is not inverted.
         checksum: u16,
     },
-    /// Of a message to a shared receive queue with a list of tags. Where it has matched an entry, the index of the
-    /// completion is the entry's.
+    /// Completion of a message to a shared receive queue with a list of tags. Where it has matched an entry, the
+    /// index of the completion is the entry's.
     Tagged {
-        /// What arrived.
+        /// The kind of message.
         kind: RecvKind,
         /// Immediate data (host order), or the invalidated key.
         immediate: u32,
         /// The queue.
         srqn: u32,
-        /// What became of it.
+        /// Its outcome.
         event: TagEvent,
         /// Its header, of one that has just matched an entry; else zeros.
         header: [u8; 16],
     },
-    /// Of a change of a list of tags.
+    /// Completion of a change of a list of tags.
     Tags {
         /// The queue.
         srqn: u32,
-        /// What was to change.
+        /// The change that was asked for.
         operation: TagOperation,
         /// Whether it has: an entry that a message has matched does not go.
         done: bool,

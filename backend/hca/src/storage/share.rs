@@ -1,9 +1,9 @@
-//! How much of the host's memory a function's guest takes by what it creates.
+//! Host memory that a function's guest takes by creating objects.
 
 /// Blocks of this many bytes and more go back to the system when they are
 /// freed; smaller ones stay in the heap.
 const LARGE: usize = 128 << 10;
-/// What the heap takes for itself with each block, in bytes.
+/// Bytes that the heap takes for itself with each block.
 const HEADER: usize = 16;
 /// Sizes of smaller blocks, as powers of two.
 const CLASSES: usize = LARGE.ilog2() as usize;

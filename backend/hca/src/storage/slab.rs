@@ -8,7 +8,7 @@ const GIVEN_BACK: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     entries: Vec<Option<Box<T>>>,
-    /// Which entries are empty, a bit each.
+    /// Empty entries, a bit each.
     free: Vec<u64>,
     /// No word before this one has a bit set.
     first: usize,

@@ -1,6 +1,6 @@
 //! Work requests kept for the next ones.
 
-/// How many are kept: what a steady load needs.
+/// Number of spares that are kept: as many as a steady load needs.
 const KEPT: usize = 256;
 
 /// Structures kept for later. They go from here to queue pairs and back, so by pointer and not by the

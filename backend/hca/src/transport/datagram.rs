@@ -30,7 +30,7 @@ pub(crate) struct Datagram<'a> {
     pub immediate: Option<u32>,
     pub solicited: bool,
     pub payload: &'a mut [u8],
-    /// What its receivers have cost besides.
+    /// Additional cost of its receivers.
     pub cost: i64,
 }
 

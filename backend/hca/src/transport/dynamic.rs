@@ -1,4 +1,4 @@
-//! How initiators of dynamic connections find their targets, and targets tell initiators apart.
+//! Dynamic connections: initiators find their targets, and targets tell initiators apart.
 
 use wire::{Mtu, Qpn, Sl};
 
@@ -32,7 +32,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// What somebody says who sends from and to this address; `None` where the port may not answer.
+    /// The call of an initiator that sends from and to this address; `None` where the port may not answer.
     pub fn new(address: &Address, session: Session, mtu: Mtu, port: &PortView) -> Option<Self> {
         let gid = address.global.map(|(_, sgid)| sgid).unwrap_or_default();
         let global = address.global.map(|(global, sgid)| {

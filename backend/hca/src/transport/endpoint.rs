@@ -46,7 +46,7 @@ pub struct Transmit {
     pub path_bits: [u8; 2],
     /// The frame.
     pub frame: Frame,
-    /// What it takes of its sender's share until nothing is left of it.
+    /// Slots of its sender's share that it holds until nothing is left of it.
     pub(crate) in_flight: Option<Arc<InFlight>>,
 }
 
@@ -90,7 +90,7 @@ impl Transmit {
     }
 }
 
-/// What frames on their way take of a function's share.
+/// Slots of a function's share that frames on their way hold.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     share: Arc<AtomicU32>,
@@ -113,7 +113,7 @@ impl Drop for InFlight {
     }
 }
 
-/// What an endpoint knows of the subnet around it.
+/// The subnet around an endpoint.
 pub struct Outside<'a> {
     /// In the clock's nanoseconds.
     pub now: u64,

@@ -38,7 +38,7 @@ use crate::transport::requester::away::Away;
 /// it may have on its way. Each holds memory of the host's. A queue pair that has nothing on its way may
 /// always send one.
 pub(super) const MAX_OUTSTANDING: u32 = 4096;
-/// What one of them takes of it at most, in bytes: a datagram of a whole packet.
+/// Largest part of it that one of them takes, in bytes: a datagram of a whole packet.
 const BYTES_PER_SLOT: usize = 4096 + 512;
 /// After how long a connection looks again whether its function may have more on its way, in nanoseconds:
 /// where what is on its way has no answer, nothing tells.
@@ -55,7 +55,7 @@ fn is_full<F: Face>(vf: &Vf<F>) -> bool {
     vf.in_flight.load(Ordering::Relaxed) >= MAX_OUTSTANDING
 }
 
-/// What frames pass on their way to a wire.
+/// Puts loss, delay and shared links in front of a wire.
 pub(crate) fn over(links: Option<Box<dyn Links>>, wire: impl Wire + 'static) -> Box<dyn Endpoint> {
     let delayed = Delayed::new(wire);
     match links {

@@ -63,13 +63,13 @@ pub struct Target {
     pub length: u32,
 }
 
-/// What requests of a dynamic connection say of it.
+/// Dynamic connection of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Session {
     /// Access key of the target.
     pub key: u64,
-    /// Which of the initiator's connections it is. No two that it has had of late have the same number.
+    /// Number of the initiator's connection. No two that it has had of late have the same number.
     pub number: u32,
     /// The initiator's queue pair.
     pub source: Qpn,
@@ -77,7 +77,7 @@ pub struct Session {
     pub start: Psn,
 }
 
-/// What the last packet of a SEND has besides payload.
+/// Fields of the last packet of a SEND besides payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Tail {
@@ -89,7 +89,7 @@ pub enum Tail {
     Invalidate(u32),
 }
 
-/// What an acknowledgement says (AETH, IBA table 43).
+/// Syndrome of an acknowledgement (AETH, IBA table 43).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Syndrome {
@@ -107,7 +107,7 @@ pub enum Syndrome {
     RemoteOperation,
 }
 
-/// What a frame is about.
+/// Content of a frame.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Content {
@@ -132,7 +132,7 @@ pub enum Content {
     Acknowledge(Syndrome, u32),
     /// Response to a READ, and the responder's message sequence number.
     ReadResponse(u32),
-    /// What memory held before an atomic, and the responder's message sequence number.
+    /// Original value of an atomic, and the responder's message sequence number.
     AtomicResponse(u64, u32),
     /// Congestion notification: what its receiver sends to the sender has met congestion (IBA A10.3.2).
     Notification,
@@ -172,7 +172,7 @@ pub struct Frame {
     pub srq: Qpn,
     /// In requests of the DC service.
     pub session: Option<Box<Session>>,
-    /// What it is about.
+    /// Its content.
     pub content: Content,
     /// Why a request is refused, which packets do not say.
     pub reason: Reason,
@@ -266,7 +266,7 @@ impl Frame {
         }
     }
 
-    /// How many packets it stands for.
+    /// Number of packets that it stands for.
     #[must_use]
     pub fn packets(&self) -> u32 {
         if let Some(train) = &self.train {
@@ -275,7 +275,7 @@ impl Frame {
         self.len().div_ceil(self.mtu.bytes()).max(1)
     }
 
-    /// How many packet sequence numbers it takes: a READ takes as many as its response has packets.
+    /// Number of packet sequence numbers that it takes: a READ takes as many as its response has packets.
     #[must_use]
     pub fn span(&self) -> u32 {
         match &self.content {

@@ -1,5 +1,5 @@
-//! What the two ends of a connection reach of their guests' memory, a frame at a time. Memory can be in pieces of a
-//! byte each, several keys away, so that 64 KiB of them would take longer than others may wait: what a frame does
+//! Access of the two ends of a connection to their guests' memory, a frame at a time. Memory can be in pieces of a
+//! byte each, several keys away, so that 64 KiB of them would take longer than others may wait: the work of a frame
 //! is bounded by [`FRAME_COST`], and ends with a whole packet.
 
 use vm_memory::VolatileSlice;
@@ -18,8 +18,9 @@ use crate::objects::work::SendWr;
 use crate::objects::work::payload::check_local;
 use crate::objects::work::payload::read_payload;
 
-/// What the payload of a frame may cost, in bytes that could be copied in the time; its last packet may cost more.
-/// Thirty times its bytes: blocks of 512 bytes with check values are within it, and lists of some hundred elements.
+/// Largest cost of the payload of a frame, in bytes that could be copied in the time; its last packet may cost
+/// more. Thirty times its bytes: blocks of 512 bytes with check values are within it, and lists of some hundred
+/// elements.
 const FRAME_COST: i64 = 32 * MAX_PAYLOAD as i64;
 /// The same of a frame that has to come as a whole: nobody sends the rest of it.
 const WHOLE_COST: i64 = 16 * FRAME_COST;
@@ -29,9 +30,9 @@ const WHOLE_COST: i64 = 16 * FRAME_COST;
 pub(super) struct Cut {
     /// Length of a packet.
     packet: u32,
-    /// How many bytes of the first packet are not copied.
+    /// Number of bytes of the first packet that are not copied.
     skipped: u32,
-    /// What it may cost before it ends.
+    /// Cost at which it ends.
     cost: i64,
 }
 

@@ -1,4 +1,4 @@
-//! How a responder refuses, and why.
+//! Refusals of a responder, and their reasons.
 
 use super::frame::Syndrome;
 use crate::memory::domain::Domain;
@@ -25,7 +25,7 @@ pub(crate) struct Refused<'a, D> {
 }
 
 impl Refusal {
-    /// How a message is refused that needs a page which does not come.
+    /// Refusal of a message that needs a page which does not come.
     pub const fn without_page(operation: Operation) -> Self {
         match operation {
             Operation::Send | Operation::SendImm | Operation::SendInvalidate => Self::Operation,
@@ -33,7 +33,7 @@ impl Refusal {
         }
     }
 
-    /// What the requester is told.
+    /// Syndrome for the requester.
     pub const fn syndrome(self) -> Syndrome {
         match self {
             Self::NotReady(code) => Syndrome::NotReady(code),

@@ -1,4 +1,4 @@
-//! What comes of a request: an answer, and a message that is complete.
+//! Results of a request: an answer, and a message that is complete.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub(crate) struct Delivery {
     pub solicited: bool,
 }
 
-/// What comes of a frame.
+/// Result of a frame.
 #[derive(Debug, Default)]
 pub(crate) struct Reply {
     /// The answer: what it says, its number and its payload.
@@ -55,7 +55,7 @@ impl Reply {
 }
 
 impl<F: Face> Engine<F> {
-    /// What comes of a request. Its answer takes the room that it has reserved.
+    /// Acts on the result of a request. Its answer takes the room that it has reserved.
     pub(super) fn reply(&mut self, index: QpIndex, reply: Reply, reserved: Option<Arc<InFlight>>) {
         let Reply {
             answer,

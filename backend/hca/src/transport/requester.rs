@@ -26,7 +26,7 @@ pub(crate) const MAX_READS: usize = 16;
 /// Packets that are sent before the first of them is acknowledged.
 const WINDOW: u32 = 8192;
 
-/// What a requester reaches of its guest's memory.
+/// Access of a requester to its guest's memory.
 pub(crate) trait Payload {
     /// Checks a request's own list.
     fn check(&self, wr: &SendWr) -> Result<(), Reason>;
@@ -52,11 +52,11 @@ pub(crate) trait Payload {
     ) -> Result<u32, Unread<Reason>>;
 }
 
-/// What a requester knows of its queue pair, its port and the time.
+/// Queue pair, port and time of a requester.
 pub(crate) struct Surroundings<'a, M> {
     pub attr: &'a QpAttr,
     pub transport: Transport,
-    /// What requests say of their dynamic connection.
+    /// Dynamic connection of the requests.
     pub session: Option<Session>,
     pub memory: M,
     /// Frames may lend their payload.
@@ -80,7 +80,7 @@ struct Request {
     done: u32,
     /// It cannot be sent, or was refused: completes so when all before it have.
     fault: Option<Status>,
-    /// What its frames have lent, which they no longer do when it is complete. No image has it.
+    /// Memory lent to its frames until it is complete. No image has it.
     lending: Lending,
     /// It was sent again: from then on its frames have their payload with them. Nothing is lent twice, and
     /// what was void once gets there.
@@ -113,7 +113,7 @@ impl Term {
 pub(crate) struct Requester {
     /// In the order of their posting.
     requests: VecDeque<Request>,
-    /// Which of them, and which of its packets, is sent next.
+    /// The request to be sent next, and the packet within it.
     next: (usize, u32),
     /// The number after the last packet of the last request.
     newest: Psn,
@@ -574,7 +574,7 @@ impl Requester {
         }
     }
 
-    /// What the first request asked for has come, or some of it.
+    /// Takes data that the first request asked for, or some of it.
     fn answered<M: Payload>(
         &mut self,
         frame: &mut Frame,

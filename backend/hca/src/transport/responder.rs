@@ -307,7 +307,7 @@ impl<F: Face> Reception<'_, F> {
         result
     }
 
-    /// How a frame is refused that needs a page which does not come.
+    /// Refusal of a frame that needs a page which does not come.
     #[cold]
     fn without_page(&self, frame: &Frame) -> Refusal {
         match frame.content {
@@ -586,7 +586,7 @@ impl<F: Face> Reception<'_, F> {
     }
 }
 
-/// What it means that memory cannot be used.
+/// Refusal for memory that cannot be used.
 const fn refused(error: Option<KeyError>, at_fault: Refusal) -> Refusal {
     match error {
         Some(KeyError::Absent(_)) => Refusal::Absent,
@@ -594,7 +594,7 @@ const fn refused(error: Option<KeyError>, at_fault: Refusal) -> Refusal {
     }
 }
 
-/// What it means that a payload was not copied.
+/// Refusal for a payload that was not copied.
 pub(super) const fn unread(why: Unread<Option<KeyError>>, at_fault: Refusal) -> Refusal {
     match why {
         Unread::Stale => Refusal::Stale,

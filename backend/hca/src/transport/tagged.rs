@@ -25,7 +25,7 @@ use crate::storage::slab::Slab;
 use crate::storage::spares::Spares;
 
 impl<F: Face> Responder<F> {
-    /// What the message is that arrives at a queue pair with tags.
+    /// Result of matching the message that arrives at a queue pair with tags.
     pub(crate) fn arrival(&self) -> Arrival {
         match &self.role {
             Role::Tagged(tagged) => tagged.arrival,
@@ -33,7 +33,7 @@ impl<F: Face> Responder<F> {
         }
     }
 
-    /// How that message begins, as it was when it was looked at.
+    /// Header of that message, as it was when it was matched.
     pub(crate) fn head(&self) -> Head {
         match &self.role {
             Role::Tagged(tagged) => tagged.head,
@@ -279,7 +279,8 @@ impl<F: Face> Engine<F> {
         }
     }
 
-    /// What a queue pair without a send queue sends next: it reads the message of a rendezvous, and tells the sender.
+    /// Takes the next step of a queue pair without a send queue: it reads the message of a rendezvous, and tells
+    /// the sender.
     #[cold]
     pub(crate) fn take_step(&mut self, index: QpIndex, mut wr: Box<SendWr>) -> Option<Box<SendWr>> {
         let step = self

@@ -250,7 +250,7 @@ impl<F: Face> Engine<F> {
         Ok(())
     }
 
-    /// What a queue pair is now.
+    /// Queries a queue pair.
     ///
     /// # Errors
     /// [`VerbError::NotFound`].
@@ -381,7 +381,7 @@ impl<F: Face> Objects<F> {
         }
     }
 
-    /// What a queue pair with this receive queue keeps of tags. Without a send queue of its own it reads the
+    /// Role of a queue pair with this receive queue in tag matching. Without a send queue of its own it reads the
     /// messages of rendezvous, by keys of its own domain.
     pub(crate) fn tagged_role(&self, queue: &RecvQueue<F>, pd: u32, sends_nothing: bool) -> Role {
         let RecvQueue::Tagged(index) = queue else {

@@ -26,10 +26,10 @@ pub const MAX_CONTEXTS: usize = 1024;
 pub(crate) const LEFT_BEHIND: usize = 4;
 /// Contexts that are looked at for one that may give way.
 const CANDIDATES: usize = 64;
-/// How long a context is idle before it may give way, in nanoseconds: what its initiator has sent in a row has
-/// come by then.
+/// Time that a context is idle before it may give way, in nanoseconds: a train of its initiator's packets has come
+/// by then.
 const IDLE: u64 = 10_000_000;
-/// How long nothing comes before a message counts as one whose rest will never come, in nanoseconds.
+/// Time without a packet after which the rest of a message counts as lost, in nanoseconds.
 const ABANDONED: u64 = 10_000_000_000;
 
 impl<F: Face> Engine<F> {
@@ -108,7 +108,7 @@ impl<F: Face> Engine<F> {
         self.remove_qp(vf, dctn)
     }
 
-    /// What a DC target is now.
+    /// Queries a DC target.
     ///
     /// # Errors
     /// [`VerbError::NotFound`].

@@ -251,7 +251,7 @@ impl<F: Face> Engine<F> {
 }
 
 impl<F: Face> Objects<F> {
-    /// How many underlay queue pairs of a function are in a group.
+    /// Number of underlay queue pairs of a function in a group.
     fn underlays(&self, vf: VfId, mgid: Gid) -> usize {
         let members = self
             .vf(vf)

@@ -307,7 +307,7 @@ impl<F: Face> Engine<F> {
         Ok(number)
     }
 
-    /// How far the list of tags of a shared receive queue is, if it has one.
+    /// Queries the tag list of a shared receive queue, if it has one.
     ///
     /// # Errors
     /// [`VerbError::NotFound`].

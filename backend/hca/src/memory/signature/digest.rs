@@ -9,7 +9,7 @@ static T10_DIF: Crc<u16, Fast> = Crc::<u16, Fast>::new(&CRC_16_T10_DIF);
 static CRC32: Crc<u32, Fast> = Crc::<u32, Fast>::new(&CRC_32_ISO_HDLC);
 static CRC32C: Crc<u32, Fast> = Crc::<u32, Fast>::new(&CRC_32_ISCSI);
 
-/// How the check value of a block's data is computed.
+/// Algorithm of the check value of a block's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Algorithm {
@@ -27,7 +27,7 @@ pub enum Algorithm {
 pub(super) enum Running {
     T10Dif(Digest<'static, u16, Fast>),
     Checksum {
-        /// Of the 16-bit words so far.
+        /// Sum of the 16-bit words so far.
         sum: u64,
         /// The first byte of a word that is not complete.
         odd: Option<u8>,

@@ -9,7 +9,7 @@ pub const LONGEST: usize = 8;
 /// Bytes of the longest block.
 pub const LONGEST_BLOCK: u16 = 4160;
 
-/// Of T10-DIF: application and reference tags, and when they count.
+/// Application and reference tags of T10-DIF, and when they count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tags {
@@ -21,11 +21,11 @@ pub struct Tags {
     pub reference: u32,
     /// The reference tag of each block is one more than that of the block before.
     pub increments: bool,
-    /// What says that a block is not to be looked at.
+    /// The escape: tags of a block that is not checked.
     pub escape: Escape,
 }
 
-/// Which tags of T10-DIF say that a block is not to be looked at.
+/// Tags of T10-DIF of a block that is not checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Escape {
@@ -37,11 +37,11 @@ pub enum Escape {
     Both,
 }
 
-/// What is behind each block of one side.
+/// The signature behind each block of one side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Signature {
-    /// How the check value of the data is computed.
+    /// Algorithm of the check value of the data.
     pub algorithm: Algorithm,
     /// The computation begins with ones, not with zeros.
     pub ones: bool,
@@ -66,7 +66,8 @@ impl Signature {
         self.block as u64 + self.width() as u64
     }
 
-    /// What is behind block `number`, whose data have this check value: the first [`Signature::width`] bytes.
+    /// Encodes the signature behind block `number`, whose data have this check value: the first
+    /// [`Signature::width`] bytes.
     pub(super) fn encode(&self, number: u64, value: u32) -> [u8; LONGEST] {
         match self.tags {
             Some(tags) => {
@@ -84,8 +85,8 @@ impl Signature {
         }
     }
 
-    /// What is behind a block, as completions say it: of T10-DIF the check value, the application tag and the
-    /// reference tag from the topmost bit on; of others the check value in the upper half.
+    /// Decodes the signature behind a block to the form of completions: of T10-DIF the check value, the application
+    /// tag and the reference tag from the topmost bit on; of others the check value in the upper half.
     pub(super) fn decode(&self, bytes: [u8; LONGEST]) -> u64 {
         match self.tags {
             Some(_) => u64::from_be_bytes(bytes),
@@ -96,7 +97,7 @@ impl Signature {
         }
     }
 
-    /// Which of these bits of a mask is about byte `at` of what is behind a block.
+    /// The bit of a mask for byte `at` of the signature behind a block.
     pub(super) const fn bit(&self, at: usize) -> u8 {
         match self.tags {
             Some(_) => 0x80 >> at,
@@ -132,7 +133,7 @@ impl Signature {
     }
 }
 
-/// Which side a signature is of.
+/// The side of a signature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// The guest's memory.
@@ -149,15 +150,15 @@ pub struct Format {
     pub memory: Option<Signature>,
     /// Signatures on the wire.
     pub wire: Option<Signature>,
-    /// Which bytes of signatures are compared where they come from, a bit each. Of T10-DIF the topmost bit is the
-    /// first byte's; of others the four upper bits count, the topmost of which is the last byte's.
+    /// Bytes of signatures that are compared at their source, a bit each. Of T10-DIF the topmost bit is the first
+    /// byte's; of others the four upper bits count, the topmost of which is the last byte's.
     pub check: u8,
-    /// Which bytes go along as they are where both sides have the same structure, a bit each; `None` where
-    /// the structures differ.
+    /// Bytes that are copied where both sides have the same structure, a bit each; `None` where the structures
+    /// differ.
     pub copy: Option<u8>,
 }
 
-/// What an offset on the wire is.
+/// Meaning of an offset on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     /// A byte of data with this number, and as many follow in its block.
@@ -210,7 +211,7 @@ impl Format {
         }
     }
 
-    /// What byte `offset` on the wire is.
+    /// Finds the meaning of byte `offset` on the wire.
     pub(super) fn place(&self, offset: u64) -> Place {
         let Some(wire) = self.wire else {
             return Place::Data {

@@ -1,4 +1,4 @@
-//! What a memory key with signatures has, beside what all keys have.
+//! Signatures of a memory key.
 
 use std::cell::Cell;
 
@@ -17,11 +17,12 @@ pub struct Signed {
     pub format: Option<Format>,
     /// Bytes in memory; the key itself has the length on the wire.
     pub len: u64,
-    /// What the owner expects [`Signed::errors`] to be after the next error. While the two differ an error is told of.
+    /// The value of [`Signed::errors`] that the owner expects after the next error. While the two differ, an error
+    /// is reported.
     pub expected: bool,
     /// The lowest bit of the number of errors that have been told of.
     pub errors: Cell<bool>,
-    /// What has come of the check value that is under way on the wire.
+    /// Received bytes of the check value that is under way on the wire.
     pub seen: Cell<[u8; LONGEST]>,
 }
 
@@ -41,7 +42,7 @@ impl Signed {
     }
 }
 
-/// Which part of what is behind a block is wrong.
+/// The wrong part of the signature behind a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wrong {
     /// The check value of the data (of T10-DIF the block guard).
@@ -59,12 +60,12 @@ pub struct SignatureError {
     pub key: u32,
     /// The side whose signature it is.
     pub side: Side,
-    /// What is wrong; where several parts are, the first one.
+    /// The wrong part; the first one where several are.
     pub wrong: Wrong,
-    /// What the signature says. Of T10-DIF, block guard, application tag and reference tag from the topmost bit on;
-    /// of others, the check value in the upper half.
+    /// The value in the signature. Of T10-DIF, block guard, application tag and reference tag from the topmost bit
+    /// on; of others, the check value in the upper half.
     pub expected: u64,
-    /// What is computed from the block.
+    /// The value computed from the block.
     pub actual: u64,
     /// Where the block begins, in bytes on that side.
     pub offset: u64,

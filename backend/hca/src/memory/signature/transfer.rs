@@ -15,8 +15,8 @@ const PIECE: usize = 512;
 /// A byte of a check value takes as long as so many that are copied: that of T10-DIF, the slowest.
 const DIGEST_COST: i64 = 7;
 
-/// What an access may cost, which is at most to a block and to what is behind it, and is done in one go: a block in so
-/// many pieces that it costs more is as memory that is not there.
+/// Largest cost of an access to a block and its signature, which is done in one go. A block in so many pieces that
+/// it costs more counts as memory that is not there.
 const LARGEST_COST: i64 = 512 * 1024;
 
 /// An access by a key with signatures.
@@ -27,10 +27,10 @@ struct Transfer<'a, 'b, D> {
     format: &'a Format,
     /// The key, as its user has named it.
     key: u32,
-    /// What the access does with the memory behind.
+    /// Access to the memory behind.
     access: Access,
     budget: &'b mut i64,
-    /// What is left of the budget at least, when the access ends.
+    /// Least rest of the budget when the access ends.
     least: i64,
     /// Bytes of memory that were looked up last: the first one, its DMA address, and how many follow it there.
     found: (u64, u64, u64),
@@ -209,7 +209,7 @@ impl<'a, D: Dma> Transfer<'a, '_, D> {
         Ok(())
     }
 
-    /// What `signature` has behind block `number` of its side, from the data in memory.
+    /// Computes the `signature` behind block `number` of its side from the data in memory.
     fn compute(&mut self, signature: &Signature, number: u64) -> Result<[u8; LONGEST], KeyError> {
         let mut running = signature.algorithm.begin(signature.ones);
         let mut piece = [0; PIECE];

@@ -1,4 +1,4 @@
-//! What passes over the paths of the subnet.
+//! Traffic over the paths of the subnet.
 //!
 //! A message moves without crossing the switches on its path; still, they would have counted it.
 //! The engine counts by path, whoever manages the subnet knows which ports a path crosses.

@@ -302,9 +302,9 @@ pub enum RecvSide<R> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InCompletion {
-    /// Of SENDs that it receives.
+    /// Longest SENDs that it receives.
     pub received: u8,
-    /// Of answers to its READs and atomics that are signaled.
+    /// Longest answers to its READs and atomics that are signaled.
     pub answered: u8,
 }
 
@@ -327,7 +327,7 @@ impl InCompletion {
     }
 }
 
-/// What a query tells.
+/// Answer to a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QpView {
     /// State now.

@@ -1,7 +1,6 @@
 //! Timer codes of the InfiniBand specification.
 
-/// How long a queue pair without a local ACK timeout waits before it looks
-/// again whether the path is back, in nanoseconds.
+/// Time until a queue pair without a local ACK timeout looks for its path again, in nanoseconds.
 const NO_TIMEOUT_RECHECK: u64 = 100_000_000;
 
 /// RNR NAK timer field in units of 10 µs (specification table 45).
@@ -19,7 +18,7 @@ pub(crate) const fn local_ack_timeout(code: u8) -> u64 {
     }
 }
 
-/// How long a receiver that is not ready is not asked again, in nanoseconds.
+/// Time until a receiver that was not ready is asked again, in nanoseconds.
 pub(crate) fn rnr_time(code: u8) -> u64 {
     u64::from(RNR_TIMER[usize::from(code & 31)]) * 10_000
 }

@@ -10,7 +10,7 @@ const SWEEP_STEP: usize = 2;
 /// the more of them stay in the cache, and the less a look costs.
 const PATROL_EVERY: u32 = 256;
 
-/// What a function has that is looked at.
+/// Doorbell records of a function that the engine looks at.
 #[derive(Debug, Default)]
 pub(crate) struct Polled {
     /// All polled queue pairs.
@@ -41,7 +41,7 @@ impl Polled {
 }
 
 impl Polled {
-    /// How many cold records to look at in this turn.
+    /// Number of cold records to look at in this turn.
     #[inline]
     pub fn cold_looks(&mut self) -> usize {
         if self.sweep_left > 0 {

@@ -38,7 +38,7 @@ impl Default for Quota {
     }
 }
 
-/// What the engine needs to know of a function's port.
+/// The port of a function, as far as the engine needs it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PortView {
     /// Base LID.
@@ -106,7 +106,7 @@ impl PortView {
             .unwrap_or_default()
     }
 
-    /// What the guest sees in place of a P_Key that came in.
+    /// The P_Key that the guest sees in place of one that came in.
     #[inline]
     #[must_use]
     pub fn shown(&self, pkey: PKey) -> PKey {

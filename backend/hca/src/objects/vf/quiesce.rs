@@ -18,13 +18,13 @@ pub(crate) const MAX_HELD_BYTES: usize = 16 << 20;
 /// Datagrams among what waits, which their senders do not wait with.
 const MAX_HELD_DATAGRAMS: usize = 4096;
 
-/// What a frame takes of the host's memory besides its payload.
+/// Host memory of a frame besides its payload, in bytes.
 const FRAME: usize = 256;
 
 /// QuiescedFunctions of a function that timers are told of: several may be as long as one timer runs.
 pub(crate) const QUIESCE_HISTORY: usize = 4;
 
-/// Whom of a function something that waits is for. Images have it as it is.
+/// Recipient of a held packet. The format of images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum For {
@@ -41,7 +41,7 @@ pub(crate) enum For {
 pub(crate) struct Held {
     pub to: For,
     pub frame: Frame,
-    /// What it takes of its sender's share until it is delivered.
+    /// Slots of its sender's share that it holds until it is delivered.
     pub in_flight: Option<Arc<InFlight>>,
 }
 
@@ -54,11 +54,11 @@ pub(crate) struct Rest {
     pub since: u64,
     /// It goes on when it has got what waits.
     pub returns: bool,
-    /// What waits, in the order in which it has come.
+    /// Held packets, in the order in which they came.
     pub held: VecDeque<Held>,
     pub bytes: usize,
     pub datagrams: usize,
-    /// What its face is to be told of its port, each once, at its latest.
+    /// Changes of its port that its face has yet to hear of, each once.
     pub changes: Vec<PortChange>,
 }
 

@@ -4,7 +4,7 @@ use wire::{Gid, Lid, PKey, Sl};
 
 use crate::path::{Heading, NoRoute, Route};
 
-/// What became of looking for a way, cached for packets with one heading.
+/// Result of resolving a route, cached for packets with one heading.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CachedRoute {
     pub heading: Heading,

@@ -16,7 +16,7 @@ pub(crate) struct Errored {
     pub pause: u64,
 }
 
-/// What a function has to do.
+/// Work of a function that is due.
 #[derive(Debug)]
 pub(crate) struct RunQueue {
     /// Queue pairs with a turn due. One that was destroyed may still be named.
@@ -48,7 +48,7 @@ pub(crate) struct ErroredList {
     pub list: Vec<Errored>,
     /// The next one to look at.
     pub at: usize,
-    /// How many are left of this pass.
+    /// Number of those left of this pass.
     pub left: usize,
     /// When the first of those that the pass has seen is due again.
     pub next: u64,

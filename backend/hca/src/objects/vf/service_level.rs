@@ -1,8 +1,8 @@
-//! Which service levels a function may use.
+//! Service levels that a function may use.
 
 use wire::Sl;
 
-/// What becomes of a service level that a function may not use.
+/// Treatment of a service level that a function may not use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Foreign {
     /// A connection with it cannot be set up; a datagram with it is dropped.
@@ -17,7 +17,7 @@ pub enum Foreign {
 pub struct ServiceLevels {
     /// Those allowed: bit `n` is service level `n`.
     pub allowed: u16,
-    /// What becomes of the others.
+    /// Treatment of the others.
     pub foreign: Foreign,
 }
 

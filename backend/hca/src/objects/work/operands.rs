@@ -1,4 +1,4 @@
-//! What atomic operations are given, and how their answers are written.
+//! Operands of atomic operations, and the form of their answers.
 
 use serde::{Deserialize, Serialize};
 
@@ -28,10 +28,10 @@ impl AtomicOperands {
         if self.half { 4 } else { 8 }
     }
 
-    /// What the requester gets of the original value, in its completion (`held`) or in memory, and how many bytes of it
-    /// count. In memory values of eight bytes are in the host's order (atomic 8-byte endianness mode 1 of the
-    /// interface), little endian for every host we run on. Those of four bytes have no mode: they are big endian. In
-    /// completions all are, as UCX reads them there.
+    /// Encodes the original value for the requester, in its completion (`held`) or in memory, and returns the
+    /// number of bytes that count. In memory values of eight bytes are in the host's order (atomic 8-byte
+    /// endianness mode 1 of the interface), little endian for every host we run on. Those of four bytes have no
+    /// mode: they are big endian. In completions all are, as UCX reads them there.
     #[inline]
     pub(crate) const fn answer(&self, original: u64, held: bool) -> ([u8; 8], usize) {
         if self.half {

@@ -105,7 +105,7 @@ pub(crate) fn check_local<D>(domain: Domain<'_, D>, wr: &SendWr) -> Result<(), K
     check_list(domain, &wr.sges, needed)
 }
 
-/// What a request does with its own list.
+/// Access of a request to its own list.
 #[inline]
 pub(crate) const fn local_access(operation: Operation) -> Access {
     if operation.fills_list() {

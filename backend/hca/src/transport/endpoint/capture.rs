@@ -21,8 +21,7 @@ pub trait Watch: std::fmt::Debug + Send {
     fn saw(&mut self, frame: Seen);
 }
 
-/// What packets carry in place of what a guest was told: the subnet's own LIDs. P_Keys are the
-/// wire's throughout the engine.
+/// LIDs of the subnet in place of those that a guest sees. P_Keys are the wire's throughout the engine.
 pub trait Physical {
     /// Base LID of a function's port.
     fn lid(&self, vf: VfId) -> Lid;
@@ -104,7 +103,7 @@ impl Seen {
 pub struct Captured<E> {
     /// Where frames go on.
     pub next: E,
-    /// Who is told of them.
+    /// Receiver of the captured packets.
     pub watch: Option<Box<dyn Watch>>,
 }
 
@@ -155,7 +154,7 @@ impl<E: Endpoint> Endpoint for Captured<E> {
         self.next.transmit(frame, outside);
     }
 
-    /// Whom it is for at a port that several functions share, the engine knows, which shows it.
+    /// The engine captures it: only the engine knows the function at a port that several share.
     fn receive(&mut self, now: u64) -> Option<Transmit> {
         self.next.receive(now)
     }

@@ -9,8 +9,8 @@ use crate::transport::endpoint::share::Links;
 use crate::transport::endpoint::{Destination, Endpoint, Loopback, Outside, Transmit};
 use crate::transport::exchange::over;
 
-/// Queue pairs that wait for room on the way. Who has found none in its turn comes before who has sent in it: else
-/// the one that happens to be first takes all the room that there is.
+/// Queue pairs that wait for room on the way. Queue pairs that found no room in their turn go before those that sent:
+/// otherwise the first one takes all the room.
 #[derive(Debug, Default)]
 pub(crate) struct Crowded {
     first: Vec<QpIndex>,
@@ -50,7 +50,7 @@ pub(crate) struct Exits {
     pub crowded: Crowded,
     /// Functions that rest.
     pub rests: QuiescedFunctions,
-    /// What is held back for congestion.
+    /// Frames held back for congestion.
     pub injections: Injections,
 }
 

@@ -1,8 +1,8 @@
-//! How ports hold back what meets congestion (IBA A10.2.2).
+//! Congestion control at ports (IBA A10.2.2).
 //!
-//! A receiver tells the sender of what a switch has marked. Each notification raises the sender's index into a table
-//! of pauses, and time lowers it. Requests and datagrams are held back so, queue pairs one by one or all of a
-//! service level together; answers are not.
+//! A receiver tells the sender of packets that a switch has marked. Each notification raises the sender's index
+//! into a table of pauses, and time lowers it. Requests and datagrams are held back so, queue pairs one by one or
+//! all of a service level together; answers are not.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -29,7 +29,7 @@ const SECOND: u128 = 1_000_000_000;
 /// are forgotten.
 const FLOWS: usize = 1024;
 
-/// How a port holds back what it sends.
+/// Rules by which a port holds back frames.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Injection {
     /// All of a service level is held back together, and not queue pairs one by one.
@@ -67,7 +67,7 @@ impl Injection {
     }
 }
 
-/// What is held back together.
+/// A flow: frames that are held back together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Flow {
     vf: VfId,
@@ -76,7 +76,7 @@ struct Flow {
     sl: Sl,
 }
 
-/// How far a flow is held back.
+/// Delay of a flow.
 #[derive(Debug, Clone, Copy)]
 struct Held {
     index: u16,
@@ -102,13 +102,13 @@ impl Held {
     }
 }
 
-/// What is held back, of all functions.
+/// Flows of all functions that are held back.
 #[derive(Debug, Default)]
 pub(crate) struct Injections {
     /// By function: how it is, and as of which generation of the subnet.
     rules: HashMap<VfId, (u64, Option<Arc<Injection>>)>,
     held: HashMap<Flow, Held>,
-    /// How many of them were left the last time that some were forgotten.
+    /// Number of them left when some were forgotten last.
     left: usize,
     /// Until when queue pairs wait, whether they have sent in their last turn, and which they are: of those that wait
     /// together who has not comes first.
@@ -167,7 +167,7 @@ impl Injections {
         threshold > 0 && before < threshold && threshold <= held.index
     }
 
-    /// How far a flow is held back now.
+    /// Brings the delay of a flow up to date.
     fn flow(&mut self, now: u64, flow: Flow, level: &CaCongestionEntry) -> &mut Held {
         if !self.held.contains_key(&flow) {
             self.make_room(now);
@@ -202,7 +202,7 @@ impl Injections {
 }
 
 impl<F: Face> Engine<F> {
-    /// How a function's port holds back what it sends; `None` where it does not.
+    /// Rules by which a function's port holds back frames; `None` where it does not.
     fn injection(&mut self, vf: VfId, generation: u64) -> Option<Arc<Injection>> {
         let Self { exits, subnet, .. } = self;
         let kept = exits.injections.rules.get(&vf);
@@ -403,7 +403,7 @@ mod tests {
         }
     }
 
-    /// How long a flow waits between two frames that take 100 ns each on the link.
+    /// Pause of a flow between two frames that take 100 ns each on the link.
     fn pause(injections: &mut Injections, now: u64, rules: &Injection) -> u64 {
         injections.sent(now, FLOW, rules, 100);
         injections

@@ -28,12 +28,12 @@ struct Home {
     trains: AtomicBool,
 }
 
-/// Which engine each function lives in.
+/// Engine of each function.
 #[derive(Debug)]
 pub struct Homes(Box<[Home]>);
 
 impl Homes {
-    /// Of each function, in their order, the number of its engine.
+    /// Takes the number of each function's engine, in the order of functions.
     #[must_use]
     pub fn new(engines: impl IntoIterator<Item = u16>) -> Arc<Self> {
         let home = |engine| Home {
@@ -65,7 +65,7 @@ impl Homes {
         }
     }
 
-    /// Who moves a function says so here, while he has all engines.
+    /// Moves a function to another engine. The caller holds all engines.
     pub fn set(&self, vf: VfId, engine: u16) {
         if let Some(home) = self.0.get(usize::from(vf.0)) {
             home.engine.store(engine, Ordering::Release);
@@ -105,7 +105,7 @@ impl Door {
     }
 }
 
-/// What functions send to and get from other engines, in units of four octets, by function and engine.
+/// Traffic of functions with other engines, in units of four octets, by function and engine.
 #[derive(Debug)]
 pub struct Crossings {
     engines: usize,
@@ -134,15 +134,14 @@ impl Crossings {
         }
     }
 
-    /// How many frames the engine that counts here has sent to others, and their length in units of four
+    /// Number of frames that the engine that counts here has sent to others, and their length in units of four
     /// octets.
     #[must_use]
     pub fn sent(&self) -> [u64; 2] {
         self.sent.each_ref().map(|it| it.load(Ordering::Relaxed))
     }
 
-    /// What a function has exchanged with those of another engine, while it lived in the one that counts
-    /// here.
+    /// Traffic of a function with those of another engine, while it lived in the one that counts here.
     #[must_use]
     pub fn read(&self, vf: VfId, engine: usize) -> u64 {
         let counter = self.at(vf, engine);
@@ -153,7 +152,7 @@ impl Crossings {
 /// Another engine.
 struct Peer {
     out: Producer<Transmit>,
-    /// What there was no room for, and no way to wait.
+    /// Frames for which there was no room, and whose sender cannot wait.
     backlog: VecDeque<Transmit>,
     /// Somebody here waits for room.
     waits: bool,
@@ -177,7 +176,7 @@ pub struct Mesh {
     peers: Vec<Option<Peer>>,
     /// Those behind have a port, and no engine.
     engines: usize,
-    /// Whose ring is looked at first.
+    /// The engine whose ring is looked at first.
     turn: usize,
     crossings: Arc<Crossings>,
 }
@@ -255,7 +254,7 @@ impl Mesh {
         MyDoor(Arc::clone(&self.doors), self.own)
     }
 
-    /// What is counted here.
+    /// The counters of this mesh.
     #[must_use]
     pub fn crossings(&self) -> Arc<Crossings> {
         Arc::clone(&self.crossings)

@@ -18,9 +18,9 @@ const BACKLOG: u32 = 256 << 10;
 pub struct Load {
     /// The way, see [`Shares::way`].
     pub way: u32,
-    /// What the endpoint calls the frame.
+    /// The endpoint's token of the frame.
     pub token: u64,
-    /// How many packets there are.
+    /// Number of packets.
     pub packets: u32,
     /// Length of all but the last one in bytes, headers and check sums included.
     pub full: u32,
@@ -56,9 +56,9 @@ impl Load {
 /// A frame has passed its way's last link, or one of its last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Passed {
-    /// What the endpoint calls the frame.
+    /// The endpoint's token of the frame.
     pub token: u64,
-    /// Which of the way's links it was, see [`Shares::end`].
+    /// Link of the way, see [`Shares::end`].
     pub end: u16,
     /// When, in the clock's nanoseconds.
     pub at: u64,

@@ -22,9 +22,9 @@ use crate::transport::frame::{Content, Frame};
 /// Ways that are kept.
 const WAYS: usize = 1024;
 
-/// What decides where a packet goes.
+/// Key of a unicast route.
 type Aim = (Heading, Option<Gid>);
-/// What decides where a multicast packet goes.
+/// Key of a multicast route.
 type Fan = (Lid, Sl, PKey);
 
 /// A function that lives in no engine.

@@ -35,7 +35,7 @@ pub enum NotAFrame {
     Checksum,
 }
 
-/// Which packet of a message.
+/// Place of a packet in a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     First,

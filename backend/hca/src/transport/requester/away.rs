@@ -2,7 +2,7 @@
 
 use crate::transport::requester::Requester;
 
-/// What a connection keeps while its messages go in frames.
+/// State of a connection while its messages go in frames.
 #[derive(Debug)]
 pub(crate) struct Away {
     pub requester: Requester,

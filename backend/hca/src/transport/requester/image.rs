@@ -11,7 +11,7 @@ use crate::objects::qp::attributes::{QpAttr, Transport};
 use crate::objects::work::MAX_MESSAGE;
 
 impl Requester {
-    /// What an image has of it. Times count from `now` on.
+    /// Its image. Times count from `now` on.
     pub fn save(&self, now: u64) -> AwayImageV1 {
         let left = |at: u64| at.saturating_sub(now);
         AwayImageV1 {
@@ -103,7 +103,7 @@ impl Requester {
             None => 0,
         };
         if expected != image.newest || next.0 > requests.len() || next.1 > most {
-            return Err("what it sends next is none of its requests");
+            return Err("the next packet to be sent belongs to no request");
         }
         if image.asked.len() > MAX_READS {
             return Err("it has asked for more answers than it may at a time");

@@ -8,7 +8,7 @@ use crate::objects::work::MAX_MESSAGE;
 use crate::transport::frame::Target;
 use crate::transport::requester::MAX_READS;
 
-/// What a responder keeps of frames, besides its numbers.
+/// State of a responder that receives frames, besides its numbers.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Receiving {
@@ -17,7 +17,7 @@ pub(crate) struct Receiving {
     /// The last packet that came out of sequence since the expected one did, which the requester has
     /// been told.
     pub strayed: Option<Psn>,
-    /// What memory held before the last atomics, by their numbers, for duplicates of them.
+    /// Original values of the last atomics, by their numbers, for duplicates of them.
     pub kept: VecDeque<(Psn, u64)>,
 }
 

@@ -9,13 +9,13 @@ use crate::routing::skeleton::{Skeleton, Target};
 use crate::routing::tree::{self, Tree, trees};
 use crate::routing::{Graph, Routing, RoutingEngine, RoutingError};
 
-/// Fat-tree routing as OpenSM's: from each leaf in order, every adapter goes down by the cable that
-/// the fewest go down by, and is gone up to by those that the fewest go up by.
+/// Fat-tree routing as OpenSM's, from each leaf in order: each adapter's down-route takes the least-used cable; so do
+/// the up-routes to it.
 ///
-/// Different from OpenSM's: of cables that as few go down by, the one from the switch with the least
-/// to send down is taken, so that trees with fewer adapters than uplinks are balanced, too; a tree that has lost cables is still routed as one, as long as every
-/// adapter can be reached by going up and then down; cables between switches of a level make it no
-/// fat-tree; and a single switch is one.
+/// It differs from OpenSM's in four points. Of cables that are used as little, it takes the one from the switch with
+/// the fewest down-routes, so that trees with fewer adapters than uplinks are balanced, too. A tree that has lost
+/// cables is still routed as a tree, as long as every adapter can be reached by going up and then down. A subnet with
+/// cables between switches of a level is no fat-tree. A single switch is one.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FatTree;
 
