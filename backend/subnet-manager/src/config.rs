@@ -1,4 +1,4 @@
-//! What a subnet manager is told by its owner.
+//! Configuration of a subnet manager.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::partitions::{Candidate, Partitions};
 use crate::preset_group::PresetGroup;
 use crate::quality::Arbitration;
 
-/// What a subnet manager is told by its owner.
+/// Configuration of a subnet manager.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Prefix of all GIDs of the subnet.
@@ -20,9 +20,9 @@ pub struct Config {
     /// one. Of several to one subnet the first that is there is named to who asks for a path, as in
     /// OpenSM's `prefix_routes_file`.
     pub prefix_routes: Vec<(u64, Guid)>,
-    /// Which management keys ports are given.
+    /// Management keys that ports get.
     pub m_key: KeyPolicy,
-    /// What ports with a management key protect: 0 and 1 settings, 2 and 3 readings as well; at 0
+    /// Protection level of ports with a management key: 0 and 1 protect settings, 2 and 3 readings as well; at 0
     /// the key itself can be read.
     pub m_key_protect: u8,
     /// Seconds from the first packet with a wrong key until a port falls back to level 0, unless
@@ -47,7 +47,7 @@ pub struct Config {
     pub known_lids: BTreeMap<Guid, Lid>,
     /// P_Key tables of channel adapter ports, by port GUID, in the order of their indexes.
     pub partitions: BTreeMap<Guid, Vec<PKey>>,
-    /// What decides the P_Key tables of the ports not in `partitions`.
+    /// Partitions of the ports that are not in `partitions`.
     pub partition_file: Option<Partitions>,
     /// P_Key table of the other ports.
     pub default_partitions: Vec<PKey>,
@@ -66,11 +66,11 @@ pub struct Config {
     pub mtu: Mtu,
     /// A packet's longest time through the subnet: 4.096 us * 2^value.
     pub subnet_timeout: u8,
-    /// What all SL-to-VL tables are set to; `None` leaves them as they are.
+    /// Content of all SL-to-VL tables; `None` leaves them as they are.
     pub sl_to_vl: Option<SlToVl>,
     /// The most data lanes that links use: 1, 2, 4, 8 or 15; `None` for as many as they can.
     pub max_lanes: Option<u8>,
-    /// How lanes share links; `None` leaves that as it is.
+    /// Arbitration of lanes on links; `None` leaves it as it is.
     pub arbitration: Option<Arbitration>,
     /// Multicast groups that are there whether anybody is in them or not. IPoIB's broadcast group
     /// of every partition is there besides, unless one of these takes its place.
@@ -80,17 +80,17 @@ pub struct Config {
     pub rebalance_threshold: Option<u16>,
     /// Whether clients are told that they may keep PathRecords.
     pub path_caching: bool,
-    /// How long after a sweep to look for changes; zero: only when told.
+    /// Time from a sweep to the next look for changes; zero: only when told.
     pub sweep_interval: Duration,
     /// The shortest time between two looks at what traps tell of.
     pub trap_interval: Duration,
-    /// How often a standby asks whether the master is alive.
+    /// Time between two questions of a standby whether the master is alive.
     pub poll_interval: Duration,
-    /// How often it asks again before it takes over.
+    /// Number of questions without an answer before it takes over.
     pub poll_retries: u32,
-    /// How long to wait for an answer.
+    /// Time to wait for an answer.
     pub timeout: Duration,
-    /// How often to ask again.
+    /// Number of times to ask again.
     pub retries: u8,
     /// Requests waiting for an answer at the same time.
     pub window: usize,
@@ -137,7 +137,7 @@ impl Default for Config {
     }
 }
 
-/// What is wrong with a [`Config`].
+/// An error in a [`Config`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {

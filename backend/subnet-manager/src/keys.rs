@@ -7,7 +7,7 @@ use wire::Guid;
 use wire::attribute::PortInfo;
 use wire::smp::Route;
 
-/// Which management key ports are given (IBA 14.2.4).
+/// Policy of management keys of ports (IBA 14.2.4).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum KeyPolicy {
     /// None: whoever reaches a port may set it.
@@ -29,7 +29,7 @@ pub struct ManagementKeys {
     by_port: BTreeMap<Holder, u64>,
     /// The keys that were drawn.
     drawn: BTreeMap<Holder, u64>,
-    /// Who answers at the end of a route.
+    /// Holder of the key at the end of a route.
     at: HashMap<Route, Holder>,
 }
 

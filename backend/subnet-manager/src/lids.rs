@@ -1,4 +1,4 @@
-//! Which port gets which LID.
+//! LIDs of ports.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -39,7 +39,7 @@ pub use sweeps::Report;
 use sweeps::Sweeps;
 use traps::Traps;
 
-/// What the answer to a request is for.
+/// Purpose of a request.
 #[derive(Debug, Clone, Copy)]
 enum Purpose {
     NodeInfo {
@@ -230,7 +230,7 @@ impl SubnetManager {
         &self.known.keys
     }
 
-    /// What the last full sweep found and did.
+    /// Result of the last full sweep.
     pub fn report(&self) -> &Report {
         &self.sweeps.report
     }

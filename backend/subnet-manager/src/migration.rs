@@ -4,7 +4,7 @@ use std::fmt;
 
 use wire::{ExtendedLid, Guid, Lid};
 
-/// How forwarding tables follow a VM (*Towards the InfiniBand SR-IOV vSwitch Architecture*, V).
+/// Method by which forwarding tables follow a VM (*Towards the InfiniBand SR-IOV vSwitch Architecture*, V).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Method {
     /// The entries of the VM's LID and of the LID that the destination has are exchanged in each
@@ -52,8 +52,8 @@ pub struct Migration {
     pub vm: Guid,
     /// Where it is to go.
     pub to: Target,
-    /// How forwarding tables follow it; `None` for what the destination allows: swap if it has a
-    /// LID, else copy.
+    /// Method by which forwarding tables follow it; `None` for the one that the destination allows: swap if it has
+    /// a LID, else copy.
     pub method: Option<Method>,
     /// Has the switches that will be changed drop packets to the VM first, so that old and new
     /// paths never exist side by side.
@@ -113,7 +113,7 @@ pub struct SwitchPackets {
     pub packets: Packets,
 }
 
-/// What a function is that has come from another subnet.
+/// Identity of a function that has come from another subnet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrival {
     /// No VM has it: one may move there.
@@ -122,7 +122,7 @@ pub struct Arrival {
     pub has_lid: bool,
 }
 
-/// What a VM's migration, start or end did, in packets really sent.
+/// Result of a VM's migration, start or end, in packets really sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Moved {
     /// Port GUID of the VM.
@@ -135,7 +135,7 @@ pub struct Moved {
     pub from: Guid,
     /// Node GUID of the function that it has now; the same when it started or ended.
     pub to: Guid,
-    /// How forwarding tables followed.
+    /// Method by which forwarding tables followed.
     pub method: Method,
     /// To the two functions: LIDs, GUIDs, P_Key tables.
     pub functions: Packets,
@@ -147,8 +147,8 @@ pub struct Moved {
     pub switches: Packets,
     /// Each switch that was sent blocks, dropping ones included, by rising GUID.
     pub per_switch: Vec<SwitchPackets>,
-    /// What could become of packets meanwhile, where that was asked: while this move and all others
-    /// of its round were made.
+    /// Possible deadlock of packets meanwhile, where that was asked: while this move and all others of its round
+    /// were made.
     pub deadlock: Option<Deadlock>,
     /// The round that it was made in: moves of one round change no switch in common and are made at
     /// the same time.
@@ -187,7 +187,7 @@ impl fmt::Display for NotFewest {
     }
 }
 
-/// What a move waited for.
+/// Cause of a move's wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
     /// A switch that another VM's move changed.
@@ -246,7 +246,7 @@ pub enum MigrationError {
     /// The destination is not there.
     #[error("there is no {what} {guid} in the subnet")]
     NoSuchTarget {
-        /// What was looked for.
+        /// The kind of object.
         what: &'static str,
         /// Its GUID.
         guid: Guid,
@@ -317,7 +317,7 @@ pub enum MigrationError {
         /// Port GUID of the VM.
         vm: Guid,
     },
-    /// What the switches hold is not known: no sweep has filled their tables.
+    /// The content of the switches' tables is not known: no sweep has filled them.
     #[error("the forwarding tables of switch {switch} are not known; wait for the next sweep")]
     UnknownTables {
         /// Node GUID of the switch.
@@ -337,7 +337,7 @@ pub enum MigrationError {
     Interrupted {
         /// The round that it was to be made in.
         round: u64,
-        /// What went wrong.
+        /// The error.
         reason: String,
         /// Node GUID of the function that has the VM's GUID after the sweep.
         now_at: Option<Guid>,

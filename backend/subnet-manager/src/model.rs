@@ -15,15 +15,15 @@ pub(crate) type At = (usize, u8);
 
 #[derive(Debug)]
 pub(crate) struct Port {
-    /// Of an adapter's port and a switch's port 0.
+    /// GUID of an adapter's port or a switch's port 0.
     pub(crate) guid: Guid,
-    /// How to reach this port's agent.
+    /// Route to this port's agent.
     pub(crate) route: Route,
     /// As last read or set; `None` before the first answer.
     pub(crate) info: Option<PortInfo>,
     /// The port at the other end of the cable, once both ends have been looked at.
     pub(crate) peer: Option<At>,
-    /// Who answered at the other end.
+    /// The port that answered at the other end.
     pub(crate) claim: Option<At>,
     /// P_Key table of an adapter's port, as last read or set.
     pub(crate) pkeys: BTreeMap<u16, PKeyBlock>,
@@ -65,13 +65,13 @@ impl Node {
         self.info.node_type == NodeType::Switch
     }
 
-    /// How to reach the node.
+    /// Route to the node.
     pub(crate) fn route(&self) -> Option<&Route> {
         self.ports.values().next().map(|port| &port.route)
     }
 }
 
-/// What a sweep has found.
+/// The subnet as a sweep has found it.
 #[derive(Debug, Default)]
 pub(crate) struct Subnet {
     pub(crate) nodes: Vec<Node>,
@@ -80,7 +80,7 @@ pub(crate) struct Subnet {
     pub(crate) own: Option<At>,
 }
 
-/// What became of a node that answered.
+/// Result of an answer by a node.
 pub(crate) struct Found {
     pub(crate) node: usize,
     /// Ports not seen before.
@@ -200,7 +200,7 @@ impl Subnet {
         self.port(at).is_some_and(|port| !port.guid.is_none())
     }
 
-    /// Who holds the management key of a port.
+    /// Holder of the management key of a port.
     pub(crate) fn key_holder(&self, (node, port): At) -> Holder {
         let entry = &self.nodes[node];
         (

@@ -25,7 +25,7 @@ pub(crate) struct Trees {
     /// By switch; `None` at the root and where there is no way to it.
     up: Vec<Option<Up>>,
     depth: Vec<Option<u32>>,
-    /// What tables are to hold, by switch.
+    /// Planned content of tables, by switch.
     wanted: Vec<BTreeMap<(u16, u8), MulticastBlock>>,
     /// The switches and ports of each group's tree.
     grown: BTreeMap<Lid, Vec<(usize, u8)>>,
@@ -127,7 +127,7 @@ impl Trees {
         *ports = if on { *ports | mask } else { *ports & !mask };
     }
 
-    /// What a switch's table is to hold, where it is not empty.
+    /// Planned blocks of a switch's table that are not empty.
     pub(crate) fn of(&self, switch: Guid) -> impl Iterator<Item = (&(u16, u8), &MulticastBlock)> {
         let at = self
             .graph
@@ -137,7 +137,7 @@ impl Trees {
         wanted.into_iter().flatten()
     }
 
-    /// What the switches' tables are to hold, empty blocks included.
+    /// Planned content of the switches' tables, empty blocks included.
     pub(crate) fn blocks(&self, graph: &Graph) -> Vec<BTreeMap<(u16, u8), MulticastBlock>> {
         let switches = graph.switches.iter().zip(&self.wanted);
         switches

@@ -9,7 +9,7 @@ use wire::{Gid, Guid, PKey, QKey, Sl};
 
 use crate::preset_group::PresetGroup;
 
-/// How a port is a member.
+/// Membership of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Membership {
     Limited,
@@ -38,7 +38,7 @@ impl Membership {
     }
 }
 
-/// Who is a member.
+/// Members of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Member {
     All,
@@ -80,7 +80,7 @@ const MISTAKES: usize = 32;
 pub struct Mistake {
     /// From 1.
     pub line: usize,
-    /// What is wrong, and what to write instead.
+    /// The error, and its remedy.
     pub what: String,
 }
 

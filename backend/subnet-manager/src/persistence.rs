@@ -1,4 +1,4 @@
-//! What a manager remembers from one run to the next, in the file that OpenSM keeps for it.
+//! Memory of a manager from one run to the next, in OpenSM's file format.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,7 +11,7 @@ use wire::{Guid, Lid};
 pub struct Unreadable {
     /// From 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The error.
     pub what: &'static str,
 }
 

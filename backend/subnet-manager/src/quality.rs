@@ -16,8 +16,8 @@ pub struct Arbitration {
     pub high: Vec<VlWeight>,
     /// The low-priority table.
     pub low: Vec<VlWeight>,
-    /// How much high-priority lanes may send before a low-priority packet has its turn: this many
-    /// times 4096 bytes; 0 one packet, 255 any number.
+    /// Limit of high-priority data before a low-priority packet has its turn: this many times 4096 bytes; 0 one
+    /// packet, 255 any number.
     pub high_limit: u8,
 }
 
@@ -35,8 +35,8 @@ impl Arbitration {
         })
     }
 
-    /// What a port is given of the tables: blocks of 32 entries by number, 1 and 2 of the
-    /// low-priority table and 3 and 4 of the other one (IBA 14.2.5.9).
+    /// The blocks of the tables for a port: blocks of 32 entries by number, 1 and 2 of the low-priority table and 3
+    /// and 4 of the other one (IBA 14.2.5.9).
     pub(crate) fn blocks(&self, port: &PortInfo) -> impl Iterator<Item = (u8, VlArbitration)> {
         let low = Self::halves(&self.low, port.vl_arbitration_low_cap);
         let high = Self::halves(&self.high, port.vl_arbitration_high_cap);

@@ -26,7 +26,7 @@ pub(crate) enum Failure {
     Refused(Status),
 }
 
-/// How a request came out.
+/// Outcome of a request.
 #[derive(Debug)]
 pub(crate) struct Outcome<P> {
     pub(crate) purpose: P,

@@ -9,7 +9,7 @@ use wire::{Lid, MadPacket, Qpn};
 pub use receiver::{Receiver, Taken};
 pub use sender::{Sender, TABLES};
 
-/// Who is at the other end, and the transaction.
+/// Address of the other end, and the transaction.
 type Key = (Lid, Qpn, u64);
 
 /// The transfer that a packet from the other end belongs to.

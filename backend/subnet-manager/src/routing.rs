@@ -62,7 +62,7 @@ pub struct Endpoint {
     pub port: u8,
 }
 
-/// What routing works on: switches, links between them, LIDs at them.
+/// Input of routing: switches, links between them, LIDs at them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Graph {
     /// The switches, by rising GUID.
@@ -166,11 +166,11 @@ impl fmt::Debug for ForwardingTable {
 pub struct RoutingError {
     /// The engine.
     pub engine: &'static str,
-    /// What is in its way.
+    /// The obstacle.
     pub reason: String,
 }
 
-/// How a subnet is routed.
+/// Routes of a subnet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Routing {
     /// The tables of the switches, in the order of [`Graph::switches`].

@@ -35,7 +35,7 @@ use request::{Request, Table};
 use service::Services;
 use subscription::{Audience, Subscriptions};
 
-/// How the subnet was routed by the last sweep that ended.
+/// Routes of the subnet after the last sweep that ended.
 #[derive(Debug, Default)]
 pub(crate) struct Paths {
     pub(crate) graph: Graph,
@@ -53,7 +53,7 @@ pub(crate) struct Paths {
     pub(crate) refusals: Vec<RoutingError>,
 }
 
-/// What the subnet administration may look at: the subnet as the last sweep that ended left it.
+/// View of the subnet administration: the subnet as the last sweep that ended left it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct View<'a> {
     pub(crate) config: &'a Config,
@@ -317,7 +317,7 @@ impl Administration {
         own.map_or(&[], |own| &own.pkeys)
     }
 
-    /// What is sent back to a packet with this datagram.
+    /// Answers to a packet with this datagram.
     fn reply(&self, packet: &MadPacket, mad: [u8; SIZE]) -> MadPacket {
         MadPacket {
             mad,
@@ -419,9 +419,8 @@ impl Administration {
         self.groups.is_changed()
     }
 
-    /// What the multicast forwarding tables of the graph's switches are to hold. Every block that
-    /// the switch has been given before is among them, empty ones included. `lids` says where the
-    /// members are.
+    /// Planned content of the multicast forwarding tables of the graph's switches. Every block that the switch has
+    /// been given before is among them, empty ones included. `lids` says where the members are.
     pub(crate) fn multicast(
         &mut self,
         graph: &Graph,
@@ -527,7 +526,7 @@ fn reply(packet: &MadPacket, own: &[PKey]) -> MadPacket {
     }
 }
 
-/// What is left of a response to fill in.
+/// Rest of a response to be filled in.
 fn response(packet: &MadPacket, own: &[PKey], status: Status, data: &[u8]) -> MadPacket {
     let mut reply = reply(packet, own);
     let method = Method(packet.header().method().0 | 0x80);
@@ -552,7 +551,7 @@ fn response(packet: &MadPacket, own: &[PKey], status: Status, data: &[u8]) -> Ma
     reply
 }
 
-/// What this subnet administration can do (IBA 15.2.4).
+/// Capabilities of this subnet administration (IBA 15.2.4).
 fn class_port_info(view: &View<'_>, table: &mut Table) {
     const OPTIONAL_RECORDS: u16 = 1 << 8;
     const UD_MULTICAST: u16 = 1 << 9;

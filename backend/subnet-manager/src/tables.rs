@@ -1,4 +1,4 @@
-//! What switches hold in their forwarding tables, as far as they have confirmed it.
+//! Forwarding tables of switches, as far as they have confirmed them.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -31,7 +31,7 @@ impl Held {
     }
 }
 
-/// What switches hold, by their GUID. Only blocks that differ are sent.
+/// Tables of switches, by GUID. Only blocks that differ are sent.
 #[derive(Debug, Default)]
 pub(crate) struct Tables(HashMap<Guid, Held>);
 
@@ -173,8 +173,7 @@ impl Tables {
         self.0.entry(node).or_default().settings.insert(place, data);
     }
 
-    /// What a port was set to counts no more, nor what all ports of a switch were set to together,
-    /// which is held as its port 0's.
+    /// Forgets the settings of a port, and those of all ports of its switch, which are held as its port 0's.
     pub(crate) fn forget_settings(&mut self, node: Guid, port: u8) {
         if let Some(held) = self.0.get_mut(&node) {
             held.settings

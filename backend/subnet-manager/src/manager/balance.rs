@@ -9,14 +9,14 @@ use super::{Knowledge, Phase, SubnetManager};
 use crate::routing::{Endpoint, Graph, Routing, RoutingEngine, VSwitchFatTree, bottleneck};
 use crate::sa::Paths;
 
-/// How crowded the link is that most paths between VMs share.
+/// Load of the link that most paths between VMs share.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Balance {
     /// Paths on it when all paths were last computed.
     pub computed: u64,
     /// Paths on it now.
     pub now: u64,
-    /// How often migrations had crowded it so that paths were spread anew.
+    /// Number of times that migrations had crowded it so that paths were spread anew.
     pub rebalanced: u64,
 }
 
@@ -123,7 +123,7 @@ impl Knowledge {
 }
 
 impl SubnetManager {
-    /// How crowded the links are; `None` where nobody looks at it, since
+    /// Load of the links; `None` where it is not measured, since
     /// [`Config::rebalance_threshold`](crate::Config::rebalance_threshold) is not set.
     pub fn balance(&self) -> Option<Balance> {
         self.known

@@ -171,7 +171,7 @@ impl Knowledge {
         }
     }
 
-    /// What a port is set to now, and what it is to be set to.
+    /// Present and planned settings of a port.
     pub(super) fn wanted(&self, aliases: &Aliases, at: At) -> Option<(PortInfo, PortInfo)> {
         let port = self.subnet.port(at)?;
         let before = port.info?;

@@ -19,14 +19,14 @@ use super::{Errand, Knowledge, Purpose, SubnetManager, Ticket};
 use crate::migration::MigrationError;
 use crate::model::At;
 
-/// What is known of the extended LID space.
+/// State of the extended LID space.
 #[derive(Debug, Default)]
 pub(super) struct Extended {
-    /// Of VMs that run, by port GUID.
+    /// Extended LIDs of VMs that run, by port GUID.
     pub(super) lids: BTreeMap<Guid, ExtendedLid>,
     /// Nodes that do not speak it, as the last sweep found.
     lacking: BTreeSet<Guid>,
-    /// What adapters have, by node GUID; those without an entry do not speak it.
+    /// Extended LIDs of adapters, by node GUID; those without an entry do not speak it.
     held: BTreeMap<Guid, Option<ExtendedLid>>,
 }
 

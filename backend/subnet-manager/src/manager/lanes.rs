@@ -99,7 +99,7 @@ impl Knowledge {
 }
 
 impl SubnetManager {
-    /// Which lanes service levels take, and how lanes share links.
+    /// Lanes of service levels, and arbitration of lanes on links.
     pub(super) fn set_lanes(&mut self) {
         let lanes = self.known.service_lanes().map(|table| table.to_bytes());
         let mut wanted: Vec<Setting> = Vec::new();

@@ -1,4 +1,4 @@
-//! Which of several managers manages: SMInfo and its state machine (IBA 14.4).
+//! Election of the master among several managers: SMInfo and its state machine (IBA 14.4).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::{Knowledge, Phase, Purpose, SubnetManager};
 use crate::model::{At, Subnet};
 use crate::requests::Transport;
 
-/// What an SMInfo that is set asks for (IBA 14.4.1.1): the attribute modifier.
+/// Request in an SMInfo that is set (IBA 14.4.1.1): the attribute modifier.
 mod control {
     pub const HANDOVER: u32 = 1;
     pub const ACKNOWLEDGE: u32 = 2;
@@ -114,7 +114,7 @@ impl Knowledge {
 }
 
 impl SubnetManager {
-    /// What this manager is doing among the managers of the subnet.
+    /// State of this manager among the managers of the subnet.
     pub fn state(&self) -> SmState {
         self.mastery.state
     }
@@ -135,7 +135,7 @@ impl SubnetManager {
         self.sweeps.changed = true;
     }
 
-    /// What it says of itself to those who ask its port.
+    /// SMInfo of this manager for those that ask its port.
     pub fn sm_info(&self) -> SmInfo {
         SmInfo {
             guid: self.known.own_guid(),
@@ -258,7 +258,7 @@ impl SubnetManager {
         self.enter(Step::FIRST);
     }
 
-    /// What another manager wrote to the nodes is not known.
+    /// Forgets the settings of nodes, which another manager may have changed.
     fn take_over(&mut self) {
         self.known.tables.forget_all();
         self.mastery.polled = None;

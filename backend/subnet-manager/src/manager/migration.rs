@@ -44,7 +44,7 @@ pub(super) use plan::Blocks;
 use plan::Plan;
 use stages::Stage;
 
-/// What is to be done with a VM's addresses.
+/// A change of a VM's addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Job {
     /// They move.
@@ -67,8 +67,8 @@ pub(super) struct Migrations {
     running: Vec<Running>,
     /// Rounds so far.
     rounds: u64,
-    /// What tells the fewest switches that a move can change, if the subnet is a fat-tree; once
-    /// somebody has asked since the last sweep.
+    /// Calculator of the fewest switches that a move can change, if the subnet is a fat-tree; once somebody has
+    /// asked since the last sweep.
     minimum: Option<Result<FatTreeMinimum, NotFewest>>,
     results: BTreeMap<Ticket, Result<Moved, MigrationError>>,
     tickets: u64,
@@ -207,7 +207,7 @@ impl Knowledge {
         Some(self.subnet.nodes[at.0].info.node_guid)
     }
 
-    /// What the subnet administration knows of paths, as it is now.
+    /// Paths of the subnet administration, as they are now.
     fn paths_moved(&mut self, done: &Running) {
         let (plan, lid) = (&done.plan, done.moved.lid);
         let edges = [plan.from, plan.to].map(|at| self.edge(at));
@@ -286,7 +286,7 @@ impl SubnetManager {
         self.request_sweep();
     }
 
-    /// How a migration came out; `None` while it has not. Tells it once.
+    /// Takes the result of a migration; `None` while there is none. Returns it once.
     pub fn take_migration(&mut self, ticket: Ticket) -> Option<Result<Moved, MigrationError>> {
         self.migrations.results.remove(&ticket)
     }
@@ -376,8 +376,8 @@ impl SubnetManager {
         }
     }
 
-    /// Of several ports with one GUID and a LID each, the one that had both before keeps the GUID.
-    /// Each other one gets back what it had then, or, if that is not known, its node's.
+    /// Settles a GUID that several ports with a LID each have: the one that had both before keeps the GUID. Each
+    /// other one gets back what it had then, or, if that is not known, its node's.
     fn end_twins(&mut self, holders: &BTreeMap<Guid, Vec<At>>) {
         let former = |at: At| {
             let node = self.known.subnet.nodes[at.0].info.node_guid;

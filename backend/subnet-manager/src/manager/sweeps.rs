@@ -10,7 +10,7 @@ use crate::model::Subnet;
 /// Errors that a report has room for.
 const ERRORS: usize = 32;
 
-/// What the last full sweep found and did.
+/// Result of the last full sweep.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
     /// Full sweeps so far.
@@ -25,17 +25,17 @@ pub struct Report {
     pub active: usize,
     /// Packets that the sweep sent, repetitions included.
     pub packets: u64,
-    /// Of these, requests that set something.
+    /// Number of these that set something.
     pub sets: u64,
     /// When the sweep ended, as [`SubnetManager::poll`](crate::SubnetManager::poll) knows the time.
     pub ended: Duration,
-    /// How long it took.
+    /// Duration.
     pub took: Duration,
-    /// What went wrong, in words; the first 32.
+    /// Errors, in words; the first 32.
     pub errors: Vec<String>,
 }
 
-/// What is known of sweeps.
+/// State of sweeps.
 #[derive(Debug)]
 pub(super) struct Sweeps {
     /// The sweep that runs, or that ran last.

@@ -1,4 +1,4 @@
-//! What agents tell unasked.
+//! Traps of agents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::{Phase, Purpose, SubnetManager};
 use crate::model::At;
 use crate::requests::Transport;
 
-/// What is to be looked at because of traps.
+/// Nodes to be looked at because of traps.
 #[derive(Debug, Default)]
 pub(super) struct Traps {
     counts: BTreeMap<u16, u64>,
@@ -21,7 +21,7 @@ pub(super) struct Traps {
     switches: BTreeSet<Lid>,
     /// Ports of which something else changed.
     ports: BTreeSet<Lid>,
-    /// What was found there is not what the subnet administration tells.
+    /// The result differs from the answers of the subnet administration.
     pub(super) news: bool,
     /// When they were looked at last: nobody keeps the manager sweeping by traps.
     looked: Option<Duration>,

@@ -17,7 +17,7 @@ const WINDOW: u32 = 64;
 /// up.
 const LIFE: Duration = Duration::from_secs(20);
 
-/// What became of a segment.
+/// Outcome of a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Taken {
     /// It is a part of something; the datagram to send back, if one is due.
@@ -179,7 +179,7 @@ fn acknowledgement(packet: &MadPacket, segment: u32, window: u32) -> Box<[u8; SI
     answer(packet, header)
 }
 
-/// What the receiver of `packet` says about it.
+/// Answers of the receiver of `packet`.
 fn answer(packet: &MadPacket, header: Rmpp) -> Box<[u8; SIZE]> {
     let mut bytes = Box::new(packet.mad);
     bytes[rmpp::PAYLOAD].fill(0);

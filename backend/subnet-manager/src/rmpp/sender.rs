@@ -17,7 +17,7 @@ const OF_A_PORT: usize = 8;
 pub const TABLES: usize = 64 << 20;
 /// Segments sent at once at most, however large the receiver's window is.
 const BURST: u32 = 64;
-/// How long to wait for an acknowledgement, and how often to repeat.
+/// Time to wait for an acknowledgement, and number of repetitions.
 const TIMEOUT: Duration = Duration::from_secs(2);
 const RETRIES: u8 = 3;
 

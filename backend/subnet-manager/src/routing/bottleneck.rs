@@ -7,9 +7,8 @@ use wire::attribute::LinearBlock;
 
 use super::{ForwardingTable, Graph};
 
-/// How many of the paths from each of these LIDs to each other cross the link that most of them
-/// share, a direction counting by itself. Uplinks of vSwitches, which leave no choice, are not looked
-/// at.
+/// Number of paths from each of these LIDs to each other that cross the link that most of them share, a direction
+/// counting by itself. Uplinks of vSwitches, which leave no choice, are not looked at.
 pub(crate) fn bottleneck(graph: &Graph, tables: &[ForwardingTable], lids: &[Lid]) -> u64 {
     let switches = graph.switches.len();
     let places: HashMap<Lid, usize> = graph

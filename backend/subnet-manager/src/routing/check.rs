@@ -23,7 +23,7 @@ pub enum Break {
 /// Where a path does not arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
-    /// What is wrong.
+    /// The fault.
     pub what: Break,
     /// The switch where it is, or where the path that comes to it begins, as an index of
     /// [`Graph::switches`].
@@ -41,7 +41,7 @@ pub struct Circle {
     pub channels: Vec<(usize, u8)>,
 }
 
-/// How many paths from one adapter to another cross the directions of the cables between switches.
+/// Number of paths from one adapter to another over the directions of the cables between switches.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Loads {
     /// The most on one.
@@ -54,7 +54,7 @@ pub struct Loads {
     pub deviation: f64,
 }
 
-/// What walking the tables has shown.
+/// Result of walking the tables.
 ///
 /// Paths begin at switches. Between two switches that have no adapters only management would
 /// travel, on a lane of its own: these paths are walked, but not held against an engine.

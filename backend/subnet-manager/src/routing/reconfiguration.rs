@@ -1,4 +1,4 @@
-//! What a virtual machine's move changes in forwarding tables, and the least that it must.
+//! Changes of forwarding tables by a virtual machine's move, and the least that are necessary.
 //!
 //! The methods of "Efficient Routing and Reconfiguration in Virtualized HPC Environments with
 //! vSwitch-enabled Lossless Networks" (sections 3 and 6): paths are not computed anew, since those to
@@ -19,7 +19,7 @@ pub use fat_tree::FatTreeMinimum;
 pub use rounds::rounds;
 pub use skyline::skyline;
 
-/// What becomes of LIDs when a virtual machine moves.
+/// Change of LIDs when a virtual machine moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exchange {
     /// The machine's LID and that of the virtual function it goes to change places ("prepopulated
@@ -82,7 +82,7 @@ impl Exchange {
         }
     }
 
-    /// What changes in the table of a switch; `None` where nothing does.
+    /// Changes in the table of a switch; `None` where there are none.
     pub fn update(self, switch: usize, table: &ForwardingTable) -> Option<Update> {
         if !self.changes(table) {
             return None;
@@ -115,8 +115,8 @@ pub fn apply(tables: &mut [ForwardingTable], updates: &[Update]) {
     }
 }
 
-/// What is to be sent first so that nothing goes the old way while something goes the new one: the
-/// machine's LID is dropped by all switches that will send it another way ("partially static").
+/// Changes to be sent first so that nothing goes the old way while something goes the new one: the machine's LID is
+/// dropped by all switches that will send it another way ("partially static").
 pub fn drops(updates: &[Update], exchange: Exchange) -> Vec<Update> {
     let lid = exchange.lid();
     let changing = updates.iter().filter(|update| {

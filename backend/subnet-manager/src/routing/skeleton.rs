@@ -23,7 +23,7 @@ pub(super) struct Target {
     pub(super) lid: Lid,
     /// The port of the vertex; 0 for its own LID.
     pub(super) port: u8,
-    /// Of an adapter's port, or else of a switch.
+    /// It is the port of an adapter, not of a switch.
     pub(super) adapter: bool,
     /// The switch and the port that it is at in the graph: LIDs at the same are one adapter's port's.
     pub(super) home: (u32, u8),

@@ -7,7 +7,7 @@ use super::lanes::dependency::{Cables, NOWHERE};
 use super::reconfiguration::{Exchange, Update};
 use super::{ForwardingTable, Graph};
 
-/// What can happen while a move is made, and afterwards.
+/// Possible deadlocks while a move is made, and afterwards.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Transition {
     /// Channels that can wait for each other while some switches send the machine's LID the old way
@@ -49,7 +49,7 @@ impl Transitions {
         transitions
     }
 
-    /// What can happen while `updates` are made to `tables`, which are as this was told of before.
+    /// Follows `updates` to `tables`, which are as they were at the last call, and finds possible deadlocks.
     pub fn follow(
         &mut self,
         tables: &[ForwardingTable],
@@ -112,7 +112,7 @@ impl Transitions {
         }
     }
 
-    /// What packets to a LID can wait for when each switch sends it by one port or the other.
+    /// Dependencies of packets to a LID when each switch sends it by one port or the other.
     fn dependencies(&self, one: &[u8], other: &[u8]) -> Vec<Dependency> {
         let mut dependencies = Vec::with_capacity(one.len());
         let ways = |at: usize| {

@@ -25,7 +25,7 @@ pub(super) struct Node {
     /// Ports by number; of an adapter only those that the sweep came by.
     ports: Vec<u32>,
     pub(super) table: Option<ForwardingTable>,
-    /// Which switch of the graph it is.
+    /// Index of the switch in the graph.
     vertex: Option<usize>,
 }
 
@@ -48,7 +48,7 @@ impl Node {
 pub(super) struct Port {
     pub(super) node: u32,
     pub(super) number: u8,
-    /// Of ports that have LIDs.
+    /// GUID of a port that has a LID.
     pub(super) guid: Guid,
     pub(super) info: PortInfo,
     pub(super) peer: Option<PortIndex>,
@@ -74,7 +74,7 @@ impl Port {
     }
 }
 
-/// What a path allows.
+/// Limits of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Capacity {
     /// In the code of [`wire::Mtu`].
@@ -305,8 +305,8 @@ impl Directory {
         }
     }
 
-    /// What the path from a port to a LID allows: the least of all links, as the forwarding tables
-    /// lead. `None` where they lead nowhere.
+    /// Limits of the path from a port to a LID: the least of all links, as the forwarding tables lead. `None` where
+    /// they lead nowhere.
     pub(super) fn capacity(&self, from: PortIndex, dlid: Lid) -> Option<Capacity> {
         let to = self.by_lid(dlid)?;
         let source = self.port(from);

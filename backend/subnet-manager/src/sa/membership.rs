@@ -28,11 +28,11 @@ struct Member {
 
 #[derive(Debug)]
 pub(super) struct Group {
-    /// What all members have in common.
+    /// Record of the properties that all members have in common.
     of: McMemberRecord,
     preset: bool,
-    /// Of whose share it is: the port that made it, or after that has left another member. Nobody's
-    /// if it is there anyway.
+    /// Port whose share it counts to: the port that made it, or after that has left another member. Nobody's if it
+    /// is there anyway.
     holder: Option<Guid>,
     /// By port GUID.
     members: BTreeMap<Guid, Member>,
@@ -50,9 +50,9 @@ impl Group {
 pub(super) struct Groups {
     by_gid: BTreeMap<Gid, Group>,
     by_lid: BTreeMap<Lid, Gid>,
-    /// How many groups a port is in.
+    /// Number of groups that a port is in.
     memberships: BTreeMap<Guid, usize>,
-    /// How many groups a port holds.
+    /// Number of groups that a port holds.
     held: BTreeMap<Guid, usize>,
     /// Ports, and functions at ports, that may make groups.
     ports: usize,
@@ -120,8 +120,8 @@ impl Groups {
         events
     }
 
-    /// What the multicast forwarding tables of the graph's switches are to hold; in a graph that
-    /// is new all of it, otherwise what changed.
+    /// Planned content of the multicast forwarding tables of the graph's switches; in a graph that is new all of
+    /// it, otherwise what changed.
     pub(super) fn blocks(
         &mut self,
         graph: &Graph,
@@ -150,7 +150,7 @@ impl Groups {
         self.trees.blocks(graph)
     }
 
-    /// What a switch's multicast forwarding table is to hold.
+    /// Planned content of a switch's multicast forwarding table.
     pub(super) fn tables_of(
         &self,
         switch: Guid,

@@ -1,4 +1,4 @@
-//! Which paths there are.
+//! Path records.
 
 use wire::mad::{Method, Status};
 use wire::sa::{McMemberRecord, PathRecord, Rate, Selector};
@@ -70,7 +70,7 @@ pub(super) fn answer(
 pub(super) struct End {
     pub(super) port: PortIndex,
     pub(super) guid: Guid,
-    /// Of a port of another subnet, where this is the way out of the subnet.
+    /// GID of a port of another subnet, where this is the way out of the subnet.
     beyond: Option<Gid>,
 }
 
@@ -101,7 +101,7 @@ impl End {
 /// the first, nobody asks.
 const HOP_LIMIT: u8 = 255;
 
-/// What paths are asked for.
+/// Request for paths.
 pub(super) struct Asked<'a> {
     pub(super) request: &'a Request<'a>,
     /// The template.

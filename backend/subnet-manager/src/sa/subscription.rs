@@ -42,7 +42,7 @@ struct Waiting {
 pub(super) struct Subscriptions {
     all: Vec<Subscription>,
     waiting: HashMap<u64, Waiting>,
-    /// How many wait for each port.
+    /// Number of subscribers that wait for each port.
     awaited: HashMap<Gid, usize>,
     next: u64,
 }

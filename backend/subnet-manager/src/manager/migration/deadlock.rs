@@ -72,7 +72,7 @@ impl Knowledge {
         Some(())
     }
 
-    /// What the change from paths to others of the same switches may lead to.
+    /// Judges a change from paths to others of the same switches.
     pub(super) fn deadlock_between(&self, old: &Paths, new: &Paths) -> Deadlock {
         let (before, after) = (routing(old), routing(new));
         if old.nodes == new.nodes {
@@ -91,8 +91,8 @@ fn routing(paths: &Paths) -> Routing {
     }
 }
 
-/// What may become of packets between `before` and `new`, while every switch sends as `old` or as
-/// `new` has it.
+/// Finds possible deadlocks of packets between `before` and `new`, while every switch sends as `old` or as `new`
+/// has it.
 fn judge(before: (&Graph, &Routing), old: (&Graph, &Routing), new: (&Graph, &Routing)) -> Deadlock {
     let named = |circle: Circle| LinkCircle {
         lane: circle.lane,

@@ -1,4 +1,4 @@
-//! What a migration, a start or an end is going to change; made before anything is sent.
+//! Plans of migrations, starts and ends; made before anything is sent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::model::At;
 /// Blocks of forwarding tables, by node and number.
 pub(in crate::manager) type Blocks = BTreeMap<usize, BTreeMap<u16, LinearBlock>>;
 
-/// What a migration is going to do; made before anything is sent.
+/// Plan of a migration; made before anything is sent.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) from: At,

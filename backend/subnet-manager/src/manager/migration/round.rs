@@ -1,4 +1,4 @@
-//! Which of the migrations that wait are made at the same time.
+//! Choice of waiting migrations that are made at the same time.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
@@ -11,10 +11,10 @@ use crate::manager::{Knowledge, Phase, SubnetManager};
 use crate::migration::{Method, Migration, MigrationError, Target, Wait};
 use crate::model::At;
 
-/// How many waiting migrations are examined after the first that can begin.
+/// Number of waiting migrations that are examined after the first that can begin.
 const AHEAD: usize = 128;
 
-/// What is known of a migration that does not begin now.
+/// Reason why a migration does not begin now.
 enum Refusal {
     /// It can in a later round.
     Later(Wait),
@@ -23,7 +23,7 @@ enum Refusal {
     Never(MigrationError),
 }
 
-/// What the migrations of a round have taken, as nodes, and which VM's has.
+/// Nodes that the migrations of a round have taken, and the VM of each.
 #[derive(Default)]
 struct Taken {
     switches: BTreeMap<usize, Guid>,

@@ -190,7 +190,7 @@ impl SubnetManager {
         }
     }
 
-    /// What a subnet manager does that knows of no vSwitches.
+    /// Work of a subnet manager that knows of no vSwitches.
     fn send_everything(&mut self, ticket: Ticket) {
         let routed = self.known.fresh_paths();
         if routed.engine.is_none() {

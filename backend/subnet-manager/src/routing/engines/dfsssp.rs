@@ -215,7 +215,7 @@ impl<'a> Layers<'a> {
         self.skeleton.arcs[arc as usize].to as usize
     }
 
-    /// How many paths make each dependency.
+    /// Number of paths that make each dependency.
     fn all(&self) -> Counts {
         let mut counts = vec![0; self.channels.dependencies()];
         for destination in self.destinations {

@@ -153,7 +153,7 @@ struct Group {
 struct Cable {
     /// The port at the far end.
     far: u8,
-    /// What goes down by it, counted at its lower end, or up by it, counted at its upper end.
+    /// Load down by it, counted at its lower end, or up by it, counted at its upper end.
     weight: u64,
 }
 
@@ -221,7 +221,7 @@ struct Router<'a> {
     populated: Vec<bool>,
     /// Vertices above the leaves that have adapters.
     hosts: Vec<usize>,
-    /// What goes down from each vertex.
+    /// Load down from each vertex.
     falling: Vec<u64>,
     columns: Columns,
     /// By vertex: the port for the LID that is being routed.

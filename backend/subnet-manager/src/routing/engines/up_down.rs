@@ -156,7 +156,7 @@ fn find_roots(graph: &Graph) -> Vec<usize> {
     roots
 }
 
-/// Which of two switches is above the other: the one with the lesser entry. Indexes follow GUIDs.
+/// Order of two switches: the one with the lesser entry is above the other. Indexes follow GUIDs.
 #[derive(Debug, PartialEq, Eq)]
 struct Order {
     rank: Vec<(u32, usize)>,

@@ -56,7 +56,7 @@ impl Channels {
         self.to.len()
     }
 
-    /// How many dependencies there can be.
+    /// Number of possible dependencies.
     pub(in crate::routing) fn dependencies(&self) -> usize {
         self.dependencies
     }

@@ -18,7 +18,7 @@ pub struct ServiceLevels {
     of_lid: Vec<u32>,
     /// By switch: which row or column tells of it.
     of_switch: Vec<u32>,
-    /// How many rows there are, and columns.
+    /// Number of rows, and of columns.
     size: usize,
     levels: Vec<u8>,
 }
@@ -57,7 +57,7 @@ impl ServiceLevels {
         }
     }
 
-    /// How many service levels, and so virtual lanes, are in use: those from 0.
+    /// Number of service levels, and so of virtual lanes, in use: those from 0.
     pub fn count(&self) -> u8 {
         self.count
     }

@@ -98,8 +98,8 @@ impl FatTreeMinimum {
         touched
     }
 
-    /// What a move changes: the switches between the two places first, then the rest; the vSwitches
-    /// that the machine leaves and comes to are among the first.
+    /// Plans the changes of a move: the switches between the two places first, then the rest; the vSwitches that
+    /// the machine leaves and comes to are among the first.
     pub fn plan(
         &self,
         tables: &[ForwardingTable],
