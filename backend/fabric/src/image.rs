@@ -1,4 +1,4 @@
-//! What a port has counted, as plain data: it goes with the VM whose port it was.
+//! Counters of a port, as plain data: they go with the VM whose port it was.
 //!
 //! The rest of a port is the subnet's: its manager writes it where the VM comes to be.
 

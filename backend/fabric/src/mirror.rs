@@ -47,7 +47,7 @@ pub struct MirrorHost {
     pub entry: Option<u8>,
     /// The LID by which the subnet reaches it.
     pub physical: Lid,
-    /// What it is called.
+    /// Its name.
     pub name: MirrorName,
     /// Its P_Key table.
     pub pkeys: Vec<PKey>,
@@ -73,7 +73,7 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    /// What the mirror shows.
+    /// Content of the mirror.
     pub fn fabric(&self) -> &Fabric {
         &self.fabric
     }
@@ -292,7 +292,7 @@ impl Draft<'_> {
         }
     }
 
-    /// What a port of the subnet is in the mirror; `None` where it is not shown.
+    /// The port of the mirror for a port of the subnet; `None` where it is not shown.
     fn shown(&self, port: PortRef) -> Option<PortRef> {
         let switch = self.nodes.get(&port.node);
         match switch {

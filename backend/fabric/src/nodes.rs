@@ -97,7 +97,7 @@ impl Nodes {
         &self.routers
     }
 
-    /// How many there are.
+    /// Number of nodes.
     pub(crate) fn len(&self) -> usize {
         self.all.len()
     }
@@ -129,7 +129,7 @@ impl Nodes {
         self.by_guid.get(&guid).copied()
     }
 
-    /// What a node is, as its port `port` tells it.
+    /// NodeInfo of a node, as its port `port` answers it.
     pub fn node_info(&self, port: PortRef) -> Option<NodeInfo> {
         let node = self.node(port.node)?;
         node.port(port.port)?;

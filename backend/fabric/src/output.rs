@@ -1,11 +1,11 @@
-//! What leaves the fabric: packets for consumers, events at ports, what a tap shows.
+//! Output of the fabric: packets for consumers, events at ports, what a tap shows.
 
 use wire::{MadPacket, PortState};
 
 use crate::nodes::topology::PortRef;
 use crate::tap::Direction;
 
-/// What happened at a port.
+/// An event at a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PortEvent {
     /// The logical state is now this one.
@@ -22,7 +22,7 @@ pub enum PortEvent {
     GidChange,
 }
 
-/// What leaves the fabric.
+/// Output of the fabric.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
     /// A packet for a queue pair of this port.
@@ -36,14 +36,14 @@ pub enum Output {
     Event {
         /// The port.
         port: PortRef,
-        /// What.
+        /// The event.
         event: PortEvent,
     },
     /// A packet passes this port, and [`Fabric::set_tap`](crate::Fabric::set_tap) asked to see it.
     Tapped {
         /// The port.
         port: PortRef,
-        /// Which way.
+        /// Direction of the packet.
         direction: Direction,
         /// The packet, as it is on the link.
         packet: Box<MadPacket>,

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::nodes::topology::PortRef;
 
-/// Which ports' packets to show.
+/// Ports whose packets are shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Tap {
     /// Every port's: a packet shows twice per link, sent at one end and received at the other.
@@ -13,7 +13,7 @@ pub enum Tap {
     Ports(HashSet<PortRef>),
 }
 
-/// Which way a packet passed a port.
+/// Direction of a packet through a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// Out, onto the link.

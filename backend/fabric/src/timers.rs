@@ -1,4 +1,4 @@
-//! What is to happen later.
+//! Timers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub(crate) enum Timer {
     Sample(NodeId),
 }
 
-/// What is due when. What is due at the same time happens in the order it was scheduled.
+/// Timers by their time. Those due at the same time fire in the order in which they were set.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     pub(crate) now: Duration,

@@ -22,7 +22,7 @@ use crate::paths::route::{HOP_LIMIT, NoRoute};
 use crate::tap::Direction;
 use crate::timers::Timer;
 
-/// What became of a packet that was to be sent.
+/// Outcome of a packet that was to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Injected {
     /// It is on its way.

@@ -45,7 +45,7 @@ pub struct PathPlaces {
     pub local_gid: usize,
 }
 
-/// What a message says about addresses.
+/// Offsets of addresses in a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Places {
     /// Its paths: primary and alternate, or the alternate one.
@@ -92,7 +92,7 @@ pub const fn places(attribute: AttributeId) -> Places {
     }
 }
 
-/// What a message that says no says besides.
+/// Remedy in a rejection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Remedy {
     /// A LID that would do, 16 bits, at this offset.

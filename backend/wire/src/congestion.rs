@@ -105,7 +105,7 @@ layout! {
 layout! {
     /// SwitchCongestionSetting (IBA A10.4.3.6). Bit n of a mask is port n.
     SwitchCongestionSetting, 76 bytes {
-        /// Which of the others are valid.
+        /// Valid fields among the others.
         control_map: u32 = 0..32,
         /// Ports 128 and up that mark packets although it is not at them that packets wait.
         victim_mask_high: u128 = 32..160,
@@ -115,13 +115,13 @@ layout! {
         credit_mask_high: u128 = 288..416,
         /// Ports below 128.
         credit_mask_low: u128 = 416..544,
-        /// How soon packets are marked: 0 never, 1 late, 15 soon.
+        /// Threshold of marking: 0 never, 1 late, 15 soon.
         threshold: u8 = 544..548,
         /// Smaller packets are not marked; in units of 64 bytes.
         packet_size: u8 = 552..560,
-        /// How soon neighbours are starved of credits.
+        /// Threshold of starving neighbours of credits.
         starvation_threshold: u8 = 560..564,
-        /// How late credits are given then.
+        /// Delay of credits then.
         starvation_return_delay: u16 = 576..592,
         /// Packets between two that are marked, on average.
         marking_rate: u16 = 592..608,
@@ -149,7 +149,7 @@ layout! {
     CaCongestionEntry, 8 bytes {
         /// After this time the index goes down by one; in units of 1.024 us.
         timer: u16 = 0..16,
-        /// How much a notification adds to the index.
+        /// Increase of the index by a notification.
         increase: u8 = 16..24,
         /// The index at which an event is written to the log.
         trigger_threshold: u8 = 24..32,
@@ -159,7 +159,7 @@ layout! {
 }
 
 layout! {
-    /// What CACongestionSetting begins with (IBA A10.4.3.8). Sixteen entries follow.
+    /// Beginning of CACongestionSetting (IBA A10.4.3.8). Sixteen entries follow.
     CaCongestionSetting, 4 bytes {
         /// Whether queue pairs are held back one by one, or all of a service level together.
         port_control: u16 = 0..16,
@@ -169,7 +169,7 @@ layout! {
 }
 
 layout! {
-    /// What CongestionControlTable begins with (IBA A10.4.3.9). Sixty-four entries follow.
+    /// Beginning of CongestionControlTable (IBA A10.4.3.9). Sixty-four entries follow.
     CongestionControlTable, 4 bytes {
         /// The highest index.
         limit: u16 = 0..16,
@@ -188,7 +188,7 @@ layout! {
 }
 
 layout! {
-    /// What CongestionLog of a switch begins with (IBA A10.4.3.5). Fifteen events follow.
+    /// Beginning of a switch's CongestionLog (IBA A10.4.3.5). Fifteen events follow.
     SwitchCongestionLog, 40 bytes {
         /// [`LOG_OF_SWITCH`].
         log_type: u8 = 0..8,
@@ -220,7 +220,7 @@ layout! {
 }
 
 layout! {
-    /// What CongestionLog of a channel adapter begins with (IBA A10.4.3.5). Thirteen events follow.
+    /// Beginning of a channel adapter's CongestionLog (IBA A10.4.3.5). Thirteen events follow.
     AdapterCongestionLog, 12 bytes {
         /// [`LOG_OF_ADAPTER`].
         log_type: u8 = 0..8,
@@ -262,7 +262,7 @@ pub const fn entry(level: usize) -> Range<usize> {
 }
 
 impl InjectionDelay {
-    /// How long the pause after a packet is that takes so long on the link.
+    /// Pause after a packet that takes so long on the link.
     #[must_use]
     pub const fn after(self, time: u64) -> u64 {
         time.saturating_mul(self.multiplier as u64) >> self.shift

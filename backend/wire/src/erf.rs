@@ -18,7 +18,7 @@ const ERF_HEADER: usize = 16;
 /// The longest packet a record holds.
 pub const MAX_PACKET: usize = u16::MAX as usize - ERF_HEADER;
 
-/// What a capture file begins with.
+/// Beginning of a capture file.
 pub fn file_header() -> [u8; FILE_HEADER] {
     let mut bytes = [0; FILE_HEADER];
     // The magic number of pcap with nanoseconds, in the file's byte order.
@@ -30,8 +30,8 @@ pub fn file_header() -> [u8; FILE_HEADER] {
     bytes
 }
 
-/// What goes before a packet of `length` bytes, local route header to variant CRC, that was seen
-/// `time` after 1970. `interface`, 0 to 3, tells places of capture apart.
+/// Header of a record before a packet of `length` bytes, local route header to variant CRC, that was seen `time`
+/// after 1970. `interface`, 0 to 3, tells places of capture apart.
 ///
 /// `None` when the packet is longer than [`MAX_PACKET`].
 pub fn record_header(time: Duration, interface: u8, length: usize) -> Option<[u8; RECORD_HEADER]> {

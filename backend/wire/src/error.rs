@@ -1,4 +1,4 @@
-//! What can be wrong with bytes and with text.
+//! Errors in bytes and in text.
 
 use core::fmt;
 
@@ -29,7 +29,7 @@ pub enum Error {
     },
     /// A check sum does not fit the bytes.
     Checksum {
-        /// Which check sum.
+        /// Name of the check sum.
         what: &'static str,
         /// The value found.
         found: u32,

@@ -115,7 +115,7 @@ impl From<Lid> for ExtendedLid {
 }
 
 impl fmt::Display for ExtendedLid {
-    /// Of a vLID, the long form has five hexadecimal digits.
+    /// Prints the LID. The long form of a vLID has five hexadecimal digits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.physical() {
             Some(lid) => fmt::Display::fmt(&lid, f),

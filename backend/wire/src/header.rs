@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::layout::layout;
 use crate::{Gid, Lid, PKey, Psn, QKey, Qpn, Sl, Vl};
 
-/// What follows a local route header (its field LNH, IBA 7.7.5).
+/// Header after a local route header (its field LNH, IBA 7.7.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum NextHeader {
@@ -68,7 +68,7 @@ layout! {
         flow_label: u32 = 12..32,
         /// Length from the first byte after this header to the last of the invariant CRC, in bytes.
         payload_length: u16 = 32..48,
-        /// What follows: [`GlobalRoute::IBA_TRANSPORT`].
+        /// Next header: [`GlobalRoute::IBA_TRANSPORT`].
         next_header: u8 = 48..56,
         /// Hop limit.
         hop_limit: u8 = 56..64,
@@ -84,7 +84,7 @@ impl GlobalRoute {
     pub const IBA_TRANSPORT: u8 = 0x1b;
 }
 
-/// Which transport service a packet belongs to: the upper three bits of the opcode (IBA 9.2.1).
+/// Transport service of a packet: the upper three bits of the opcode (IBA 9.2.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
@@ -247,9 +247,9 @@ layout! {
         address: u64 = 0..64,
         /// Key of the memory there.
         rkey: u32 = 64..96,
-        /// What to swap in, or to add.
+        /// Value to swap in, or to add.
         swap_or_add: u64 = 96..160,
-        /// What to compare with.
+        /// Value to compare with.
         compare: u64 = 160..224,
     }
 }
@@ -267,7 +267,7 @@ layout! {
 layout! {
     /// Atomic acknowledge extended transport header (IBA 9.3.5.3).
     AtomicAcknowledge, 8 bytes, view AtomicAcknowledgePacket {
-        /// What the memory held before.
+        /// Original value of the memory.
         original: u64 = 0..64,
     }
 }
@@ -301,7 +301,7 @@ layout! {
     DynamicExtended, 20 bytes, view DynamicExtendedPacket {
         /// Access key of the target.
         key: u64 = 0..64,
-        /// Which of the initiator's connections it is.
+        /// Number of the initiator's connection.
         session: u32 = 64..96,
         /// The initiator's queue pair.
         source: Qpn = 104..128,

@@ -13,7 +13,7 @@ pub fn partial(bytes: &[u8]) -> u64 {
     words.sum::<u64>() + u64::from(u32::from_ne_bytes(last))
 }
 
-/// What has this [`partial`] sum, as 16 bits with their carries.
+/// Folds this [`partial`] sum to 16 bits with their carries.
 const fn carried(mut sum: u64) -> u16 {
     while sum >> 16 != 0 {
         sum = (sum & 0xffff) + (sum >> 16);
@@ -27,7 +27,8 @@ pub const fn folded(sum: u64) -> u16 {
     (!carried(sum)).to_be()
 }
 
-/// What is in the place of a checksum that somebody else fills in: the sum of what is counted and not there.
+/// Content of a checksum field that somebody else fills in: the sum of the parts that count and are not in the
+/// packet.
 #[must_use]
 pub const fn prepared(sum: u64) -> u16 {
     carried(sum).to_be()

@@ -5,7 +5,7 @@ use crate::{
     QKey, Qpn, Sl, Vl,
 };
 
-/// What a field is to somebody who passes a packet on from one space of addresses to another.
+/// Kind of a field, for translation of a packet from one space of addresses to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A LID of 16 bits.
@@ -48,7 +48,7 @@ const fn is_same(a: &[u8], b: &[u8]) -> bool {
 
 /// A type that is a bit field. `None`: the specification reserves these bits' value.
 pub(crate) trait Field: Copy {
-    /// What a field of this type is.
+    /// Kind of a field of this type.
     const KIND: Kind = Kind::Other;
     fn from_bits(bits: u128) -> Option<Self>;
     fn to_bits(self) -> u128;
@@ -142,7 +142,7 @@ macro_rules! layout {
             pub const FIELDS: &'static [(&'static str, core::ops::Range<usize>)] =
                 &[ $( (stringify!($field), $start..$end), )+ ];
 
-            /// Of every field the bit at which it begins, as in [`Self::FIELDS`], and what it is.
+            /// First bit, as in [`Self::FIELDS`], and kind of every field.
             pub const KINDS: &'static [(usize, $crate::Kind)] =
                 &[ $( ($start, <$type as $crate::layout::Field>::KIND), )+ ];
 

@@ -1,4 +1,4 @@
-//! What a link is made of: lanes, levels, sizes, rates and states.
+//! Properties of a link: lanes, levels, sizes, rates and states.
 
 use core::fmt;
 use core::str::FromStr;
@@ -199,7 +199,7 @@ coded! {
 }
 
 coded! {
-    /// How many lanes a link uses (PortInfo:LinkWidthActive); a set of widths is the OR of codes.
+    /// Number of lanes that a link uses (PortInfo:LinkWidthActive); a set of widths is the OR of codes.
     LinkWidth {
         /// One lane.
         X1 = 1, "1X";

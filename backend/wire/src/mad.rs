@@ -130,7 +130,7 @@ named! {
     /// An attribute. Classes share the numbers up to 0x000F and give meaning of their own to the
     /// others; the names here are those of subnet management (IBA 14.2.5).
     AttributeId(u16), 4 {
-        /// What a class's agent can do; any class but subnet management.
+        /// Capabilities of a class's agent; any class but subnet management.
         CLASS_PORT_INFO = 0x0001, "ClassPortInfo";
         /// An event.
         NOTICE = 0x0002, "Notice";
@@ -138,19 +138,19 @@ named! {
         INFORM_INFO = 0x0003, "InformInfo";
         /// A node's text.
         NODE_DESCRIPTION = 0x0010, "NodeDescription";
-        /// What a node is.
+        /// Properties of a node.
         NODE_INFO = 0x0011, "NodeInfo";
-        /// What a switch can do and does.
+        /// Capabilities and settings of a switch.
         SWITCH_INFO = 0x0012, "SwitchInfo";
         /// GUIDs of a port.
         GUID_INFO = 0x0014, "GUIDInfo";
-        /// What a port can do and does.
+        /// Capabilities and settings of a port.
         PORT_INFO = 0x0015, "PortInfo";
         /// Partitions of a port.
         P_KEY_TABLE = 0x0016, "P_KeyTable";
-        /// Which lane a service level takes.
+        /// Lane of a service level.
         SL_TO_VL = 0x0017, "SLtoVLMappingTable";
-        /// How lanes share a link.
+        /// Arbitration of lanes on a link.
         VL_ARBITRATION = 0x0018, "VLArbitrationTable";
         /// Where a switch sends a unicast packet.
         LINEAR_FORWARDING = 0x0019, "LinearForwardingTable";

@@ -91,7 +91,7 @@ layout! {
     PortCounters, 44 bytes {
         /// Port, or 255 for all of a switch.
         port_select: u8 = 8..16,
-        /// Which counters a Set writes, a bit each in the order of the counters here.
+        /// Counters that a Set writes, a bit each in the order of the counters here.
         counter_select: u16 = 16..32,
         /// Minor link errors.
         symbol_error: u16 = 32..48,
@@ -137,7 +137,7 @@ layout! {
     PortCountersExtended, 72 bytes {
         /// Port, or 255 for all of a switch.
         port_select: u8 = 8..16,
-        /// Which counters a Set writes, a bit each in the order of the counters here.
+        /// Counters that a Set writes, a bit each in the order of the counters here.
         counter_select: u16 = 16..32,
         /// Data sent, in units of 4 bytes.
         xmit_data: u64 = 64..128,
@@ -164,7 +164,7 @@ layout! {
     PortRcvErrorDetails, 16 bytes {
         /// Port, or 255 for all of a switch.
         port_select: u8 = 8..16,
-        /// Which counters a Set writes, a bit each in the order of the counters here.
+        /// Counters that a Set writes, a bit each in the order of the counters here.
         counter_select: u16 = 16..32,
         /// Packets damaged on the link.
         local_physical_errors: u16 = 32..48,
@@ -187,7 +187,7 @@ layout! {
     PortXmitDiscardDetails, 12 bytes {
         /// Port, or 255 for all of a switch.
         port_select: u8 = 8..16,
-        /// Which counters a Set writes, a bit each in the order of the counters here.
+        /// Counters that a Set writes, a bit each in the order of the counters here.
         counter_select: u16 = 16..32,
         /// Packets for a port that is not Active.
         inactive_discards: u16 = 32..48,
@@ -206,7 +206,7 @@ layout! {
 pub struct PortDataSl {
     /// Port, or 255 for all of a switch.
     pub port_select: u8,
-    /// Which counters a Set writes: bit n for service level n.
+    /// Counters that a Set writes: bit n for service level n.
     pub counter_select: u16,
     /// Data on each service level, in units of 4 bytes.
     pub data: [u32; 16],
@@ -261,11 +261,11 @@ layout! {
         op_code: u8 = 0..8,
         /// Port, or 255 for all of a switch.
         port_select: u8 = 8..16,
-        /// What times are counted in: 4 ns * (value + 1).
+        /// Unit of times: 4 ns * (value + 1).
         tick: u8 = 16..24,
         /// Width of the counters: 16 bits for 0, 4 more for each more.
         counter_width: u8 = 29..32,
-        /// What counter 0 can count: 1 for the quantities that every node counts.
+        /// Quantities that counter 0 can count: 1 for the quantities that every node counts.
         counter_mask0: u8 = 34..37,
         /// The same for counters 1 to 9, three bits each.
         counter_masks_1_to_9: u32 = 37..64,
@@ -285,15 +285,15 @@ layout! {
         sample_interval: u32 = 256..288,
         /// The number that the result will carry, too.
         tag: u16 = 288..304,
-        /// What counter 0 counts.
+        /// Quantity that counter 0 counts.
         counter_select0: u16 = 304..320,
-        /// What counter 1 counts.
+        /// Quantity that counter 1 counts.
         counter_select1: u16 = 320..336,
-        /// What counter 2 counts.
+        /// Quantity that counter 2 counts.
         counter_select2: u16 = 336..352,
-        /// What counter 3 counts.
+        /// Quantity that counter 3 counts.
         counter_select3: u16 = 352..368,
-        /// What counter 4 counts.
+        /// Quantity that counter 4 counts.
         counter_select4: u16 = 368..384,
     }
 }
@@ -305,15 +305,15 @@ layout! {
         tag: u16 = 0..16,
         /// 0 done, 1 about to begin, 2 under way; counters mean something when it is done.
         sample_status: u8 = 30..32,
-        /// What counter 0 has counted.
+        /// Value of counter 0.
         counter0: u32 = 32..64,
-        /// What counter 1 has counted.
+        /// Value of counter 1.
         counter1: u32 = 64..96,
-        /// What counter 2 has counted.
+        /// Value of counter 2.
         counter2: u32 = 96..128,
-        /// What counter 3 has counted.
+        /// Value of counter 3.
         counter3: u32 = 128..160,
-        /// What counter 4 has counted.
+        /// Value of counter 4.
         counter4: u32 = 160..192,
     }
 }

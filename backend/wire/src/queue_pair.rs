@@ -89,8 +89,7 @@ impl Psn {
         self.plus(1)
     }
 
-    /// How many packets this one comes after `earlier`: -2^23 to 2^23 - 1, negative when it comes
-    /// before.
+    /// Number of packets by which this one comes after `earlier`: -2^23 to 2^23 - 1, negative when it comes before.
     pub const fn distance(self, earlier: Self) -> i32 {
         (self.0.wrapping_sub(earlier.0) << 8) as i32 >> 8
     }

@@ -10,7 +10,7 @@ use crate::mad::SIZE;
 
 /// Where the header lies in a datagram.
 pub const HEADER: Range<usize> = 24..36;
-/// What the header's payload length counts of a datagram: all after this header.
+/// Bytes of a datagram that the header's payload length counts: all after this header.
 pub const PAYLOAD: Range<usize> = 36..SIZE;
 
 layout! {

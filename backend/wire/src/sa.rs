@@ -100,7 +100,7 @@ layout! {
         sm_key: u64 = 0..64,
         /// Distance of records in a table, in units of 8 bytes.
         attribute_offset: u16 = 64..80,
-        /// Which components of the template count, from bit 0.
+        /// Components of the template that count, from bit 0.
         component_mask: u64 = 96..160,
     }
 }
@@ -127,7 +127,7 @@ pub trait Record: Sized {
     const SIZE: usize;
     /// Bytes from one record of a table to the next: the next multiple of 8.
     const STRIDE: usize = Self::SIZE.next_multiple_of(8);
-    /// What the bits of a component mask stand for, from bit 0.
+    /// Components for the bits of a component mask, from bit 0.
     const COMPONENTS: &'static [Component];
 
     /// Reads a record.
@@ -257,7 +257,7 @@ macro_rules! composite {
             pub const FIELDS: &'static [(&'static str, core::ops::Range<usize>)] =
                 &[ $( (stringify!($field), $start..$end), )* ];
 
-            /// Of each of these fields the bit at which it begins, and what it is.
+            /// First bit and kind of each of these fields.
             pub const KINDS: &'static [(usize, $crate::Kind)] =
                 &[ $( ($start, <$type as $crate::layout::Field>::KIND), )* ];
         }

@@ -220,7 +220,7 @@ impl fmt::Debug for Route {
     }
 }
 
-/// How a request finds the node it is for.
+/// Addressing of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Destination {
     /// By the switches' forwarding tables.

@@ -1,5 +1,5 @@
-//! What devices with Mellanox' vendor id tell of themselves by management datagrams of a class of their
-//! own, as far as it is public: `vendstat` of infiniband-diags and `ibdiagnet` of ibutils ask for it.
+//! Management datagrams of a class of their own for devices with Mellanox' vendor id, as far as it is public:
+//! `vendstat` of infiniband-diags and `ibdiagnet` of ibutils ask for it.
 //!
 //! The class is one of those that have no organization in their header (IBA 13.4.4). A datagram has a key of
 //! 64 bits, which nobody here has use for, from byte 24 on, and its attribute from byte 32 on.
@@ -85,7 +85,7 @@ layout! {
         year: u16 = 336..352,
         /// Hour and minute, in the same way.
         hour: u16 = 368..384,
-        /// Which board the firmware is for.
+        /// Board that the firmware is for.
         psid: Psid = 384..512,
         /// Version of the file that the board's settings are from.
         ini_file_version: u32 = 512..544,

@@ -22,7 +22,7 @@ use crate::nodes::congestion::{AdapterCongestion, BLOCKS, Congestion, LEVELS};
 use crate::nodes::node::RESPONSE_TIME;
 use crate::nodes::topology::PortRef;
 
-/// What of SwitchCongestionSetting switches here have. None starves its neighbours of credits.
+/// Fields of SwitchCongestionSetting that switches here have. None starves its neighbours of credits.
 const SETTINGS: u32 = VICTIM_MASK | THRESHOLD | MARKING_RATE;
 
 /// A time in the units of the log and of TimeStamp, 1.024 us.

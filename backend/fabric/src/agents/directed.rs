@@ -7,7 +7,7 @@
 use wire::Lid;
 use wire::smp::Smp;
 
-/// How the packet came to the interface.
+/// Arrival of the packet at the interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// The node itself sends it by this port (0 at a switch).

@@ -80,13 +80,13 @@ fn discards(_: &Port, totals: &Totals) -> [u64; DISCARDS] {
     ]
 }
 
-/// What a request asks of counters.
+/// A request for counters.
 pub(super) struct Asked<const N: usize> {
     pub(super) set: bool,
     pub(super) port_select: u8,
     /// Bit i for the i-th of the counters.
     pub(super) counter_select: u32,
-    /// What a Set writes.
+    /// Values that a Set writes.
     pub(super) written: [u64; N],
 }
 

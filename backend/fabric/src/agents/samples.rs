@@ -11,13 +11,13 @@ use crate::nodes::sampler::{COUNTERS, Sampler, Stage};
 use crate::nodes::topology::{NodeId, PortRef};
 use crate::timers::Timer;
 
-/// What times are counted in, PortXmitWait among them.
+/// Unit of times, PortXmitWait among them.
 const TICK: Duration = Duration::from_micros(1);
 /// That in multiples of 4 ns, less one.
 const TICK_CODE: u8 = 249;
 /// Counters of 32 bits.
 const COUNTER_WIDTH: u8 = 4;
-/// What a counter's three bits of CounterMasks are when it can count the mandatory quantities.
+/// A counter's three bits of CounterMasks when it can count the mandatory quantities.
 const MANDATORY: u8 = 1;
 /// That for counters 1 to 4, the uppermost of nine.
 const COUNTER_MASKS_1_TO_9: u32 = 0b001_001_001_001 << 15;
@@ -116,7 +116,7 @@ impl PerformanceAgent<'_> {
         Ok(())
     }
 
-    /// What the last sample has found, once it is done.
+    /// Result of the last sample, once it is done.
     pub(crate) fn port_samples_result(
         &mut self,
         at: PortRef,

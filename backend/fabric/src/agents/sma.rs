@@ -15,7 +15,7 @@ use crate::fabric::Fabric;
 use crate::nodes::owner::SmpAccess;
 use crate::nodes::topology::{NodeId, PortRef};
 
-/// What an agent is asked: which attribute of which node, by a packet that came in at which port.
+/// A request to an agent: attribute, node, and the port at which the packet came in.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
     node: NodeId,

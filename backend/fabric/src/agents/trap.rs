@@ -23,7 +23,7 @@ use crate::packet::Transit;
 use crate::paths::route::NoRoute;
 use crate::timers::Timer;
 
-/// What the headers of packets say that got lost.
+/// Headers of packets that got lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostHeader {
     /// Source LID.
@@ -52,7 +52,7 @@ fn gids(packet: &MadPacket) -> (Gid, Gid) {
         .map_or((Gid::NONE, Gid::NONE), |grh| (grh.sgid, grh.dgid))
 }
 
-/// What traps 257 and 258 tell of a packet.
+/// Details of a packet in traps 257 and 258.
 fn violation(packet: &MadPacket, key: u32) -> KeyViolation {
     let (source_gid, destination_gid) = gids(packet);
     KeyViolation {

@@ -63,8 +63,8 @@ impl Fabric {
         true
     }
 
-    /// What a device with this PCI device id says of itself. VFs have the firmware that their commands tell of;
-    /// of other devices nobody knows one.
+    /// Answer of a device with this PCI device id. VFs have the firmware that their commands report; that of other
+    /// devices is unknown.
     fn general_info(&self, device_id: u16) -> GeneralInfo {
         let uptime = self.timers.now().as_secs().min(u32::MAX.into()) as u32;
         if device_id != VIRTUAL_FUNCTION {

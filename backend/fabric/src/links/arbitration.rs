@@ -1,5 +1,4 @@
-//! How the lanes of a link share it (IBA 7.6.9): the arbiter itself, packet by packet, and what
-//! comes of it in bandwidth.
+//! Arbitration of lanes on a link (IBA 7.6.9): the arbiter itself, packet by packet, and the resulting bandwidths.
 //!
 //! What is said in bandwidth slows nobody down: it is for judging a quality of service before anybody
 //! relies on it. Where transfers share links, the module `queues` has the arbiter decide.
@@ -45,8 +44,8 @@ impl Table {
         Self { turns, at: 0, left }
     }
 
-    /// Whose turn it is among the lanes that have a packet: the lane stays until it has used up its
-    /// weight or has nothing to send.
+    /// Chooses the next among the lanes that have a packet: the lane stays until it has used up its weight or has
+    /// nothing to send.
     fn next(&mut self, waiting: &[Option<u32>; LANES]) -> Option<(usize, u32)> {
         // The entry where the arbiter stands comes once more at the end, with its weight anew.
         for _ in 0..=self.turns.len() {
@@ -77,8 +76,8 @@ impl Table {
         bytes
     }
 
-    /// How a bandwidth is shared among the lanes that want some of it: in the proportion of their
-    /// weights, and what one does not want goes to the others.
+    /// Divides a bandwidth among the lanes that want some of it, in proportion to their weights. The part that a
+    /// lane does not want goes to the others.
     fn share(&self, bandwidth: f64, wanted: &[f64; LANES], packet: u32) -> [f64; LANES] {
         let weights = self.per_round(packet);
         let mut given = [0.0; LANES];
@@ -115,7 +114,7 @@ pub struct Arbiter {
     /// Bytes from the high-priority table before the other one has its chance; `None` for any
     /// number.
     limit: Option<u64>,
-    /// Of them, what is left.
+    /// The rest of them.
     left: u64,
 }
 
@@ -180,8 +179,8 @@ impl Arbiter {
         Some(Vl::new(lane as u8))
     }
 
-    /// What each lane gets of a link's bandwidth when this is what they want of it, by lane; the
-    /// unit is the caller's. All packets have `packet` bytes.
+    /// Bandwidth of each lane of a link when the lanes want this much, by lane; the unit is the caller's. All
+    /// packets have `packet` bytes.
     pub fn share(&self, bandwidth: f64, wanted: &[f64; LANES], packet: u32) -> [f64; LANES] {
         let management = usize::from(Vl::MANAGEMENT.value());
         let packet = packet.max(1);
@@ -287,8 +286,8 @@ impl Nodes {
             .collect()
     }
 
-    /// What the link at a port gives to the flows that cross it, when each takes of it no more than
-    /// the other links of its path give it.
+    /// Divides the link at a port among the flows that cross it, when each takes of it no more than the other links
+    /// of its path give it.
     fn settle_link(
         &self,
         port: PortRef,

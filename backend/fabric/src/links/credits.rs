@@ -19,7 +19,7 @@ const BUFFER: usize = 64;
 const WATCHDOG_SYMBOLS: u32 = 400_000;
 /// The longest HOQLife that is one: greater codes mean for ever (IBA 14.2.5.6).
 const LONGEST_LIFE: u8 = 19;
-/// What a tick of PortXmitWait is.
+/// Length of a tick of PortXmitWait.
 const TICK: Duration = Duration::from_micros(1);
 
 impl PortLedger {
@@ -41,8 +41,8 @@ impl PortLedger {
 }
 
 impl Port {
-    /// How long a packet waits to leave a port: HOQLife, of a switch's. An adapter has no such
-    /// limit, and what it does not get rid of is as if it were the longest.
+    /// Time that a packet waits to leave a port: HOQLife at a switch. An adapter has no such limit; packets that it
+    /// cannot send wait as if it were the longest.
     fn head_of_queue_life(&self, at_switch: bool) -> Duration {
         let code = if at_switch {
             self.info.hoq_life

@@ -1,9 +1,9 @@
-//! What can be wrong with a link: it loses packets, is slow, or carries no credits.
+//! Faults of a link: it loses packets, is slow, or carries no credits.
 
 use std::time::Duration;
 
-/// What is wrong with a link, both ways. The data plane, whose payload does not travel packet by
-/// packet, asks which of its packets get lost ([`Fabric::lose`](crate::Fabric::lose)), and at which ports they are stuck
+/// Faults of a link, both ways. The data plane, whose payload does not travel packet by packet, asks which of its
+/// packets get lost ([`Fabric::lose`](crate::Fabric::lose)), and at which ports they are stuck
 /// ([`NoRoute::Stalled`](crate::NoRoute::Stalled)).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LinkFault {
@@ -16,7 +16,7 @@ pub struct LinkFault {
     /// One packet of so many finds the receiver's buffers full and is dropped there; 0 for none.
     /// Lane 15 has buffers of its own, so subnet management packets are not among them.
     pub overrun_every: u32,
-    /// Which end gets no credits.
+    /// The end that gets no credits.
     pub stalled: Stalled,
 }
 
@@ -26,9 +26,9 @@ pub enum Stalled {
     /// They do, both ways.
     #[default]
     No,
-    /// What this port would send.
+    /// Packets that this port would send.
     Outbound,
-    /// What the port at the other end would send.
+    /// Packets that the port at the other end would send.
     Inbound,
     /// Both.
     Both,
@@ -39,7 +39,7 @@ impl Stalled {
         matches!(self, Self::Outbound | Self::Both)
     }
 
-    /// What stalls, seen from the other end of the cable.
+    /// The stalled direction, seen from the other end of the cable.
     pub(super) fn turned(self) -> Self {
         match self {
             Self::Outbound => Self::Inbound,
@@ -62,7 +62,7 @@ impl LinkFault {
     }
 }
 
-/// What decides which packets get lost on a faulty link, one way.
+/// Random draws for the loss of packets on a faulty link, one way.
 #[derive(Debug, Default)]
 pub(crate) struct Draws {
     random: u64,
@@ -70,7 +70,7 @@ pub(crate) struct Draws {
     arrived: u32,
 }
 
-/// How a packet comes out of a link.
+/// Outcome of a packet on a faulty link.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Arrival {
     Sound,
@@ -83,7 +83,7 @@ impl Draws {
         Self { random, arrived: 0 }
     }
 
-    /// How the next packet comes out of the link, one under flow control or not.
+    /// Draws the outcome of the next packet on the link, one under flow control or not.
     pub(super) fn next(&mut self, fault: &LinkFault, flow_controlled: bool) -> Arrival {
         if self.damages(fault.loss_ppm) {
             return Arrival::Damaged;

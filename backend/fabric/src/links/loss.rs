@@ -12,7 +12,7 @@ use crate::nodes::counters::Counter;
 use crate::nodes::ledger::PortLedger;
 use crate::nodes::topology::{NodeId, PortRef};
 
-/// What becomes of a packet on a link.
+/// Outcome of a packet on a link.
 pub(crate) enum Passage {
     Lost,
     At(Duration),
@@ -27,7 +27,7 @@ impl Nodes {
         })
     }
 
-    /// What is wrong with the link at a port.
+    /// Fault of the link at a port.
     pub fn link_fault(&self, port: PortRef) -> Option<LinkFault> {
         self.port(port)?.fault
     }
@@ -126,7 +126,7 @@ impl Fabric {
         Some(reached)
     }
 
-    /// What a faulty link does with a packet that leaves by `out`, one under flow control or not.
+    /// Outcome of a packet that leaves by `out` on a faulty link, one under flow control or not.
     pub(crate) fn passage(&mut self, out: PortRef, flow_controlled: bool) -> Passage {
         let now = self.timers.now();
         let Some(fault) = self.link_fault(out) else {
@@ -141,7 +141,7 @@ impl Fabric {
         Passage::Lost
     }
 
-    /// How the next packet comes out of the link at a port; `None` where nothing is wrong with it.
+    /// Outcome of the next packet on the link at a port; `None` where the link has no fault.
     fn draw(&mut self, out: PortRef, flow_controlled: bool) -> Option<Arrival> {
         let fault = self.nodes.port(out)?.fault.as_ref()?;
         let ledger = self.ledgers.port_mut(out)?;

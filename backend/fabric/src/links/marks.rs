@@ -25,8 +25,8 @@ pub struct Marking {
 }
 
 impl Marking {
-    /// What a threshold of 1, which marks late, to 15, which marks soon, stands for: parts of [`ROOM`] of the same size.
-    /// `None`: 0, which never marks.
+    /// Marking with a threshold from 1, which marks late, to 15, which marks soon: parts of [`ROOM`] of the same
+    /// size. `None`: 0, which never marks.
     pub(crate) fn new(threshold: u8, packet_size: u8, rate: u16) -> Option<Self> {
         let parts = u64::from(16 - threshold.clamp(1, 15));
         (threshold > 0).then_some(Self {
@@ -46,10 +46,10 @@ pub(crate) struct Mark {
     pub(crate) at: u64,
 }
 
-/// What a switch has marked.
+/// Packets that a switch has marked.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct SwitchMarks {
-    /// How many packets.
+    /// Number of packets.
     pub(crate) count: u64,
     /// At which ports: bit n of the 256 is port n, the upper 128 first.
     pub(crate) ports: [u128; 2],
@@ -78,7 +78,7 @@ impl SwitchMarks {
     }
 }
 
-/// What the switches of a subnet have marked.
+/// Packets that the switches of a subnet have marked.
 #[derive(Debug, Default)]
 pub struct Marks(pub(crate) HashMap<NodeId, SwitchMarks>);
 

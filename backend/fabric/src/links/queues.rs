@@ -28,7 +28,7 @@ pub struct Hop {
     pub port: PortRef,
     /// Their lane.
     pub lane: Vl,
-    /// Which link of the way they come from; `None` at the sender's own.
+    /// Link of the way that they come from; `None` at the sender's own.
     pub after: Option<u16>,
 }
 
@@ -37,22 +37,22 @@ pub struct Hop {
 pub struct Shared {
     /// Bytes per second.
     pub rate: u64,
-    /// Who decides which lane sends.
+    /// Arbiter of the lanes.
     pub arbiter: Arbiter,
-    /// Which packets are marked that wait here; `None`: none are.
+    /// Rule for marking packets that wait here; `None`: none are marked.
     pub marking: Option<Marking>,
 }
 
 /// Packets in a row that go the same way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Load {
-    /// Who asks for what arrives, see [`Queues::next`].
+    /// Owner of the packets, which asks for them when they arrive, see [`Queues::next`].
     pub owner: u16,
-    /// What the owner calls it.
+    /// The owner's token.
     pub token: u64,
     /// The way, see [`Queues::way`].
     pub way: u32,
-    /// How many packets there are, at least one.
+    /// Number of packets, at least one.
     pub packets: u32,
     /// Length of all but the last one in bytes, headers and check sums included.
     pub full: u32,
@@ -65,7 +65,7 @@ pub struct Load {
 /// A load has passed a way's last link, or one of its last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrived {
-    /// What its owner calls it.
+    /// Its owner's token.
     pub token: u64,
     /// The link: which of the way's.
     pub hop: u16,
@@ -89,7 +89,7 @@ struct Stage {
 #[derive(Debug)]
 struct Way {
     stages: Box<[Stage]>,
-    /// How many of them are a last one.
+    /// Number of them that are a last one.
     ends: u16,
 }
 
@@ -138,7 +138,7 @@ struct UnderWay {
     ends_left: u16,
 }
 
-/// What waits at links.
+/// Packets that wait at links.
 #[derive(Debug, Default)]
 pub struct Queues {
     links: Vec<Link>,
@@ -155,7 +155,7 @@ pub struct Queues {
     begun: u64,
     /// By owner.
     arrived: Vec<VecDeque<Arrived>>,
-    /// What switches have marked.
+    /// Packets that switches have marked.
     marks: Marks,
 }
 
@@ -168,7 +168,7 @@ impl Load {
         }
     }
 
-    /// Of so many packets from this one on.
+    /// Bytes of so many packets from this one on.
     fn sum(&self, packet: u32, count: u32) -> u64 {
         let with_last = packet + count == self.packets;
         let full = u64::from(count - u32::from(with_last)) * u64::from(self.full);
@@ -191,7 +191,7 @@ impl Link {
         }
     }
 
-    /// How long so many bytes take, in nanoseconds.
+    /// Time of so many bytes on the link, in nanoseconds.
     fn time(&mut self, bytes: u32) -> u64 {
         let rate = self.shared.rate.max(1);
         let parts = u64::from(bytes) * SECOND + self.rest;
@@ -360,7 +360,7 @@ impl Queues {
         Some(*at)
     }
 
-    /// What switches have marked since the last call.
+    /// Packets that switches have marked since the last call.
     pub fn take_marks(&mut self) -> Marks {
         std::mem::take(&mut self.marks)
     }

@@ -1,4 +1,4 @@
-//! What a port keeps while it gets no credits.
+//! Packets of a port that gets no credits.
 
 use std::collections::VecDeque;
 use std::time::Duration;

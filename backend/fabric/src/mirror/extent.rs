@@ -1,4 +1,4 @@
-//! How far a mirror goes: which switches are of use to its hosts.
+//! Extent of a mirror: the switches that are of use to its hosts.
 //!
 //! A switch is in the mirror for one of two reasons. It is on a shortest way between two switches that
 //! members are at: the mirror then offers a choice of ways where the subnet does, rather than a tree.
@@ -110,7 +110,7 @@ impl Graph {
             .collect()
     }
 
-    /// How far each switch is from one, and those that can be reached in the order of their distance.
+    /// Distance of each switch from one, and the reachable ones in the order of their distance.
     fn distances(&self, source: NodeId) -> (Vec<u32>, Vec<NodeId>) {
         let mut distances = vec![NOWHERE; self.0.len()];
         distances[source.index()] = 0;

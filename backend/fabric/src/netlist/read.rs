@@ -24,7 +24,7 @@ pub enum NetlistError {
     Line {
         /// The line, counted from 1.
         line: usize,
-        /// What is wrong with it, and what to do.
+        /// The error, and its remedy.
         what: String,
     },
     /// The text is too long.
@@ -43,7 +43,7 @@ fn error<T>(line: usize, what: impl Into<String>) -> Result<T, NetlistError> {
     Err(NetlistError::Line { line, what })
 }
 
-/// What a port can do, as PortInfo tells it: a bit for each width and each speed.
+/// Capabilities of a port, as in PortInfo: a bit for each width and each speed.
 #[derive(Debug, Clone, Copy)]
 struct Abilities {
     width: u8,
@@ -52,7 +52,7 @@ struct Abilities {
 }
 
 impl Default for Abilities {
-    /// What ibsim's ports can do unless told otherwise.
+    /// Default capabilities of ibsim's ports.
     fn default() -> Self {
         Self {
             width: LinkWidth::X4.code(),
@@ -130,7 +130,7 @@ struct Record {
     ends: HashMap<u8, End>,
 }
 
-/// What lines before a node say of it.
+/// Properties of a node from the lines before it.
 #[derive(Debug, Default)]
 struct Preamble {
     vendor: Option<u32>,
@@ -138,7 +138,7 @@ struct Preamble {
     port_guid: Option<Guid>,
 }
 
-/// What is next for nodes that are not told their GUID.
+/// Next GUIDs for nodes without one.
 #[derive(Debug)]
 struct Guids {
     base: u64,

@@ -117,7 +117,7 @@ impl Nodes {
     }
 }
 
-/// What `ibnetdiscover` calls a node.
+/// Name of a node in `ibnetdiscover`.
 fn name(node: &Node) -> String {
     let kind = match node.spec.kind {
         NodeType::Switch => 'S',

@@ -19,6 +19,6 @@ pub(crate) struct BaseLines {
     pub(crate) long: [u64; LONG],
     pub(crate) errors: [u64; ERRORS],
     pub(crate) discards: [u64; DISCARDS],
-    /// Of PortXmitDataSL and PortRcvDataSL. Nobody has written them where there are none.
+    /// Base lines of PortXmitDataSL and PortRcvDataSL; none until somebody writes them.
     pub(crate) by_sl: Option<Box<DataBySl>>,
 }

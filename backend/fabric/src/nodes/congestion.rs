@@ -1,5 +1,5 @@
-//! What congestion control agents have been told (IBA annex A10): when switches mark packets, and how channel adapters
-//! hold back what meets congestion.
+//! Settings of congestion control agents (IBA annex A10): when switches mark packets, and how channel adapters hold
+//! back what meets congestion.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -19,16 +19,16 @@ pub(crate) const BLOCKS: usize = 2;
 /// Service levels.
 pub(crate) const LEVELS: usize = 16;
 
-/// What the agent at a port has been told: a channel adapter's port, or port 0 of a switch.
+/// Settings of the agent at a port: a channel adapter's port, or port 0 of a switch.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Congestion {
     /// The key, and how it protects.
     pub(crate) key: CongestionKeyInfo,
     /// When a datagram with a wrong key came for the first time since one with the right key did.
     pub(crate) violated: Option<Duration>,
-    /// Of a switch.
+    /// Settings of a switch.
     pub(crate) switch: SwitchCongestion,
-    /// Of a channel adapter.
+    /// Settings of a channel adapter.
     pub(crate) adapter: Arc<AdapterCongestion>,
 }
 
@@ -36,11 +36,11 @@ pub(crate) struct Congestion {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct SwitchCongestion {
     pub(crate) all: SwitchCongestionSetting,
-    /// Of ports that have values of their own.
+    /// Values of ports that have their own.
     pub(crate) ports: BTreeMap<u8, SwitchPortCongestionElement>,
 }
 
-/// How a channel adapter holds back what its port sends.
+/// Rules by which a channel adapter holds back its port's packets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdapterCongestion {
     /// All of a service level is held back together, and not queue pairs one by one.
@@ -64,10 +64,10 @@ impl Default for AdapterCongestion {
     }
 }
 
-/// What a channel adapter has begun to hold back: indexes that have reached their threshold.
+/// Events of a channel adapter's holding back: indexes that have reached their threshold.
 #[derive(Debug, Default)]
 pub(crate) struct HeldBack {
-    /// How many.
+    /// Number of events.
     pub(crate) count: u64,
     /// Service levels of them, a bit each.
     pub(crate) levels: u16,
@@ -88,7 +88,7 @@ impl HeldBack {
 }
 
 impl Nodes {
-    /// How a channel adapter's port holds back what it sends; `None` until its agent has been told.
+    /// Rules by which a channel adapter's port holds back packets; `None` until its agent is configured.
     pub fn adapter_congestion(&self, port: PortRef) -> Option<&Arc<AdapterCongestion>> {
         Some(&self.port(port)?.congestion.as_ref()?.adapter)
     }

@@ -1,4 +1,4 @@
-//! What passes: per port for the performance agent, per node and attribute for the papers' tables.
+//! Counters of traffic: per port for the performance agent, per node and attribute for the papers' tables.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -10,7 +10,7 @@ use wire::mad::{AttributeId, Method};
 /// Service levels.
 pub(crate) const LEVELS: usize = 16;
 
-/// What the data plane moved through a port.
+/// Traffic of the data plane through a port.
 ///
 /// One thread at a time adds (the engine, under its lock); any thread reads. An addition is a load
 /// and a store, not a locked instruction. Counters only rise: a reset by the performance agent moves
@@ -41,7 +41,7 @@ pub(crate) struct DataBySl {
 }
 
 impl DataBySl {
-    /// Of service level 0, 1 and so on what was sent and received.
+    /// Data sent and received on service level 0, 1 and so on.
     pub(crate) fn pairs(&self) -> impl Iterator<Item = (u64, u64)> {
         self.xmit.into_iter().zip(self.rcv)
     }

@@ -1,4 +1,4 @@
-//! What nodes count and remember while packets pass. No path depends on it, so that a packet that
+//! Counters and records of nodes that change while packets pass. No path depends on it, so that a packet that
 //! passes changes nothing in [`Nodes`].
 
 use std::time::Duration;
@@ -15,12 +15,12 @@ use crate::nodes::sampler::Sampler;
 use crate::nodes::told::Told;
 use crate::nodes::topology::{NodeId, PortRef};
 
-/// What one node counts and remembers.
+/// Counters and records of one node.
 #[derive(Debug, Default)]
 pub(crate) struct NodeLedger {
     pub(crate) smps: SmpCounts,
     pub(crate) sampler: Sampler,
-    /// Of a switch: packets that it has marked since its log was read.
+    /// At a switch: packets that it has marked since its log was read.
     pub(crate) marks: SwitchMarks,
     /// The number of the first port.
     first: u8,
@@ -34,7 +34,7 @@ impl NodeLedger {
     }
 }
 
-/// What one port counts and remembers.
+/// Counters and records of one port.
 #[derive(Debug, Default)]
 pub(crate) struct PortLedger {
     pub(crate) management: Totals,
@@ -43,7 +43,7 @@ pub(crate) struct PortLedger {
     pub(crate) told: Vec<Told>,
     /// When the lease of the management key ends, once it has begun.
     pub(crate) lease: Option<Duration>,
-    /// Of a faulty link, on the way out.
+    /// Random draws of a faulty link, on the way out.
     pub(crate) draws: Draws,
     /// Damaged packets received that sound ones have not made up for.
     pub(crate) physical_errors: u8,
@@ -51,14 +51,14 @@ pub(crate) struct PortLedger {
     pub(crate) overruns: u8,
     /// Where it gets no credits: what waits for them.
     pub(crate) starved: Option<Box<Starved>>,
-    /// Of a channel adapter: what it has begun to hold back since its log was read.
+    /// At a channel adapter: events of holding back since its log was read.
     pub(crate) held_back: HeldBack,
-    /// How long it has had something to send and no credits, before now.
+    /// Time in which it had something to send and no credits, before now.
     pub(crate) waited: Duration,
 }
 
 impl PortLedger {
-    /// What has passed until `now` through this port.
+    /// Traffic through this port until `now`.
     pub(crate) fn totals(&self, port: &Port, now: Duration) -> Totals {
         let mut totals = port.counters.totals().plus(&self.management);
         totals.add(Counter::XmitWait, self.ticks_waited(now));

@@ -30,14 +30,13 @@ pub(crate) const HIGH_PRIORITY: u8 = 3;
 /// 4.096 us * 2^18: about a second, what adapters commonly say.
 pub(crate) const RESPONSE_TIME: u8 = 18;
 
-/// How long a packet may wait to leave a switch, until a subnet manager says otherwise: 4.096 us *
-/// 2^18, what OpenSM sets.
+/// Time that a packet may wait to leave a switch, until a subnet manager sets it: 4.096 us * 2^18, as OpenSM does.
 const HOQ_LIFE: u8 = 18;
 
 /// Damaged packets in a row that are no news yet.
 const ERROR_THRESHOLD: u8 = 8;
 
-/// What every agent can do.
+/// Capabilities of every agent.
 const CAPABILITIES: CapabilityMask = CapabilityMask::SYSTEM_IMAGE_GUID
     .with(CapabilityMask::SL_MAPPING)
     .with(CapabilityMask::EXTENDED_SPEEDS)
@@ -48,7 +47,7 @@ const CAPABILITIES: CapabilityMask = CapabilityMask::SYSTEM_IMAGE_GUID
 
 #[derive(Debug, Clone)]
 pub(crate) struct Port {
-    /// Of an external switch port: none.
+    /// Port GUID; zero at an external switch port.
     pub(crate) guid: Guid,
     /// As PortInfo tells it, but for the number of the port that received the request.
     pub(crate) info: PortInfo,
@@ -68,9 +67,9 @@ pub(crate) struct Port {
     pub(crate) counters: Arc<PortCounters>,
     pub(crate) owner: Owner,
     pub(crate) access: SmpAccess,
-    /// What is wrong with the link, on the way out.
+    /// Fault of the link, on the way out.
     pub(crate) fault: Option<LinkFault>,
-    /// What its congestion control agent has been told, if anything.
+    /// Settings of its congestion control agent, if any.
     pub(crate) congestion: Option<Arc<Congestion>>,
 }
 
@@ -267,7 +266,7 @@ pub(crate) struct Switch {
     /// As SwitchInfo tells it.
     pub(crate) info: SwitchInfo,
     pub(crate) linear: LinearTable,
-    /// Of a switch that speaks the extended LID space.
+    /// Secondary table of a switch that speaks the extended LID space.
     pub(crate) secondary: Option<SecondaryTable>,
     pub(crate) multicast: MulticastTable,
 }

@@ -1,6 +1,6 @@
 //! The owner of a port, and what the owner may do.
 
-/// Who has the queue pairs of a port.
+/// Owner of the queue pairs of a port.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Owner {
     /// Nobody: the fabric's own agents answer what they know, the rest is dropped.
@@ -11,7 +11,7 @@ pub enum Owner {
     Consumer,
 }
 
-/// How far the subnet management packets of a port's owner go.
+/// Reach of the subnet management packets of a port's owner.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum SmpAccess {
     /// Not even to the port itself.

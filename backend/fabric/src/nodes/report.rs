@@ -1,4 +1,4 @@
-//! What the owner of a fabric may look at without asking its agents.
+//! Reports for the owner of a fabric, without asking its agents.
 
 use wire::Lid;
 use wire::attribute::LinearBlock;
@@ -8,8 +8,8 @@ use crate::nodes::Nodes;
 use crate::nodes::counters::Counter;
 use crate::nodes::topology::{NodeId, PortRef};
 
-/// What passed a port since the fabric exists, data and management: what its performance agent
-/// would say had nobody reset it.
+/// Traffic of a port since the fabric exists, data and management: the answer of its performance agent if nobody
+/// had reset it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[allow(
     missing_docs,
@@ -68,7 +68,7 @@ impl Nodes {
 }
 
 impl Fabric {
-    /// What passed a port.
+    /// Traffic of a port.
     pub fn port_totals(&self, port: PortRef) -> Option<PortTotals> {
         let ledger = self.ledgers.port(port)?;
         let totals = ledger.totals(self.port(port)?, self.timers.now());

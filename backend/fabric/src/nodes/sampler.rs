@@ -5,7 +5,7 @@ use wire::performance::PortSamplesControl;
 /// Counters that a node has, each for any of the five quantities that every node can count.
 pub(crate) const COUNTERS: usize = 5;
 
-/// How far a sample is.
+/// Progress of a sample.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Stage {
     #[default]

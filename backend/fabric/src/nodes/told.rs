@@ -1,4 +1,4 @@
-//! What a port has told its subnet manager.
+//! Notices of a port to its subnet manager.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use wire::smp::DATA;
 #[derive(Debug)]
 pub(crate) struct Told {
     pub(crate) number: u16,
-    /// What nobody has acknowledged yet.
+    /// The notice that nobody has acknowledged yet.
     pub(crate) notice: Option<[u8; DATA]>,
     pub(crate) transaction: u64,
     /// When the next one of this number may be sent.

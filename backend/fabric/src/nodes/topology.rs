@@ -1,4 +1,4 @@
-//! Which nodes there are and how they are cabled.
+//! Nodes and their cables.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -22,7 +22,7 @@ pub struct Route {
     pub vl: Vl,
     /// Links crossed; 0 for the way back to the sender itself.
     pub hops: u8,
-    /// How long slow links take.
+    /// Delay of slow links.
     pub delay: Duration,
 }
 

@@ -22,16 +22,16 @@ use crate::nodes::topology::{NodeId, PortRef};
 use crate::packet::Transit;
 use crate::paths::route::{NoRoute, Route};
 
-/// What a global route header says of a packet's way.
+/// Fields of a global route header that decide a packet's way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GlobalAddress {
     /// Where it is to end.
     pub dgid: Gid,
-    /// How many subnets it may still be in, this one included; 0 says no more than 1 does.
+    /// Number of subnets that it may still be in, this one included; 0 means the same as 1.
     pub hop_limit: u8,
 }
 
-/// What a packet has in its headers once routers have passed it on.
+/// Headers of a packet after routers have passed it on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Crossing {
     /// Source LID: the last router's.

@@ -1,4 +1,4 @@
-//! What a node is.
+//! Properties of a node.
 
 use core::fmt;
 
@@ -6,7 +6,7 @@ use crate::Guid;
 use crate::layout::{Field, layout};
 use crate::smp::DATA;
 
-/// What kind of node (NodeInfo:NodeType).
+/// Kind of a node (NodeInfo:NodeType).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum NodeType {

@@ -1,4 +1,4 @@
-//! What agents tell unasked: notices, and the details of each trap (IBA 13.4.8.2, 14.2.5.1, 15.2.5).
+//! Notices that agents send unasked: notices, and the details of each trap (IBA 13.4.8.2, 14.2.5.1, 15.2.5).
 
 use crate::layout::layout;
 use crate::smp::DATA;
@@ -143,7 +143,7 @@ layout! {
     MKeyViolation, 24 bytes {
         /// Source LID of the packet.
         lid: Lid = 16..32,
-        /// Of a directed route, DrSLID of the packet.
+        /// DrSLID of the packet, on a directed route.
         dr_slid: Lid = 32..48,
         /// Its method.
         method: Method = 48..56,
@@ -192,8 +192,7 @@ layout! {
 layout! {
     /// Details of trap 259.
     SwitchPKeyViolation, 54 bytes {
-        /// Which of the fields up to `destination_gid` hold something, a bit each in their order,
-        /// the lowest the first.
+        /// Valid fields up to `destination_gid`, a bit each in their order, the lowest the first.
         valid: u16 = 0..16,
         /// Source LID of the packet.
         source: Lid = 16..32,
@@ -227,7 +226,7 @@ impl SwitchPKeyViolation {
     pub const ALL: u16 = 0xff;
 }
 
-/// What a notice of the generic kind tells.
+/// Content of a notice of the generic kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trap {
     /// 64: a port came into the subnet.
@@ -281,7 +280,7 @@ impl Trap {
         }
     }
 
-    /// How bad it is: [`Notice::notice_type`] (IBA 14.2.5.1, 15.2.5.3).
+    /// Severity of a notice: [`Notice::notice_type`] (IBA 14.2.5.1, 15.2.5.3).
     pub const fn notice_type(&self) -> u8 {
         match self.number() {
             Notice::LINK_STATE_CHANGE..=Notice::FLOW_CONTROL_WATCHDOG => Notice::URGENT,

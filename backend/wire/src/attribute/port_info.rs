@@ -1,4 +1,4 @@
-//! What a port can do and does.
+//! Capabilities and settings of a port.
 
 use core::fmt;
 use core::ops::{BitAnd, BitOr, Not};
@@ -6,7 +6,7 @@ use core::ops::{BitAnd, BitOr, Not};
 use crate::layout::{Field, layout};
 use crate::{Lid, LinkSpeed, LinkSpeedExt, LinkWidth, Mtu, PhysicalState, PortState, Sl};
 
-/// What a port is capable of (PortInfo:CapabilityMask): a set of the constants here.
+/// Capabilities of a port (PortInfo:CapabilityMask): a set of the constants here.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CapabilityMask(pub u32);
 
@@ -148,9 +148,9 @@ layout! {
         port_state: PortState = 260..264,
         /// State of the physical link.
         port_physical_state: PhysicalState = 264..268,
-        /// What the link falls back to: 1 sleep, 2 polling; in a Set 0 means no change.
+        /// Default state of a link that is down: 1 sleep, 2 polling; in a Set 0 means no change.
         link_down_default_state: u8 = 268..272,
-        /// What the management key protects.
+        /// Protection by the management key.
         m_key_protect_bits: u8 = 272..274,
         /// LID mask control: the port answers to 2^LMC LIDs.
         lmc: u8 = 277..280,
@@ -164,21 +164,21 @@ layout! {
         master_sm_sl: Sl = 292..296,
         /// Virtual lanes supported: 1 VL0, 2 VL0-1, 3 VL0-3, 4 VL0-7, 5 VL0-14.
         vl_cap: u8 = 296..300,
-        /// How the port should be initialised.
+        /// Initialisation that the port should have.
         init_type: u8 = 300..304,
-        /// How much high-priority lanes may send before a low-priority one gets its turn.
+        /// Limit of high-priority data before a low-priority lane gets its turn.
         vl_high_limit: u8 = 304..312,
         /// Entries of the high-priority arbitration table.
         vl_arbitration_high_cap: u8 = 312..320,
         /// Entries of the low-priority arbitration table.
         vl_arbitration_low_cap: u8 = 320..328,
-        /// How the port was initialised.
+        /// Initialisation that the port had.
         init_type_reply: u8 = 328..332,
         /// The largest packet the port can take; as raw [`Mtu`] code.
         mtu_cap: u8 = 332..336,
         /// Packets dropped in a row before a lane counts as stalled.
         vl_stall_count: u8 = 336..339,
-        /// How long a packet may wait at the head of a switch's queue.
+        /// Time that a packet may wait at the head of a switch's queue.
         hoq_life: u8 = 339..344,
         /// Virtual lanes in use, in the code of `vl_cap`; in a Set 0 means no change.
         operational_vls: u8 = 344..348,
@@ -200,7 +200,7 @@ layout! {
         guid_cap: u8 = 400..408,
         /// In a Set: clients should register again.
         client_reregister: bool = 408..409,
-        /// Which traps about multicast partition keys to hold back.
+        /// Traps about multicast partition keys that are held back.
         multicast_pkey_trap_suppression: u8 = 409..411,
         /// A packet's longest time through the subnet: 4.096 us * 2^value.
         subnet_timeout: u8 = 411..416,
@@ -257,7 +257,7 @@ impl PortInfo {
         LinkSpeedExt::from_code(self.link_speed_ext_active)
     }
 
-    /// How many data lanes a `vl_cap` or `operational_vls` code stands for; 0 for a reserved one.
+    /// Number of data lanes for a `vl_cap` or `operational_vls` code; 0 for a reserved one.
     pub const fn lanes(code: u8) -> u8 {
         match code {
             1 => 1,

@@ -3,7 +3,7 @@
 use crate::Guid;
 use crate::layout::{Field, layout};
 
-/// What a subnet manager is doing (SMInfo:SMState).
+/// State of a subnet manager (SMInfo:SMState).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum SmState {

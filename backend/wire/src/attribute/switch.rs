@@ -1,4 +1,4 @@
-//! What a switch does with packets.
+//! Forwarding of packets by a switch.
 
 use crate::layout::layout;
 use crate::smp::DATA;
@@ -20,7 +20,7 @@ layout! {
         default_multicast_primary_port: u8 = 72..80,
         /// Port for multicast packets that the table lacks, from the primary port.
         default_multicast_not_primary_port: u8 = 80..88,
-        /// How long a packet may live in the switch.
+        /// Lifetime of a packet in the switch.
         lifetime_value: u8 = 88..93,
         /// A port's state changed since this was cleared; a Set with 1 clears it.
         port_state_change: bool = 93..94,

@@ -13,7 +13,7 @@ pub struct PKeyBlock(pub [PKey; PKeyBlock::ENTRIES]);
 impl PKeyBlock {
     /// Keys of a block.
     pub const ENTRIES: usize = 32;
-    /// Of every key the bit at which it begins, and what it is.
+    /// First bit and kind of every key.
     pub const KINDS: &'static [(usize, Kind)] = &{
         let mut kinds = [(0, Kind::PKey); Self::ENTRIES];
         let mut entry = 0;

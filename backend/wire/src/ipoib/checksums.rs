@@ -30,7 +30,7 @@ pub struct Checked {
 /// Where the parts of a packet are.
 struct Parts {
     is_v4: bool,
-    /// What it carries; 0 where it is a fragment, of which nobody can tell.
+    /// Its protocol; 0 in a fragment, where it is unknown.
     protocol: u8,
     /// Bytes of the IP header.
     header: usize,
@@ -39,7 +39,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// Of an IP packet that is all there, of a datagram of this type.
+    /// Parses a complete IP packet in a datagram of this type.
     fn of(kind: &[u8], packet: &[u8]) -> Option<Self> {
         let half = |at: usize| Some(u16::from_be_bytes(*packet.get(at..)?.first_chunk()?));
         let parts = if kind.starts_with(&TYPE_V4) && packet.len() >= SHORTEST_V4 {
@@ -86,7 +86,7 @@ impl Parts {
     }
 }
 
-/// Which checksums are right in a datagram.
+/// Finds the correct checksums of a datagram.
 #[must_use]
 pub fn check(datagram: &[u8]) -> Checked {
     let Some((kind, packet)) = datagram.split_at_checked(HEADER_LEN) else {

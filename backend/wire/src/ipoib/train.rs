@@ -37,7 +37,7 @@ pub enum NotATrain {
     Segments,
 }
 
-/// How a train's datagrams are made of it.
+/// Division of a train into datagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Train {
     /// Bytes in front of the TCP header.
@@ -102,7 +102,7 @@ impl Train {
         })
     }
 
-    /// How many datagrams it stands for.
+    /// Number of datagrams that it stands for.
     #[must_use]
     pub const fn datagrams(&self) -> u32 {
         let full = self.payload.div_ceil(self.segment as u32);
@@ -127,7 +127,7 @@ impl Train {
         u32::from(self.headers) + self.payload
     }
 
-    /// Which bytes of the payload one of the datagrams has; none of one that it does not stand for.
+    /// Bytes of the payload in one of the datagrams; an empty range for one that it does not stand for.
     #[must_use]
     pub fn part(&self, number: u32) -> Range<u32> {
         let at = |number: u32| number.saturating_mul(self.segment.into()).min(self.payload);

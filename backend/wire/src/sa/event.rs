@@ -61,7 +61,7 @@ impl InformInfo {
 composite! {
     /// InformInfoRecord (IBA 15.2.5.11): a subscription that there is.
     InformInfoRecord = super::id::INFORM_INFO, 60 bytes {
-        /// Who subscribed.
+        /// GID of the subscriber.
         subscriber_gid: Gid = 0..128,
         /// Number of the subscription among those of its subscriber.
         subscriber_enum: u16 = 128..144,

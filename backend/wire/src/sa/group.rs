@@ -6,7 +6,7 @@ use super::{Component, plain_record};
 use crate::layout::{Field, layout};
 use crate::{Gid, Lid, PKey, QKey, Sl};
 
-/// How a port takes part in a multicast group (MCMemberRecord:JoinState): a set.
+/// Membership of a port in a multicast group (MCMemberRecord:JoinState): a set.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct JoinState(pub u8);
 
@@ -79,7 +79,7 @@ layout! {
         qkey: QKey = 256..288,
         /// The group's multicast LID.
         mlid: Lid = 288..304,
-        /// How a request's `mtu` counts.
+        /// Selector of a request's `mtu`.
         mtu_selector: u8 = 304..306,
         /// MTU of the group, in the code of [`Mtu`](crate::Mtu).
         mtu: u8 = 306..312,
@@ -87,11 +87,11 @@ layout! {
         traffic_class: u8 = 312..320,
         /// Partition.
         pkey: PKey = 320..336,
-        /// How a request's `rate` counts.
+        /// Selector of a request's `rate`.
         rate_selector: u8 = 336..338,
         /// Rate of the group, a [`Rate`](super::Rate) code.
         rate: u8 = 338..344,
-        /// How a request's `packet_life_time` counts.
+        /// Selector of a request's `packet_life_time`.
         packet_life_time_selector: u8 = 344..346,
         /// Longest time of a packet in the group: 4.096 us * 2^value.
         packet_life_time: u8 = 346..352,
@@ -103,7 +103,7 @@ layout! {
         hop_limit: u8 = 376..384,
         /// Scope, as in the group's GID.
         scope: u8 = 384..388,
-        /// How the port takes part.
+        /// Membership of the port.
         join_state: JoinState = 388..392,
         /// Another port of the partition may end the membership.
         proxy_join: bool = 392..393,

@@ -18,7 +18,7 @@ layout! {
         traffic_class: u8 = 32..40,
         /// Only paths that lead back as well.
         reversible: bool = 40..41,
-        /// How many paths at most, of all pairs together.
+        /// Largest number of paths, of all pairs together.
         numb_path: u8 = 41..48,
         /// Partition.
         pkey: PKey = 48..64,
@@ -26,15 +26,15 @@ layout! {
         qos_class: u16 = 64..76,
         /// Service level.
         sl: Sl = 76..80,
-        /// How `mtu` counts: a [`Selector`](super::Selector) code.
+        /// Selector of `mtu`: a [`Selector`](super::Selector) code.
         mtu_selector: u8 = 80..82,
         /// MTU, in the code of [`Mtu`](crate::Mtu).
         mtu: u8 = 82..88,
-        /// How `rate` counts.
+        /// Selector of `rate`.
         rate_selector: u8 = 88..90,
         /// Rate, a [`Rate`](super::Rate) code.
         rate: u8 = 90..96,
-        /// How `packet_life_time` counts.
+        /// Selector of `packet_life_time`.
         packet_life_time_selector: u8 = 96..98,
         /// A packet's longest time on the path: 4.096 us * 2^value.
         packet_life_time: u8 = 98..104,
@@ -42,9 +42,9 @@ layout! {
         service_id_high: u8 = 104..112,
         /// 1: paths that break together as little as can be come first.
         independence_selector: u8 = 112..114,
-        /// How many GIDs of sources there are.
+        /// Number of GIDs of sources.
         sgid_count: u8 = 120..128,
-        /// How many GIDs of destinations there are.
+        /// Number of GIDs of destinations.
         dgid_count: u8 = 128..136,
         /// The lower 56 bits of the service.
         service_id_low: u64 = 136..192,
@@ -94,7 +94,7 @@ impl MultiPathRecord {
     /// Component.
     pub const DGID_COUNT: u64 = 1 << 20;
 
-    /// What PathRecord calls each component, from bit 0; 0: it has none such.
+    /// Component of PathRecord for each component, from bit 0; 0: no such component.
     const AS_PATH: [u64; 22] = [
         PathRecord::RAW_TRAFFIC,
         0,

@@ -39,15 +39,15 @@ layout! {
         qos_class: u16 = 416..428,
         /// Service level.
         sl: Sl = 428..432,
-        /// How a request's `mtu` counts: a [`Selector`] code.
+        /// Selector of a request's `mtu`: a [`Selector`] code.
         mtu_selector: u8 = 432..434,
         /// MTU, in the code of [`Mtu`](crate::Mtu).
         mtu: u8 = 434..440,
-        /// How a request's `rate` counts.
+        /// Selector of a request's `rate`.
         rate_selector: u8 = 440..442,
         /// Rate, a [`Rate`] code.
         rate: u8 = 442..448,
-        /// How a request's `packet_life_time` counts.
+        /// Selector of a request's `packet_life_time`.
         packet_life_time_selector: u8 = 448..450,
         /// A packet's longest time on the path: 4.096 us * 2^value.
         packet_life_time: u8 = 450..456,
@@ -128,7 +128,7 @@ impl PathRecord {
     pub const PACKET_LIFE_TIME: u64 = 1 << 21;
 }
 
-/// How a value in a request counts (IBA 15.2.5.16).
+/// Comparison of a value in a request (IBA 15.2.5.16).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Selector {
     /// More than the value.
@@ -162,8 +162,8 @@ impl Selector {
         }
     }
 
-    /// What a request that asks for `wanted` gets from a path that can do `best` or less; `None`
-    /// when it cannot be. `rank` orders the codes.
+    /// Chooses the value for a request of `wanted` on a path that can do `best` or less; `None` when there is none.
+    /// `rank` orders the codes.
     pub fn choose(self, wanted: u8, best: u8, rank: impl Fn(u8) -> Option<u32>) -> Option<u8> {
         let (wanted_rank, best_rank) = (rank(wanted), rank(best)?);
         match self {

@@ -187,7 +187,7 @@ composite! {
     MulticastForwardingRecord = super::id::MULTICAST_FORWARDING, 72 bytes {
         /// Base LID of the switch.
         lid: Lid = 0..16,
-        /// Which 16 ports.
+        /// Block of 16 ports.
         position: u8 = 16..20,
         /// Number of the block.
         block: u16 = 23..32,
@@ -306,12 +306,12 @@ composite! {
         service_pkey: PKey = 192..208,
         /// Seconds that the record lives; all ones: for ever.
         lease: u32 = 224..256,
-        /// Who knows it may change the record; 0: anybody.
+        /// Key for changes of the record; 0: anybody may change it.
         service_key: u128 = 256..384,
     }
     /// Name, UTF-8 filled with zeros.
     name: 64 bytes at 48,
-    /// What the service has to say.
+    /// Data of the service.
     data: 64 bytes at 112,
     => &SERVICE
 }
@@ -373,7 +373,7 @@ mod tests {
     use super::*;
     use crate::sa::Record;
 
-    /// What the specification reserves has components as well, so that they fill a record.
+    /// Reserved fields have components as well, so that they fill a record.
     #[test]
     fn components_fill_records() {
         fn filled<R: Record>(until: u16) {

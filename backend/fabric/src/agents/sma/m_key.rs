@@ -78,7 +78,7 @@ impl Fabric {
     }
 }
 
-/// What trap 256 tells of a packet.
+/// Details of a packet in trap 256.
 fn violation<T: AsRef<[u8]>>(
     source: Lid,
     smp: &Smp<T>,

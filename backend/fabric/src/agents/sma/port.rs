@@ -15,7 +15,7 @@ use crate::output::PortEvent;
 
 const INVALID: Status = Status::INVALID_FIELD;
 
-/// What a Set makes of a set of enabled widths or speeds; `None` when it is not possible.
+/// Result of a Set of enabled widths or speeds; `None` when it is not possible.
 fn enabled(wanted: u8, current: u8, supported: u8, all: u8) -> Option<u8> {
     match wanted {
         0 => Some(current),
@@ -365,7 +365,7 @@ impl Fabric {
     }
 }
 
-/// What a Set asks of a port's state.
+/// Change of a port's state by a Set.
 enum Transition {
     None,
     /// The link stays up.
@@ -374,7 +374,7 @@ enum Transition {
     Down(PhysicalState),
 }
 
-/// What a Set of the two states means to a port (IBA 7.2.7 and 14.2.5.6).
+/// Finds the change that a Set of the two states asks of a port (IBA 7.2.7 and 14.2.5.6).
 fn transition(before: &PortInfo, wanted: &PortInfo, is_port0: bool) -> Result<Transition, Status> {
     use {PhysicalState as P, PortState as S};
     if is_port0 {
