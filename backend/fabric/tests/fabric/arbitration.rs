@@ -1,4 +1,4 @@
-//! How lanes share a link: the arbiter packet by packet, against what the model says in bandwidth.
+//! Arbitration of a link: the arbiter packet by packet, against the bandwidths of the model.
 
 use crate::common::{Host, OWN, SWITCH, VF, VSWITCH};
 use ibvswitch_fabric::{Arbiter, Flow, LinkRate, PortRef};
@@ -18,7 +18,7 @@ fn table(entries: &[(u8, u8)]) -> VlArbitration {
     table
 }
 
-/// What lanes really get when an arbiter serves packets as they come: in parts of the link.
+/// Shares of lanes when an arbiter serves packets as they come, in parts of the link.
 fn served(mut arbiter: Arbiter, wanted: &[f64; 16], packet: u32, slots: u32) -> [f64; 16] {
     let mut waiting = [0.0; 16];
     let mut sent = [0.0; 16];
@@ -41,8 +41,7 @@ fn close(a: [f64; 16], b: [f64; 16]) -> bool {
     a.iter().zip(b).all(|(a, b)| (a - b).abs() < 0.02)
 }
 
-/// Who reads the tables of a port that nobody has told anything sees that each lane sends, as it does, and
-/// that they take turns.
+/// The tables of a port that nobody has configured show that each lane sends, as it does, and that they take turns.
 #[test]
 fn ports_that_nobody_has_told_anything() {
     let mut host = Host::new();

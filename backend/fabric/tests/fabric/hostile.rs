@@ -251,7 +251,7 @@ fn a_million_packets() {
     assert!(refused > 1000, "seed {seed}: {refused} refused");
 }
 
-/// What is set at all ports; what is counted is left out.
+/// Settings of all ports, without counters.
 fn protected(host: &Host) -> impl PartialEq + std::fmt::Debug + use<> {
     let ports = host.fabric.nodes();
     let ports = ports.flat_map(|node| (0..4).map(move |port| PortRef { node, port }));

@@ -1,5 +1,5 @@
-//! What `resolve` says is what happens to a packet, whatever state the fabric is in, and stays true as
-//! long as the generation stands still.
+//! The answer of `resolve` agrees with the way of a packet, whatever state the fabric is in, and stays true as long
+//! as the generation stands still.
 
 use std::time::Duration;
 

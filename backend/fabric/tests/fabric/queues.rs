@@ -111,7 +111,8 @@ fn mark(host: &mut Host, [threshold, packet_size, rate]: [u8; 3]) {
     assert_eq!(host.received().len(), 1);
 }
 
-/// What waits behind the threshold is marked, every third packet of at least 256 bytes, at the port where it waits.
+/// Packets that wait behind the threshold are marked, every third packet of at least 256 bytes, at the port where
+/// it waits.
 #[test]
 fn packets_that_wait_are_marked() {
     for (setting, [from, to]) in [

@@ -65,7 +65,7 @@ fn send(host: &mut Host, packet: MadPacket) -> (Vec<PortRef>, Vec<Trap>) {
     (arrived, traps)
 }
 
-/// What a port of the vSwitch has counted.
+/// Counters of a port of the vSwitch.
 fn counters(host: &mut Host, port: u8) -> PortCounters {
     let data = performance(host, performance::PORT_COUNTERS, port, false);
     PortCounters::parse(&data).unwrap()
@@ -89,8 +89,8 @@ fn performance(host: &mut Host, attribute: AttributeId, port: u8, clear: bool) -
     answer[performance::DATA].to_vec()
 }
 
-/// Of the details of what a port of the vSwitch could not do: unknown LIDs, lanes, loops, and what
-/// was for a port that is not Active.
+/// Details of packets that a port of the vSwitch could not pass: unknown LIDs, lanes, loops, and ports that are not
+/// Active.
 fn details(host: &mut Host, port: u8, clear: bool) -> [u16; 4] {
     let errors = performance(host, performance::PORT_RCV_ERROR_DETAILS, port, clear);
     let errors = PortRcvErrorDetails::parse(&errors).unwrap();

@@ -80,7 +80,7 @@ fn totals(host: &Host, port: PortRef) -> PortTotals {
     host.fabric.port_totals(port).unwrap()
 }
 
-/// What the agent of a port tells of it.
+/// Answer of a port's agent.
 fn details(host: &mut Host, at: PortRef, attribute: AttributeId) -> Vec<u8> {
     let mut bytes = [0; SIZE];
     let mut mad = Mad::new_checked(&mut bytes[..]).unwrap();

@@ -1,4 +1,4 @@
-//! What nodes tell their manager unasked, and what a tap sees of it.
+//! Traps of nodes, and their packets at a tap.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ fn traps(host: &mut Host) -> Vec<(Trap, MadPacket)> {
         .collect()
 }
 
-/// What a manager answers to a trap: the same with another method.
+/// Answer of a manager to a trap: the same with another method.
 fn repress(host: &mut Host, trap: &MadPacket) {
     let mut reply = trap.reply();
     let mut smp = Smp::new_checked(&mut reply.mad[..]).unwrap();

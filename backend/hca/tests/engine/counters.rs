@@ -77,7 +77,7 @@ impl Pair {
     }
 }
 
-/// What may go wrong with a request: how it is made so, and what requester and responder count.
+/// A fault of a request: its setup, and the counters of requester and responder.
 type Mishap = (
     &'static str,
     fn(&mut Pair) -> SendWr,

@@ -1,4 +1,4 @@
-//! What ports count on each service level.
+//! Counters of ports by service level.
 
 use hca::work::{Operation, Status};
 use hca::{Passed, QpChange, Transport};
@@ -57,7 +57,7 @@ fn work(lab: &mut Lab) {
     assert_eq!(to.cq.poll().len(), 1);
 }
 
-/// What the one who asks has sent, and received; the other one has the reverse.
+/// Traffic that the requester has sent, and received; the responder has the reverse.
 fn expected() -> [Vec<(Sl, Passed)>; 2] {
     let there = (2, 1000 + 2 * HEADERS);
     let back = (3, 2500 + 3 * HEADERS);

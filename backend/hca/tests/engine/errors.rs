@@ -1,5 +1,4 @@
-//! What goes wrong: whose completion says what, which events are raised, and
-//! that nobody else notices.
+//! Errors: the completion of each end, the events, and that nobody else notices.
 
 use hca::work::{Operation, RecvKind, RecvWr, SendWr, Status, WqeError};
 use hca::{CqError, Event, PortView, QpChange, QpState, RecvSide, Transport};

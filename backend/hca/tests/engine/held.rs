@@ -34,7 +34,7 @@ fn execute(lab: &mut Lab, qp: &Qp, wr: SendWr) {
     lab.advance(1_000_000);
 }
 
-/// What the completions of a queue pair hold, and what is in memory where it would have gone.
+/// Data in the completions of a queue pair, and in the memory where they would have gone.
 fn found(lab: &Lab, node: usize, qp: &Qp, len: usize) -> (Vec<Vec<u8>>, Vec<u8>) {
     (qp.cq.held(), lab.memory(node).read(base(node) + PLACE, len))
 }

@@ -14,7 +14,7 @@ use wire::{Gid, Qpn};
 use crate::lab::net::NetState;
 use crate::lab::{Lab, Plain, Qp, Way, base, datagram, physical, received, remote, request, sent};
 
-/// What is said of the ways from and to one function holds for another one now.
+/// Renames a function in the settings of ways from and to it.
 fn rename(net: &mut NetState, old: VfId, new: VfId) {
     let named = |vf: VfId| if vf == old { new } else { vf };
     let pair = |(from, to): (VfId, VfId)| (named(from), named(to));

@@ -43,7 +43,7 @@ fn update(index: u16, change: KeyUpdate, translations: &[u8]) -> SendWr {
     wr
 }
 
-/// What fast registration of `len` bytes at `start` changes.
+/// Key update of a fast registration of `len` bytes at `start`.
 fn registration(mkey: u32, start: u64, len: u64) -> KeyUpdate {
     KeyUpdate {
         mkey,

@@ -74,7 +74,7 @@ pub struct Qp {
     pub cqn: u32,
 }
 
-/// How messages get from one function to another.
+/// The way of messages from one function to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// In frames, over one line.

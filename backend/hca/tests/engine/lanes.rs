@@ -12,7 +12,7 @@ use crate::lab::{
     ALIAS, Lab, Qp, TIMEOUT_NS, base, datagram, pattern, received, remote, request, sent,
 };
 
-/// What each packet has besides payload.
+/// Bytes of each packet besides payload.
 const HEADERS: u64 = 24;
 /// Bytes that a function may have waiting in one lane, and still send.
 const BACKLOG: u64 = 256 << 10;

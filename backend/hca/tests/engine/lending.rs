@@ -101,7 +101,7 @@ fn the_receiver_copies() {
     }
 }
 
-/// How a guest takes back what it has lent.
+/// The way in which a guest takes back memory that it has lent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum End {
     DestroyQp,

@@ -29,7 +29,7 @@ fn write(lab: &Lab, index: u16, len: u32) -> SendWr {
     remote(Operation::Write, index, &[lab.sge(0, 0, len)], base(1), key)
 }
 
-/// What a function counts: timeouts, sequence errors, implied ones, out of sequence, duplicates.
+/// Counters of a function: timeouts, sequence errors, implied ones, out of sequence, duplicates.
 fn counts(lab: &Lab, node: usize) -> [u64; 5] {
     let counters = lab.engine.counters(lab.nodes[node].vf);
     let retries = &counters.retries;
@@ -342,7 +342,7 @@ fn each_receiver_of_a_group_loses_for_itself() {
     assert_eq!(arrived, [4, 2, 3]);
 }
 
-/// What the link carries, and between whom.
+/// Traffic of the link, and its ends.
 #[derive(Debug, Clone, Copy)]
 enum Wires {
     Frames,

@@ -198,7 +198,7 @@ fn connections_migrate_when_they_are_told_to() {
     assert!(!attributes(&lab, &a).is_armed());
 }
 
-/// Who has not heard that the other end may migrate does not take its packets for those of one that has.
+/// An end that has not heard that the other end may migrate does not take its packets for those of one that has.
 #[test]
 fn an_end_that_was_armed_first_stays() {
     for way in [Way::Frames, Way::Packets(0, 1), Way::Engines(0, 1)] {

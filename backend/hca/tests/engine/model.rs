@@ -151,7 +151,7 @@ fn place(key: usize, offset: u64) -> usize {
 
 /// A byte of memory, or [`UNDEFINED`].
 type Cell = u16;
-/// What a message that failed half-way leaves behind.
+/// Content of memory after a message that failed half-way.
 const UNDEFINED: Cell = 0x100;
 
 struct Model {
@@ -163,7 +163,7 @@ struct Model {
     net: Net,
 }
 
-/// What has a connection with what.
+/// Connections among the queue pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Net {
     /// Each queue pair with its peer.
@@ -189,7 +189,7 @@ struct SendStep {
     remote: Piece,
     operand: u64,
     signaled: bool,
-    /// Whose receive queue and memory it is for.
+    /// Node with the receive queue and the memory.
     to: usize,
     /// The data is there; the receive request for the immediate data is not.
     written: bool,

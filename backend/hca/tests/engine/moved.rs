@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::lab::{Lab, QKEY, Qp, Ring, datagram, request};
 
-/// What two functions do: function 0 sends, function 1 receives.
+/// A step of two functions: function 0 sends, function 1 receives.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     /// Over a reliable connection, whose receiver takes from the shared queue; others, likewise.
@@ -38,7 +38,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What can be seen of a run.
+/// Observable result of a run.
 #[derive(Debug, Default, PartialEq)]
 struct Seen {
     completions: Vec<Vec<CompletionEntry>>,

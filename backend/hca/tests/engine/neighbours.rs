@@ -62,7 +62,7 @@ fn large_write(lab: &Lab, len: u32) -> SendWr {
     remote(Operation::Write, 1, &[sge], ALIAS, lab.nodes[1].key)
 }
 
-/// What function 0's memory gives out during `act`: windows and bytes.
+/// Windows and bytes that function 0's memory gives out during `act`.
 fn given(lab: &mut Lab, act: impl FnOnce(&mut Lab)) -> [u64; 2] {
     given_by(lab, 0, act)
 }
@@ -704,8 +704,8 @@ fn signed(lab: &mut Lab, qp: &Qp, of: u32, len: u32) -> u32 {
     key
 }
 
-/// What a key with signatures has behind its blocks is computed from them, however many pieces they are in: so blocks
-/// in too many pieces are not there, and a copy to many small ones takes many turns.
+/// Signatures are computed from blocks, however many pieces these are in: so blocks in too many pieces count as
+/// absent, and a copy to many small ones takes many turns.
 #[test]
 fn blocks_in_tiny_pieces_hold_nobody_up() {
     const BLOCKS: u32 = 8;

@@ -77,7 +77,7 @@ pub(crate) fn resume(lab: &mut Lab, qp: &Qp, half: Half, there: bool) -> Result<
     result
 }
 
-/// What waits for a page is one half of one queue pair, whichever way its messages go.
+/// One half of one queue pair waits for a page, whichever way its messages go.
 fn a_sender_waits(way: Way) {
     let mut lab = Lab::new(2);
     lab.go(way);
@@ -431,7 +431,7 @@ fn more_faults_than_are_told_of_at_a_time() {
     lab.settle();
 }
 
-/// Who waits for a page does so in an image, and where it is restored.
+/// A queue pair that waits for a page does so in an image, and after restoring it.
 #[test]
 fn images_of_queue_pairs_that_wait() {
     for way in [Way::Copied, Way::Frames] {

@@ -12,7 +12,7 @@ use crate::lab::{Lab, VARIANT, Way, base, everything, physical, remote};
 /// Bytes of memory that the keys reach, of which the upper half is not mapped.
 const SPACE: u64 = 1 << 20;
 
-/// What a receive request is like, if there is one.
+/// State of the receive request, if there is one.
 #[derive(Debug, Clone, Copy)]
 enum Receive {
     None,
@@ -89,7 +89,7 @@ impl Report for Failures {
     }
 }
 
-/// What both ends are told.
+/// Reports to both ends.
 type Told = (
     Vec<(VfId, Status, Reason)>,
     Vec<(bool, Status, Reason)>,

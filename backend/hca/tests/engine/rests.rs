@@ -18,7 +18,7 @@ use crate::lab::{
 /// More than all retries take.
 const LONG: u64 = 20 * TIMEOUT_NS;
 
-/// What is between the two functions of a laboratory.
+/// The path between the two functions of a laboratory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Between {
     /// Nothing: messages are copied.
@@ -62,7 +62,7 @@ impl Between {
     }
 }
 
-/// How a function goes on.
+/// The way in which a function goes on.
 #[derive(Debug, Clone, Copy)]
 enum Return {
     /// As it was.
@@ -128,7 +128,7 @@ impl Lab {
     }
 }
 
-/// What function `from` does.
+/// Traffic of function `from`.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Send,
@@ -167,7 +167,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What can be seen of a run, whenever it was to be seen.
+/// Observable result of a run, without times.
 #[derive(Debug, Default, PartialEq)]
 struct Seen {
     completions: Vec<Vec<CompletionEntry>>,
@@ -451,7 +451,7 @@ fn changes_of_its_port_are_told_when_it_goes_on() {
     }
 }
 
-/// What waits is bounded, and the rest is lost as for want of receive requests. Who sends does not wait.
+/// Held datagrams are bounded, and further ones are lost as for want of receive requests. Senders do not wait.
 #[test]
 fn datagrams_wait_as_long_as_there_is_room() {
     const SENT: usize = 5000;

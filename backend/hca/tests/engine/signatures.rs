@@ -44,7 +44,7 @@ fn crc(bytes: &[u8], (width, polynomial, reflected): (u32, u32, bool), first: u3
     }
 }
 
-/// What is behind block `number` with these data.
+/// Signature behind block `number` with these data.
 fn behind(signature: &Signature, number: u32, data: &[u8]) -> Vec<u8> {
     let first = if signature.ones { u32::MAX } else { 0 };
     let value = match signature.algorithm {
@@ -151,8 +151,8 @@ fn put(lab: &Lab, node: usize, bytes: &[u8]) {
     lab.memory(node).write(second_at, second);
 }
 
-/// What makes a key use `format` for `len` bytes of memory. The next error is told of if `expected` is another one
-/// than before.
+/// Request that makes a key use `format` for `len` bytes of memory. The next error is reported if `expected` is
+/// another one than before.
 fn arm(key: u32, format: Format, len: usize, expected: bool) -> KeyUpdate {
     KeyUpdate {
         mkey: key,
@@ -259,8 +259,8 @@ fn run_until(lab: &mut Lab, qp: &Qp) -> Vec<CompletionEntry> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// What is written and read by a key with signatures, in pieces of any length, is what the model has, and no
-    /// error is found.
+    /// Data written and read by a key with signatures, in pieces of any length, equal the model's, and no error is
+    /// found.
     #[test]
     fn streams_are_the_models(
         format in formats(),

@@ -383,7 +383,7 @@ fn what_long_messages_have_on_their_way_is_bounded() {
 
 pub type Received = Vec<(u16, Status, u32, RecvKind, u32)>;
 
-/// What one queue pair is asked to do.
+/// Requests of one queue pair.
 pub fn programs() -> impl Strategy<Value = Vec<(u8, u16, u16, bool)>> {
     prop::collection::vec((0..7_u8, 0..64_u16, 1..9000_u16, any::<bool>()), 1..40)
 }

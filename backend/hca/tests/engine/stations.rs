@@ -193,7 +193,7 @@ fn trains_pass_whole_over_links_alone_that_do_nothing() {
     assert!(!a.passes_whole(&train));
 }
 
-/// What a station sends waits for its turn at links that have the bandwidth of a model.
+/// Packets of a station wait for their turn at links that have the bandwidth of a model.
 #[test]
 fn datagrams_take_their_time_on_links_that_are_shared() {
     let mut stations = Stations::new(2, Some(10));

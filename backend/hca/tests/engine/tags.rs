@@ -143,7 +143,7 @@ impl Lab {
     }
 }
 
-/// What completions say of tags: index, event, length, tag.
+/// Tags in completions: index, event, length, tag.
 fn told(entries: &[CompletionEntry]) -> Vec<(u16, TagEvent, u32, u64)> {
     let of = |entry: &CompletionEntry| match entry.side {
         Side::Tagged { event, header, .. } => {
@@ -155,7 +155,7 @@ fn told(entries: &[CompletionEntry]) -> Vec<(u16, TagEvent, u32, u64)> {
     entries.iter().filter_map(of).collect()
 }
 
-/// What completions say of changes: whether it was made, and unexpected messages until then.
+/// Changes in completions: whether it was made, and unexpected messages until then.
 fn changed(entries: &[CompletionEntry]) -> Vec<(bool, u16)> {
     let of = |entry: &CompletionEntry| match entry.side {
         Side::Tags {

@@ -10,9 +10,9 @@ use crate::lab::{Lab, Qp, VARIANT, Way, base, pattern, physical, received, remot
 /// The two kinds of windows that there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Of a protection domain.
+    /// A window of a protection domain.
     One,
-    /// Of the queue pair that binds it.
+    /// A window of the queue pair that binds it.
     Two,
 }
 
@@ -21,7 +21,7 @@ const KINDS: [Kind; 2] = [Kind::One, Kind::Two];
 /// Where the region here begins in its function's memory, and how long it is.
 const REGION: (u64, u64) = (0x1000, 0x4000);
 
-/// What a window is bound to.
+/// Binding of a window.
 #[derive(Debug, Clone, Copy)]
 struct Bound {
     region: u32,
@@ -35,7 +35,7 @@ struct Bound {
 struct Bench {
     lab: Lab,
     kind: Kind,
-    /// Who writes, and to whom.
+    /// The writer, and its peer.
     pair: (Qp, Qp),
     pd: u32,
     region: u32,

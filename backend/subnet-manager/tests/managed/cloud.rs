@@ -151,7 +151,7 @@ pub fn blocks_set(managed: &Managed) -> BTreeMap<Guid, u64> {
         .collect()
 }
 
-/// What the packets of a migration count to agrees with what the switches have answered.
+/// Checks that the packet counts of a migration agree with the answers of the switches.
 pub fn checked(managed: &mut Managed, migration: Migration) -> Result<Moved, MigrationError> {
     checked_by(managed, |managed| managed.migrate(migration))
 }

@@ -181,7 +181,7 @@ fn without(
     falls_back
 }
 
-/// What all switches forward where.
+/// Forwarding tables of all switches.
 fn tables(fabric: &Fabric) -> BTreeMap<NodeId, Vec<Option<u8>>> {
     let lids = || (1..512).map(Lid::new);
     let switches = fabric.nodes().filter(|&node| is_switch(fabric, node));

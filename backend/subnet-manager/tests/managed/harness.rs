@@ -12,7 +12,7 @@ use topologies::Hypervisors;
 use wire::attribute::CapabilityMask;
 use wire::{Guid, MadPacket, PortState};
 
-/// What of a request gets lost.
+/// The packet of a request that gets lost.
 #[derive(Debug, Clone, Copy)]
 pub enum Lost {
     Request,

@@ -433,7 +433,7 @@ fn control_packets() {
     assert_eq!(several.states(), [MASTER, STANDBY]);
 }
 
-/// Who is not the master changes nothing, and says so.
+/// A manager that is not the master changes nothing, and says so.
 #[test]
 fn a_standby_migrates_nothing() {
     let mut several = Several::new(2);

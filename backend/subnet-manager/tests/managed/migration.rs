@@ -386,7 +386,7 @@ fn enforcement_follows() {
     );
 }
 
-/// What may become of packets while tables change is told where it is asked.
+/// A migration reports possible deadlocks while tables change, where that is asked.
 #[test]
 fn transitions() {
     let cloud = Cloud::SMALL;

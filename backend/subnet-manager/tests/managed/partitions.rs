@@ -98,7 +98,7 @@ fn switches_enforce() {
     assert_eq!(keys[..2], [PKey::DEFAULT_FULL, PKey::INVALID]);
 }
 
-/// What a switch lets through at a port is what the VM behind it has, as soon as it has moved.
+/// A switch port lets through the partitions of the VM behind it, as soon as it has moved.
 #[test]
 fn what_switches_enforce_moves_with_a_vm() {
     let layout = Hypervisors::new(3, 2).unwrap();

@@ -359,7 +359,7 @@ fn the_vswitch_is_waited_for() {
     assert_eq!(rounds[2], Err(&full));
 }
 
-/// Who needs a place that another one leaves waits for that, in whichever order they were asked for.
+/// A migration to a place that another one leaves waits for that, in whichever order they were asked for.
 #[test]
 fn places_are_made() {
     let cloud = Cloud {

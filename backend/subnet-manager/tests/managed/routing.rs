@@ -42,7 +42,7 @@ pub fn bed(topology: &Topology, engine: Box<dyn RoutingEngine>) -> Bed {
     Bed::of(managed, ports[1..].to_vec())
 }
 
-/// What a port's agent answers.
+/// Answer of a port's agent.
 fn read(fabric: &mut Fabric, port: PortRef, attribute: AttributeId, modifier: u32) -> [u8; DATA] {
     let request = Request {
         destination: Destination::Directed(Route::default()),
@@ -140,7 +140,7 @@ impl Tables {
     }
 }
 
-/// Which channels wait for which.
+/// Channels, and those that wait for them.
 #[derive(Default)]
 struct Dependencies(BTreeMap<(PortRef, u8), BTreeSet<(PortRef, u8)>>);
 

@@ -286,7 +286,7 @@ fn arbitration_of(bed: &mut Bed, record: &VlArbitrationRecord) -> [u8; 64] {
     *answer.expect("an answer")[64..].first_chunk().unwrap()
 }
 
-/// What the subnet administration says is what ports themselves say.
+/// Answers of the subnet administration agree with those of the ports.
 #[test]
 fn arbitration_tables() {
     let arbitration = Arbitration::parse(4, "0:64,1:32", "0:1,1:2,2:3").unwrap();

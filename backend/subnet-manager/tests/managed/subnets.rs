@@ -192,7 +192,7 @@ impl Row {
         arrived
     }
 
-    /// What the subnet administration of a function's subnet answers about a path.
+    /// Answer of the subnet administration of a function's subnet about a path.
     fn path(&mut self, subnet: usize, from: Guid, dgid: Gid) -> Result<PathRecord, Status> {
         let sm = self
             .fabric()
@@ -203,7 +203,7 @@ impl Row {
             .expect("an answer comes")
     }
 
-    /// What a subnet's administration answers about a path, if it does: asked at this LID, or GID.
+    /// Answer of a subnet's administration about a path, if it answers: asked at this LID, or GID.
     fn ask(
         &mut self,
         subnet: usize,
@@ -334,7 +334,7 @@ fn hop_limits_end_at_routers_and_are_counted_there() {
     }
 }
 
-/// What the data plane resolves is what becomes of a packet that goes hop by hop.
+/// The data plane resolves a path as a packet takes it hop by hop.
 #[test]
 fn resolved_ways_are_those_of_packets() {
     let seed = seed();

@@ -1,4 +1,4 @@
-//! What agents tell, and what the manager makes of it.
+//! Traps of agents, and the manager's response.
 
 use std::time::Duration;
 

@@ -15,7 +15,7 @@ use ibvswitch_wire::{
     Gid, Guid, Lid, MadPacket, Mtu, PKey, PhysicalState, PortState, Qpn, Sl, Vl, cm, erf, sa,
 };
 
-/// What tshark says about packets, one line per packet, or `None` where there is no tshark.
+/// Output of tshark for packets, one line per packet, or `None` where there is no tshark.
 fn dissect(packets: &[MadPacket], arguments: &[&str]) -> Option<Vec<String>> {
     let mut capture = erf::file_header().to_vec();
     for (second, packet) in (1_700_000_000..).zip(packets) {

@@ -177,7 +177,7 @@ fn adapters_are_set() {
     }
 }
 
-/// Who has a function may see how it is held back, and not change it.
+/// The owner of a function may see how it is held back, and not change it.
 #[test]
 fn guests_hold_themselves_back_no_less() {
     let mut host = host();

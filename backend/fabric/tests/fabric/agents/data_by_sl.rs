@@ -164,7 +164,7 @@ fn what_passes_the_fabric_is_on_its_level() {
     );
 }
 
-/// What the fabric does not count it does not offer, and says so.
+/// The fabric does not offer quantities that it does not count, and says so.
 #[test]
 fn what_is_answered_is_what_is_there() {
     let mut host = Host::new();

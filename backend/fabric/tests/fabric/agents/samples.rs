@@ -53,8 +53,8 @@ fn result(host: &mut Host, at: PortRef) -> PortSamplesResult {
     PortSamplesResult::parse(&data).unwrap()
 }
 
-/// What nodes can count besides, by the bits that NVIDIA's tools know: details of errors but for malformed
-/// packets, of discards those at inactive ports and by HOQLife, packets by kind, data by service level.
+/// Further quantities that nodes can count, by the bits that NVIDIA's tools know: details of errors but for
+/// malformed packets, of discards those at inactive ports and by HOQLife, packets by kind, data by service level.
 const OPTIONS: u64 = 0x0180_0000_0f00_9f40;
 
 /// All that a node can count, for 100 us, in 20 us.

@@ -1,4 +1,4 @@
-//! What a device tells of itself by the class of its vendor.
+//! Answers of a device in the class of its vendor.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ fn ask(host: &mut Host, lid: u16, mad: [u8; SIZE]) -> Option<(Status, [u8; SIZE]
     Some((header.status(), answer.mad))
 }
 
-/// Of the switch, the vSwitch and the VF: by their LIDs.
+/// LIDs of the switch, the vSwitch and the VF.
 const LIDS: [u16; 3] = [2, 3, 4];
 
 #[test]

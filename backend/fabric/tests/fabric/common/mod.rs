@@ -11,7 +11,7 @@ pub struct Host {
     pub fabric: Fabric,
     pub layout: Hypervisors,
     pub port: PortRef,
-    /// What happened at other ports while this one waited for answers.
+    /// Events at other ports while this one waited for answers.
     pub events: Vec<(PortRef, PortEvent)>,
 }
 

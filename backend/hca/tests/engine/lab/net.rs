@@ -10,7 +10,7 @@ use wire::{Lid, MadPacket, Mtu, PKey, Sl, Vl};
 
 use super::face::locked;
 
-/// What the laboratory's subnet is like.
+/// State of the laboratory's subnet.
 #[derive(Debug, Default)]
 pub struct NetState {
     pub lids: HashMap<Lid, VfId>,
@@ -24,11 +24,11 @@ pub struct NetState {
     pub mads: Vec<(VfId, MadPacket)>,
     /// Questions asked.
     pub resolved: usize,
-    /// How long the way from one function to another takes, in nanoseconds.
+    /// Delay of the way from one function to another, in nanoseconds.
     pub delays: HashMap<(VfId, VfId), u64>,
     /// Ways that lose packets.
     pub losses: HashMap<(VfId, VfId), Loss>,
-    /// How long a byte takes on the line over which all ways lead; `None` without one.
+    /// Time of a byte on the line over which all ways lead; `None` without one.
     pub line: Option<u64>,
 }
 
@@ -44,7 +44,7 @@ impl NetState {
     }
 }
 
-/// Which packets a way loses.
+/// Packets that a way loses.
 #[derive(Debug, Clone)]
 pub enum Loss {
     /// These of the next ones: true is lost. None of those after them.
@@ -81,7 +81,7 @@ fn path(from: VfId, to: VfId) -> PathId {
 /// A line over which all ways lead, where they share one.
 #[derive(Debug)]
 pub struct Line {
-    /// How long a byte takes, in nanoseconds.
+    /// Time of a byte, in nanoseconds.
     pub byte: u64,
     free: u64,
     frames: VecDeque<Passed>,

@@ -1,4 +1,4 @@
-//! What the model is compared with.
+//! The engine that the model is compared with.
 
 use hca::mr::{MemoryKey, Translation};
 use hca::work::{AtomicOperands, KeyUpdate, Operation, SendWr, Sge};
@@ -14,7 +14,7 @@ pub(super) struct Bench {
     /// Those that change the keys of each function.
     pub(super) changers: Vec<Qp>,
     pub(super) qps: Vec<Qp>,
-    /// Of each initiator's function, where connections are dynamic.
+    /// Target of each initiator's function, where connections are dynamic.
     pub(super) targets: Vec<Dct>,
     pub(super) keys: Vec<Vec<u32>>,
 }

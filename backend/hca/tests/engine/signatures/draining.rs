@@ -28,8 +28,7 @@ fn drained(lab: &Lab, qp: &Qp) -> usize {
         .count()
 }
 
-/// What a storage target does: it writes data, and says how that went behind it. Where the data are wrong it is to say
-/// something else.
+/// A storage target writes data, and sends a status behind it. Where the data are wrong it sends another status.
 #[test]
 fn what_is_behind_a_wrong_block_waits() {
     for way in WAYS {

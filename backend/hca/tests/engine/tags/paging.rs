@@ -30,7 +30,7 @@ fn without_pages(way: Way, room: u32) -> (Lab, Tags, (Qp, Qp), u32, u16) {
     (lab, tags, pair, key, slot)
 }
 
-/// What is told of the one page fault: whose it is, address and length of what is to be there, and how much of it was.
+/// The one page fault of this queue pair: address and length of the needed memory, and the length that was present.
 fn told_of(lab: &Lab, to: &Qp, half: Half, key: u32) -> (u64, u32, u32) {
     let told = faults(lab, 1);
     let [
