@@ -2,11 +2,9 @@
 //! sequence, while another function's transfer goes on.
 #![no_main]
 
-use std::sync::LazyLock;
-
 use arbitrary::Arbitrary;
 use connectx::Region;
-use connectx::bits::command::{NetworkOpcode, Opcode};
+use connectx::bits::command::AnyOpcode;
 use ibvswitch_fuzz::Machine;
 use ibvswitch_fuzz::guest::{Bystander, CMD_DBELL, COMMAND_QUEUE};
 use libfuzzer_sys::fuzz_target;
@@ -73,14 +71,6 @@ enum Code {
     Any(u16),
 }
 
-/// The codes of all commands that the device knows.
-static KNOWN: LazyLock<Vec<u16>> = LazyLock::new(|| {
-    let known = |code: &u16| {
-        Opcode::from_code(*code).is_some() || NetworkOpcode::from_code(*code).is_some()
-    };
-    (0..=0xfff).filter(known).collect()
-});
-
 /// In each request: the user context that it is for.
 const UID: Field = field(0x00, 15, 0);
 
@@ -127,7 +117,9 @@ impl Hostile {
                 out,
             } => {
                 let opcode = match *opcode {
-                    Code::Known(index) => KNOWN[usize::from(index) % KNOWN.len()],
+                    Code::Known(index) => {
+                        AnyOpcode::ALL[usize::from(index) % AnyOpcode::ALL.len()].code()
+                    }
                     Code::Any(opcode) => opcode,
                 };
                 let mut input = vec![0; usize::from(*len % 1024).max(16)];

@@ -24,6 +24,7 @@
 mod absent;
 mod backend;
 pub mod bits;
+mod command;
 mod configuration;
 mod face;
 mod function;
@@ -32,6 +33,7 @@ mod paging;
 pub mod pci;
 mod port;
 pub mod queue;
+mod refusal;
 pub mod request;
 pub mod segment;
 mod software;
@@ -43,6 +45,7 @@ mod testing;
 
 pub use absent::{Absent, Part};
 pub use backend::{Backend, DoorbellPages, Registers};
+pub use command::function::firmware_pages::{PagesError, want_pages};
 pub use configuration::{
     Configuration, Doorbells, Identity, IpOverInfiniBand, Likeness, MAX_DEVICE_MEMORY,
     TRAPPED_PAGES,
@@ -53,7 +56,6 @@ pub use image::{FunctionImage, FunctionImageV1, RestoreError, SoftwareImageV1};
 pub use port::{Port, PortAttributes};
 pub use queue::event::Interrupts;
 pub use software::firmware::Temper;
-pub use software::firmware_pages::{PagesError, want_pages};
 pub use software::{Host, Parts, Software};
 pub use state::{FunctionState, Left};
 pub use transport::{MAX_REPLY, MAX_REQUEST};

@@ -1,158 +1,383 @@
-//! The software backend: commands become verbs of the engine.
-//!
-//! One module per kind of object. A request is read with fields that are zero
-//! where the driver cut it short, its counts are checked before they are used
-//! as such, and a command that is refused has changed nothing.
+//! A function with objects that an engine has.
 
-mod backend;
-pub mod capability;
-mod completion_queue;
-pub(crate) mod counter;
-mod device;
-mod device_memory;
-mod dynamic;
-mod event_queue;
 pub(crate) mod firmware;
-pub(crate) mod firmware_pages;
-mod flow_table;
-mod general_object;
-mod management;
-mod memory_key;
-mod multicast;
-mod network;
-mod paging;
-mod port;
-mod queue_pair;
-mod receive_pool;
-mod resource;
-mod resource_dump;
-mod shared_receive_queue;
-mod signature;
 #[cfg(test)]
 mod tests;
-pub(crate) mod user_context;
-pub(crate) mod user_memory;
-mod work_queue;
 
-use hca::mr::Translation;
-use hca::{Dma, Engine, PortChange, QpDesc, VerbError, VfId};
-use wire::vendor::{ORGANIZATION, Psid};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
 
-use crate::bits::command::{Opcode, Status, alloc_pd_out as head_out, create_eq_in as head_in};
-use crate::bits::event::EventType;
-use crate::bits::initialization::UAR_CQ;
-use crate::bits::work::BLOCK;
+use hca::image::{Restoring, Saving};
+use hca::{Clock, Dma, Engine, VfId};
+use wire::Qpn;
+use wire::vendor::FIRMWARE;
+
+use crate::backend::{Backend, DoorbellPages, Registers};
+use crate::bits::command::{AnyOpcode, alloc_pd_out as head_out, create_eq_in as head_in};
+use crate::command::function::counter::ONLY_SET;
+use crate::command::function::port::PortCommands;
+use crate::command::memory::user_memory;
+use crate::command::request::Head;
+use crate::command::rule::Class;
+use crate::command::{Command, Commands, Rest};
 use crate::configuration::Configuration;
 use crate::face::Mlx5;
-use crate::queue::completion::Ring;
-use crate::queue::event::Entry;
-use crate::queue::shared::SharedQueue;
-use crate::queue::{Buffer, BufferError};
-use crate::state::Stage;
+use crate::image::{RestoreError, SoftwareImageV1};
+use crate::port::Port;
+use crate::refusal::{Outcome, Refusal, UNKNOWN};
 use crate::state::doorbell::Doorbell;
-#[cfg(test)]
-pub(crate) use backend::registers;
-pub use backend::{Host, Parts, Software};
-use receive_pool::Form;
-use shared_receive_queue::Tags;
+use crate::state::{CONTEXTS_PER_STEP, Contexts};
+use firmware::{Late, Temper};
 
-/// Why a command is refused: the status that its reply gets, and the reason
-/// for the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    status: Status,
-    reason: &'static str,
+/// Ticks of the health counter are 2^24 ns, about 17 ms.
+const HEALTH_SHIFT: u32 = 24;
+/// Bytes of objects that are not worth the trouble of giving the heap's pages back.
+const LITTLE: usize = 2 << 20;
+
+/// Where a function lives: an engine, which it shares with others, and the memory of its guest.
+pub trait Host: Send {
+    /// The guest's memory, as the engine reaches it.
+    type Dma: Dma + 'static;
+    /// As [`Backend::Mapping`].
+    type Mapping;
+    /// As [`Backend::Error`].
+    type Error;
+
+    /// The same memory, to reach it without the engine.
+    fn dma(&self) -> &Self::Dma;
+
+    /// As [`Backend::map`].
+    ///
+    /// # Errors
+    /// As there.
+    fn map(&mut self, mapping: Self::Mapping) -> Result<(), Self::Error>;
+
+    /// As [`Backend::unmap`].
+    ///
+    /// # Errors
+    /// As there.
+    fn unmap(&mut self, addr: u64, size: u64) -> Result<(), Self::Error>;
+
+    /// As [`Backend::unmap_all`].
+    fn unmap_all(&mut self);
+
+    /// Looks at the engine.
+    fn inspect<R, L>(&self, look: L) -> R
+    where
+        R: Send + 'static,
+        L: FnOnce(&Engine<Mlx5<Self::Dma>>) -> R + Send + 'static;
+
+    /// Does something with the engine, be it by the engine's own thread.
+    fn with<R, A>(&self, act: A) -> R
+    where
+        R: Send + 'static,
+        A: FnOnce(&mut Engine<Mlx5<Self::Dma>>) -> R + Send + 'static;
+
+    /// The same, and gives the function a turn.
+    fn with_turn<R, A>(&self, act: A) -> R
+    where
+        R: Send + 'static,
+        A: FnOnce(&mut Engine<Mlx5<Self::Dma>>) -> R + Send + 'static;
+
+    /// Takes away what the function had before it was reset ([`Engine::clear_away`]), with others at the
+    /// engine between.
+    fn clear_away(&self);
+
+    /// The function has lost many objects: memory may go back to the system.
+    fn release_memory(&self);
 }
 
-/// A refusal.
-const fn refuse(status: Status, reason: &'static str) -> Refusal {
-    Refusal { status, reason }
+/// What a [`Software`] is made of.
+pub struct Parts<H> {
+    /// Where it lives.
+    pub host: H,
+    /// Its number in the engine.
+    pub vf: VfId,
+    /// What it is like; as given to its [`FunctionState`](crate::FunctionState).
+    pub configuration: Configuration,
+    /// Its doorbell pages, where they are memory.
+    pub doorbell_pages: Option<DoorbellPages>,
+    /// The engine's clock.
+    pub clock: Arc<dyn Clock>,
+    /// Its port in the subnet.
+    pub port: Box<dyn Port + Send>,
 }
 
-impl From<VerbError> for Refusal {
-    fn from(error: VerbError) -> Self {
-        match error {
-            VerbError::Exhausted => refuse(Status::NoResources, "the function's quota is reached"),
-            VerbError::NotFound => refuse(Status::BadResource, "no such object"),
-            VerbError::InUse => refuse(Status::BadResourceState, "the object is still in use"),
-            VerbError::BadState => refuse(
-                Status::BadQpState,
-                "the queue pair's state does not allow this",
-            ),
-            VerbError::Invalid => refuse(Status::BadParameter, "invalid parameter"),
-        }
+impl<H> std::fmt::Debug for Parts<H> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Parts")
+            .field("vf", &self.vf)
+            .field("configuration", &self.configuration)
+            .finish_non_exhaustive()
     }
 }
 
-impl From<BufferError> for Refusal {
-    fn from(error: BufferError) -> Self {
-        match error {
-            BufferError::TooFewPages { .. } => refuse(
-                Status::BadInputLength,
-                "the page list is shorter than the queue",
-            ),
-            BufferError::MisalignedRecord(_) => {
-                refuse(Status::BadParameter, "the doorbell record is not aligned")
-            }
-        }
-    }
-}
-
-const TOO_EARLY: Refusal = refuse(
-    Status::BadSystemState,
-    "the function is not enabled or not initialized",
-);
-const UNKNOWN: Refusal = refuse(Status::BadOperation, "unknown command");
-
-/// The latest version of the command interface that is spoken (ISSI). In version 1 both kinds of shared receive
-/// queues have commands of their own, and there are user contexts. A plain function understands it, and does not
-/// offer it.
-const LATEST_INTERFACE: u32 = 1;
-
-/// Outcome of a command.
-type Outcome = Result<(), Refusal>;
-
-/// Number of an object, in the requests and replies of most of them.
-use head_out::PD as NUMBER;
-
-/// Offset of the lists (pages, translations) behind a request's fixed part.
-const LIST: usize = 0x110;
-
-/// The list behind a request's fixed part.
-fn list(request: &[u8]) -> &[u8] {
-    request.get(LIST..).unwrap_or_default()
-}
-
-/// What of a command can be done without the engine, and takes time: lists of pages, which may have a
-/// million entries.
+/// The backend of a function that is software: commands become verbs of an engine.
 #[derive(Debug)]
-enum Prepared<D: Dma + 'static> {
-    Nothing,
-    Key(Result<(Translation, usize), Refusal>),
-    Ring(Result<Ring, Refusal>),
-    EventQueue(Result<Buffer, BufferError>),
-    QueuePair(Result<Box<QpDesc<Mlx5<D>>>, Refusal>),
-    SharedQueue(Result<(SharedQueue, Option<Tags>), Refusal>),
+pub struct Software<H> {
+    parts: Parts<H>,
+    /// The command that was executed last, and its reply, until it is taken.
+    done: Option<u32>,
+    reply: Vec<u8>,
+    temper: Arc<Temper>,
+    late: Late,
 }
 
-impl<D: Dma + 'static> Prepared<D> {
-    fn of(
-        (opcode, form): (Opcode, Option<Form>),
-        request: &[u8],
-        configuration: &Configuration,
-    ) -> Self {
-        match opcode {
-            Opcode::CreateMkey => Self::Key(memory_key::requested::<D>(request)),
-            Opcode::CreateCq => Self::Ring(completion_queue::requested(request)),
-            Opcode::ModifyCq => {
-                completion_queue::resized(request).map_or(Self::Nothing, Self::Ring)
+/// What the initialization segment of such a function says at time `now` of its clock.
+pub(crate) fn registers(now: u64) -> Registers {
+    Registers {
+        firmware: FIRMWARE,
+        initializing: false,
+        // The device's frequency is 1 GHz.
+        timer: now,
+        health_counter: (now >> HEALTH_SHIFT) as u32 & 0x00ff_ffff,
+        health: [0; 64],
+    }
+}
+
+impl<H: Host> Software<H> {
+    /// Puts one together.
+    #[must_use]
+    pub fn new(parts: Parts<H>) -> Self {
+        let configuration = parts.configuration.checked();
+        Self {
+            parts: Parts {
+                configuration,
+                ..parts
+            },
+            done: None,
+            reply: Vec::new(),
+            temper: Arc::default(),
+            late: Late::default(),
+        }
+    }
+
+    /// What its firmware is like, to change it.
+    #[must_use]
+    pub fn temper(&self) -> Arc<Temper> {
+        Arc::clone(&self.temper)
+    }
+
+    /// How long it is until [`Backend::poll_reply`] has something to return; `None` where it has nothing to wait
+    /// for. [`Backend::ready`] does not tell of it.
+    #[must_use]
+    pub fn next_reply(&self) -> Option<Duration> {
+        let due = self.late.due()?;
+        Some(Duration::from_nanos(
+            due.saturating_sub(self.parts.clock.now()),
+        ))
+    }
+
+    /// Has [`Backend::poll_reply`] return at once what it would return later.
+    pub fn hasten(&mut self) {
+        self.late.hasten();
+    }
+
+    /// Where it lives.
+    #[must_use]
+    pub const fn host(&self) -> &H {
+        &self.parts.host
+    }
+
+    /// The same, to let the function rest and to log what it writes.
+    pub const fn host_mut(&mut self) -> &mut H {
+        &mut self.parts.host
+    }
+
+    /// Its port.
+    pub fn port_mut(&mut self) -> &mut (dyn Port + Send) {
+        self.parts.port.as_mut()
+    }
+
+    pub(crate) fn save(&self) -> SoftwareImageV1<H::Dma> {
+        let Parts { host, vf, port, .. } = &self.parts;
+        let vf = *vf;
+        // In parts, so that others get the engine between them.
+        let mut state = host.inspect(move |engine| engine.face(vf).save());
+        let mut more = true;
+        while more {
+            (state, more) = host.inspect(move |engine| {
+                let more = engine.face(vf).save_contexts(&mut state);
+                (state, more)
+            });
+        }
+        let mut saving = Saving::default();
+        let mut more = true;
+        while more {
+            (saving, more) = host.inspect(move |engine| {
+                let more = engine.save_part(vf, &mut saving);
+                (saving, more)
+            });
+        }
+        SoftwareImageV1 {
+            state,
+            objects: saving.finish(),
+            node_description: port.node_description().to_vec(),
+            capability_mask: port.attributes().capability_mask,
+        }
+    }
+
+    /// Takes over an image, after a reset.
+    pub(crate) fn restore(&mut self, image: SoftwareImageV1<H::Dma>) -> Result<(), RestoreError> {
+        let Parts { host, vf, port, .. } = &mut self.parts;
+        let vf = *vf;
+        let description = <[u8; 64]>::try_from(image.node_description)
+            .map_err(|_| RestoreError::Invalid("a node description has 64 bytes".into()))?;
+        let SoftwareImageV1 {
+            state, mut objects, ..
+        } = image;
+        if state.has_only_set() {
+            objects.count_all_in(ONLY_SET);
+        }
+        // In parts, so that others get the engine between them.
+        let mut restoring = Restoring::new(objects)?;
+        let state = host.with(move |engine| {
+            let held = engine.face_mut(vf).0.restore(&state);
+            for held in held.map_err(RestoreError::Invalid)? {
+                let taken = engine.take_memory(vf, held);
+                taken.map_err(|error| RestoreError::Invalid(format!("event queues: {error}")))?;
             }
-            Opcode::CreateEq => Self::EventQueue(event_queue::requested(request)),
-            Opcode::CreateQp => {
-                Self::QueuePair(queue_pair::requested(request, configuration).map(Box::new))
+            Ok::<_, RestoreError>(state)
+        })?;
+        let mut more = true;
+        while more {
+            (restoring, more) = host.with(move |engine| {
+                let more = engine.restore_part(vf, &mut restoring)?;
+                Ok::<_, RestoreError>((restoring, more))
+            })?;
+        }
+        let (mut qps, mut srqs) = (BTreeSet::new(), BTreeSet::new());
+        for numbers in state
+            .qp_numbers()
+            .collect::<Vec<u32>>()
+            .chunks(CONTEXTS_PER_STEP)
+        {
+            let mut numbers = numbers.to_vec();
+            qps.extend(host.inspect(move |engine| {
+                numbers.retain(|number| {
+                    let number = Qpn::new(*number);
+                    engine.query_qp(vf, number).is_ok() || engine.query_dct(vf, number).is_ok()
+                });
+                numbers
+            }));
+        }
+        for numbers in state
+            .srq_numbers()
+            .collect::<Vec<u32>>()
+            .chunks(CONTEXTS_PER_STEP)
+        {
+            let mut numbers = numbers.to_vec();
+            srqs.extend(host.with(move |engine| {
+                numbers.retain(|number| engine.srq_mut(vf, *number).is_ok());
+                numbers
+            }));
+        }
+        let contexts = Contexts::restore(state, |it| qps.contains(&it), |it| srqs.contains(&it));
+        let contexts = contexts.map_err(RestoreError::Invalid)?;
+        host.with(move |engine| engine.face_mut(vf).0.take_contexts(contexts));
+        if port.node_description() != description {
+            port.set_node_description(&description);
+        }
+        let writable = port.attributes().capability_mask_writable;
+        port.set_capability_mask(image.capability_mask & writable, writable);
+        Ok(())
+    }
+
+    /// Executes a command: parses it without the engine, and carries it out.
+    fn execute(&mut self, request: &mut Vec<u8>, reply: &mut Vec<u8>) -> Outcome {
+        let mut head = match Head::read(request, &self.parts.configuration) {
+            Ok(head) => head,
+            Err(refusal) => return Err(self.log_unknown(request, refusal)),
+        };
+        if user_memory::is_named(head.opcode, head.form, request) {
+            self.resolve(&mut head, request)?;
+        }
+        head.read_claims(request);
+        let command = Command::parse(&head, request, &self.parts.configuration);
+        match head.rule.class {
+            Class::Port => self.act_at_port(head, command, reply),
+            Class::Turn | Class::Stepwise => self.act(head, command, reply),
+        }
+    }
+
+    /// Logs a command that the function does not know.
+    fn log_unknown(&self, request: &[u8], refusal: Refusal) -> Refusal {
+        let (vf, code) = (self.parts.vf, head_in::OPCODE.get(request));
+        let host = &self.parts.host;
+        host.with_turn(move |engine| Commands { engine, vf }.log_unknown(code));
+        refusal
+    }
+
+    /// Replaces the memory objects that a request names by their pages.
+    fn resolve(&self, head: &mut Head, request: &mut Vec<u8>) -> Outcome {
+        let (vf, asked) = (self.parts.vf, request.clone());
+        let (opcode, form, uid) = (head.opcode, head.form, head.uid);
+        let resolve = move |engine: &Engine<Mlx5<H::Dma>>| {
+            let state = engine.face(vf);
+            let may = |number| uid == 0 || state.user_contexts.has_memory(uid, number);
+            user_memory::resolved(&state.user_memory, opcode, form, asked, may)
+        };
+        (*request, head.named) = self.parts.host.inspect(resolve)?;
+        Ok(())
+    }
+
+    /// Carries a command out by the port. The engine is asked only whether the function may have it.
+    fn act_at_port(
+        &mut self,
+        head: Head,
+        command: Result<Command<H::Dma>, Refusal>,
+        reply: &mut [u8],
+    ) -> Outcome {
+        let Parts { host, vf, port, .. } = &mut self.parts;
+        let vf = *vf;
+        host.inspect(move |engine| head.admit(engine.face(vf)))?;
+        let Command::Port(command) = command? else {
+            return Err(UNKNOWN);
+        };
+        let turns_up = command.turns_up();
+        PortCommands(port.as_mut()).act(command, reply)?;
+        if turns_up {
+            host.with_turn(move |engine| Commands { engine, vf }.port_is_up());
+        }
+        Ok(())
+    }
+
+    /// Carries a command out with the engine, in as many turns as it takes.
+    fn act(
+        &mut self,
+        mut head: Head,
+        mut command: Result<Command<H::Dma>, Refusal>,
+        reply: &mut Vec<u8>,
+    ) -> Outcome {
+        let Parts { host, vf, port, .. } = &mut self.parts;
+        let (vf, resets) = (*vf, head.opcode == AnyOpcode::DisableHca);
+        loop {
+            let mut answer = std::mem::take(reply);
+            let turn = host.with_turn(move |engine| {
+                let before = engine.memory_taken(vf);
+                let rest = Commands { engine, vf }.act(&head, command, &mut answer);
+                Turn {
+                    rest,
+                    was_reset: engine.has_remains(vf),
+                    lost: has_lost_much(engine, vf, before),
+                    buffers: (head, answer),
+                }
+            });
+            (head, *reply) = turn.buffers;
+            if turn.was_reset {
+                host.clear_away();
             }
-            Opcode::CreateSrq => Self::SharedQueue(shared_receive_queue::requested(request, form)),
-            _ => Self::Nothing,
+            if resets && turn.rest.is_ok() {
+                port.reset();
+            }
+            if turn.lost {
+                host.release_memory();
+            }
+            match turn.rest? {
+                Some(rest) => command = Ok(rest),
+                None => return Ok(()),
+            }
         }
     }
 }
@@ -167,238 +392,122 @@ fn conclude(outcome: Outcome, request: &[u8], reply: &mut [u8]) {
     }
 }
 
-/// A function of the engine, for as long as one access lasts. Work that its commands and doorbells
-/// cause is done when the engine runs next.
-#[derive(Debug)]
-struct Commands<'a, D: Dma + 'static> {
-    engine: &'a mut Engine<Mlx5<D>>,
-    vf: VfId,
+/// Outcome of a command's turn.
+struct Turn<D: Dma + 'static> {
+    rest: Rest<D>,
+    /// The command's head and its reply.
+    buffers: (Head, Vec<u8>),
+    /// The function was reset.
+    was_reset: bool,
+    /// As [`has_lost_much`].
+    lost: bool,
 }
 
-impl<D: Dma + 'static> Commands<'_, D> {
-    fn state(&self) -> &crate::state::FunctionState {
-        self.engine.face(self.vf)
+/// Whether a function that had taken `before` bytes has lost so many objects that it is worth giving
+/// their memory back. To be done without any lock: the heap keeps what lies below lists that others
+/// use, too.
+fn has_lost_much<D: Dma + 'static>(engine: &Engine<Mlx5<D>>, vf: VfId, before: usize) -> bool {
+    before > LITTLE && engine.memory_taken(vf) < LITTLE / 2
+}
+
+impl<H: Host> Backend for Software<H> {
+    type Dma = H::Dma;
+    type Mapping = H::Mapping;
+    type Error = H::Error;
+
+    fn configuration(&self) -> Configuration {
+        self.parts.configuration
     }
 
-    fn state_mut(&mut self) -> &mut crate::state::FunctionState {
-        self.engine.face_mut(self.vf).0
+    fn registers(&self) -> Registers {
+        registers(self.parts.clock.now())
     }
 
-    /// Logs a command that nobody knows.
-    fn unknown(&mut self, code: u16) -> Refusal {
-        if self.state_mut().first_unknown(u32::from(code)) {
-            tracing::info!("command {code:#05x} is not known; the driver is told so");
+    fn doorbell_pages(&self) -> Option<DoorbellPages> {
+        self.parts.doorbell_pages.clone()
+    }
+
+    fn dma(&self) -> &H::Dma {
+        self.parts.host.dma()
+    }
+
+    fn map(&mut self, mapping: H::Mapping) -> Result<(), H::Error> {
+        self.parts.host.map(mapping)
+    }
+
+    fn unmap(&mut self, addr: u64, size: u64) -> Result<(), H::Error> {
+        self.parts.host.unmap(addr, size)
+    }
+
+    fn unmap_all(&mut self) {
+        self.parts.host.unmap_all();
+    }
+
+    fn submit(&mut self, slot: u32, request: &mut Vec<u8>, reply_len: usize) {
+        let mut reply = std::mem::take(&mut self.reply);
+        reply.clear();
+        reply.resize(reply_len, 0);
+        let outcome = self.execute(request, &mut reply);
+        conclude(outcome, request, &mut reply);
+        if self.temper.loses() {
+            return;
         }
-        UNKNOWN
-    }
-
-    fn dispatch(
-        &mut self,
-        opcode: Opcode,
-        request: &[u8],
-        prepared: Prepared<D>,
-        reply: &mut [u8],
-    ) -> Outcome {
-        self.check_stage(opcode)?;
-        match (opcode, prepared) {
-            (Opcode::CreateMkey, Prepared::Key(key)) => {
-                return self.create_mkey(request, key?, reply);
-            }
-            (Opcode::CreateEq, Prepared::EventQueue(buffer)) => {
-                return self.create_eq(request, buffer, reply);
-            }
-            (Opcode::CreateCq, Prepared::Ring(ring)) => {
-                return self.create_cq(request, ring?, reply);
-            }
-            (Opcode::ModifyCq, Prepared::Ring(ring)) => return self.resize_cq(request, ring?),
-            (Opcode::CreateQp, Prepared::QueuePair(queues)) => {
-                return self.create_qp(request, *queues?, reply);
-            }
-            (Opcode::CreateSrq, Prepared::SharedQueue(queue)) => {
-                return self.create_srq(request, queue?, reply);
-            }
-            _ => {}
+        let longest = self.temper.delay().as_nanos() as u64;
+        if longest > 0 {
+            let now = self.parts.clock.now();
+            self.late.keep(now, longest, slot, reply);
+            return;
         }
-        match opcode {
-            Opcode::EnableHca => self.enable_hca(),
-            Opcode::DisableHca => self.disable_hca(),
-            Opcode::InitHca => self.init_hca(),
-            Opcode::TeardownHca => self.teardown_hca(),
-            Opcode::QueryIssi => self.query_issi(reply),
-            Opcode::SetIssi => self.set_issi(request),
-            Opcode::QueryPages => self.query_pages(request, reply),
-            Opcode::ManagePages => self.manage_pages(request, reply),
-            Opcode::QueryHcaCap => self.query_hca_cap(request, reply),
-            Opcode::SetHcaCap => self.set_hca_cap(request),
-            Opcode::QueryAdapter => query_adapter(reply),
-            // Programs ask, whether the capabilities speak of it or not: the port is in no bond.
-            Opcode::QueryLag => Ok(()),
-            Opcode::QueryMkey => self.query_mkey(request, reply),
-            Opcode::DestroyMkey => self.destroy_mkey(request),
-            Opcode::AllocMemic => self.alloc_memic(request, reply),
-            Opcode::DeallocMemic => self.dealloc_memic(request),
-            Opcode::QueryEq => self.query_eq(request, reply),
-            Opcode::DestroyEq => self.destroy_eq(request),
-            Opcode::QueryCq => self.query_cq(request, reply),
-            Opcode::ModifyCq => self.modify_cq(request),
-            Opcode::DestroyCq => self.destroy_cq(request),
-            Opcode::QueryQp => self.query_qp(request, reply),
-            Opcode::DestroyQp => self.destroy_qp(request),
-            Opcode::Rst2Init
-            | Opcode::Init2Init
-            | Opcode::Init2Rtr
-            | Opcode::Rtr2Rts
-            | Opcode::Rts2Rts
-            | Opcode::Sqerr2Rts
-            | Opcode::Sqd2Rts
-            | Opcode::ToErr
-            | Opcode::ToRst => self.modify_qp(opcode, request),
-            Opcode::QuerySrq => self.query_srq(request, reply),
-            Opcode::ArmRq => self.arm_rq(request),
-            Opcode::DestroySrq => self.destroy_srq(request),
-            Opcode::CreateDct => self.create_dct(request, reply),
-            Opcode::DrainDct => self.drain_dct(request),
-            Opcode::DestroyDct => self.destroy_dct(request),
-            Opcode::QueryDct => self.query_dct(request, reply),
-            Opcode::ArmDctForKeyViolation => self.arm_dct(request),
-            Opcode::AllocPd => self.alloc_pd(reply),
-            Opcode::DeallocPd => self.dealloc_pd(request),
-            Opcode::AllocUar => self.alloc_uar(reply),
-            Opcode::DeallocUar => self.dealloc_uar(request),
-            Opcode::AllocQCounter => self.alloc_q_counter(reply),
-            Opcode::DeallocQCounter => self.dealloc_q_counter(request),
-            Opcode::QueryQCounter => self.query_q_counter(request, reply),
-            Opcode::CreatePsv => self.create_psv(request, reply),
-            Opcode::DestroyPsv => self.destroy_psv(request),
-            Opcode::AllocXrcd => self.alloc_xrcd(reply),
-            Opcode::DeallocXrcd => self.dealloc_xrcd(request),
-            Opcode::CreateGeneralObject => self.create_general_object(request, reply),
-            Opcode::DestroyGeneralObject => self.destroy_general_object(request),
-            Opcode::AttachToMcg => self.attach_to_mcg(request),
-            Opcode::DetachFromMcg => self.detach_from_mcg(request),
-            // These are prepared, and those of the port are not the engine's.
-            Opcode::CreateMkey
-            | Opcode::CreateEq
-            | Opcode::CreateCq
-            | Opcode::CreateQp
-            | Opcode::CreateSrq
-            | Opcode::QueryHcaVportContext
-            | Opcode::ModifyHcaVportContext
-            | Opcode::QueryHcaVportGid
-            | Opcode::QueryHcaVportPkey
-            | Opcode::AccessReg
-            | Opcode::MadIfc => Err(UNKNOWN),
+        self.reply = reply;
+        self.done = Some(slot);
+    }
+
+    fn poll_reply(&mut self, reply: &mut Vec<u8>) -> Option<u32> {
+        if let Some(done) = self.done.take() {
+            std::mem::swap(reply, &mut self.reply);
+            return Some(done);
         }
+        let (slot, late) = self.late.take(self.parts.clock.now())?;
+        *reply = late;
+        Some(slot)
     }
 
-    /// Commands come in an order: a function is enabled, initialized, and then
-    /// has objects.
-    fn check_stage(&self, opcode: Opcode) -> Outcome {
-        let needed = match opcode {
-            Opcode::EnableHca | Opcode::DisableHca | Opcode::TeardownHca => Stage::Disabled,
-            Opcode::QueryIssi
-            | Opcode::SetIssi
-            | Opcode::QueryPages
-            | Opcode::ManagePages
-            | Opcode::QueryHcaCap
-            | Opcode::SetHcaCap
-            | Opcode::QueryAdapter
-            | Opcode::InitHca => Stage::Enabled,
-            _ => Stage::Initialized,
-        };
-        if self.state().stage >= needed {
-            Ok(())
-        } else {
-            Err(TOO_EARLY)
-        }
+    fn has_command_events(&self) -> bool {
+        let vf = self.parts.vf;
+        let look = move |engine: &Engine<Mlx5<H::Dma>>| engine.face(vf).has_command_events();
+        self.parts.host.inspect(look)
     }
 
-    fn query_issi(&self, reply: &mut [u8]) -> Outcome {
-        use crate::bits::command::query_issi_out as out;
-        out::CURRENT_ISSI.set(reply, self.state().interface);
-        out::SUPPORTED_ISSI_DW0.set(reply, (2 << LATEST_INTERFACE) - 1);
-        Ok(())
-    }
-
-    fn set_issi(&mut self, request: &[u8]) -> Outcome {
-        let wanted = crate::bits::command::set_issi_in::CURRENT_ISSI.get(request);
-        if wanted > LATEST_INTERFACE {
-            return Err(refuse(
-                Status::BadParameter,
-                "this version of the interface is not supported",
-            ));
-        }
-        self.state_mut().interface = wanted;
-        Ok(())
-    }
-
-    /// Tells the driver that its port is Active, though nothing has changed.
-    fn port_is_up(&mut self) {
-        let (state, dma) = self.engine.face_mut(self.vf);
-        state.event(dma, &crate::face::port_entry(PortChange::Active));
-    }
-
-    /// Forgets all objects of the function. The port is left as it is.
-    fn reset_objects(&mut self) {
-        self.engine.reset_vf(self.vf);
-        let gone = self.state_mut().reset();
-        self.engine.discard(gone);
-    }
-
-    /// The first eight bytes of the last request posted.
-    fn ring_send(&mut self, data: &[u8]) {
-        let first = (crate::bits::dword(data, 0) >> 8) as u16;
-        let qpn = crate::bits::dword(data, 4) >> 8;
-        let blocks = crate::request::len(data).div_ceil(BLOCK).max(1) as u16;
-        let through = first.wrapping_add(blocks);
-        self.engine.ring_send(self.vf, wire::Qpn::new(qpn), through);
-    }
-
-    fn ring_cq(&mut self, data: &[u8]) {
-        let word = crate::bits::dword(data, 0);
-        let cqn = crate::bits::dword(data, 4) & 0x00ff_ffff;
-        if let Ok((queue, state, dma)) = self.engine.cq_mut(self.vf, cqn) {
-            let hold = queue.request_notification(word).act(dma, state, queue);
-            if hold > 0 {
-                self.engine.hold_armed(self.vf, cqn, hold);
-            }
-        }
-    }
-
-    fn ring_eq(&mut self, word: u32, arm: bool) {
-        if let Some((queue, interrupts)) = self.state_mut().event_queue((word >> 24) as u8) {
-            queue.update(word, arm, interrupts);
-        }
-    }
-
-    /// Tells the driver, by an event, that commands in entries of the queue are complete.
     fn command_event(&mut self, entries: u32) {
-        let (state, dma) = self.engine.face_mut(self.vf);
-        state.event(dma, &Entry::new(EventType::Command).with(0, entries));
+        let vf = self.parts.vf;
+        self.parts
+            .host
+            .with(move |engine| Commands { engine, vf }.command_event(entries));
     }
 
-    /// A doorbell in page `uar`, or a half of one.
-    fn doorbell(&mut self, uar: u32, doorbell: Doorbell) {
-        match doorbell {
-            Doorbell::Events { word, arm } => self.ring_eq(word, arm),
-            Doorbell::Queue { register, part } => {
-                let Some(data) = self.state_mut().halves.join(uar, register, part) else {
-                    return;
-                };
-                if usize::from(register) == UAR_CQ {
-                    self.ring_cq(&data);
-                } else {
-                    self.ring_send(&data);
-                }
-            }
+    fn doorbell(&mut self, uar: u32, offset: usize, data: &[u8]) {
+        let vf = self.parts.vf;
+        if let Some(doorbell) = Doorbell::new(offset, data) {
+            self.parts
+                .host
+                .with_turn(move |engine| Commands { engine, vf }.doorbell(uar, doorbell));
         }
     }
-}
 
-fn query_adapter(reply: &mut [u8]) -> Outcome {
-    use crate::bits::command::{query_adapter_out, query_adapter_param_block as adapter};
-    let out = query_adapter_out::QUERY_ADAPTER_STRUCT.get_mut(reply);
-    adapter::IEEE_VENDOR_ID.set(out, ORGANIZATION);
-    adapter::VSD_CONTD_PSID.set(out, Psid::OURS.bytes());
-    Ok(())
+    fn reset(&mut self) {
+        let Parts { host, vf, port, .. } = &mut self.parts;
+        let vf = *vf;
+        let lost = host.with(move |engine| {
+            let before = engine.memory_taken(vf);
+            Commands { engine, vf }.reset_objects();
+            has_lost_much(engine, vf, before)
+        });
+        port.reset();
+        host.clear_away();
+        if lost {
+            host.release_memory();
+        }
+        self.done = None;
+        self.late.clear();
+    }
 }

@@ -1,10 +1,13 @@
 //! What a function has besides the engine's objects: event queues, doorbell
 //! pages, capabilities, and the contexts that queries return.
 
+pub(crate) mod capability;
 pub(crate) mod device_memory;
 pub(crate) mod doorbell;
 pub(crate) mod network;
 mod uar;
+pub(crate) mod user_context;
+pub(crate) mod user_memory;
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
@@ -21,14 +24,14 @@ use crate::bits::queue_pair::qpc;
 use crate::bits::shared_receive::srqc;
 use crate::configuration::Configuration;
 use crate::queue::event::{Entry, EventQueue, EventQueueImageV1, Interrupts};
-use crate::software::capability::{ChosenImageV1, LOG_MAX_EQ};
-use crate::software::user_context::{UserContexts, UserContextsImageV1};
-use crate::software::user_memory::{UserMemory, UserMemoryImageV1};
 
+use capability::{ChosenImageV1, LOG_MAX_EQ};
 use device_memory::DeviceMemory;
 use doorbell::{Half, Halves};
 use network::{Network, NetworkImageV1};
 use uar::Uars;
+use user_context::{UserContexts, UserContextsImageV1};
+use user_memory::{UserMemory, UserMemoryImageV1};
 
 /// How far the driver has brought the function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -66,7 +69,7 @@ pub struct FunctionState {
 }
 
 /// Contexts that are saved, or looked for, while others wait.
-pub(crate) const AT_ONCE: usize = 256;
+pub(crate) const CONTEXTS_PER_STEP: usize = 256;
 
 /// Contexts of objects as their creators gave them, for queries. In trees: a table that grows is
 /// copied as a whole, while others wait.
@@ -127,8 +130,8 @@ impl FunctionState {
         self.stage = Stage::Disabled;
         self.interface = 0;
         self.firmware_pages = Vec::new();
-        self.capabilities = crate::software::capability::general(&self.configuration, &self.quota);
-        self.atomic_capabilities = crate::software::capability::atomic();
+        self.capabilities = capability::general(&self.configuration, &self.quota);
+        self.atomic_capabilities = capability::atomic();
         self.drop_objects()
     }
 
@@ -180,8 +183,8 @@ impl FunctionState {
     /// Whether something the driver asked for is unknown and has not been
     /// logged yet.
     pub(crate) fn first_unknown(&mut self, what: u32) -> bool {
-        const MOST: usize = 4096;
-        self.unknown.len() < MOST && self.unknown.insert(what)
+        const MAX_LOGGED: usize = 4096;
+        self.unknown.len() < MAX_LOGGED && self.unknown.insert(what)
     }
 
     /// An event queue, and what raises its interrupt.
@@ -286,9 +289,11 @@ fn save_more<const N: usize>(
     let last = saved.last().map(|(number, _)| *number);
     let after = last.map_or(Bound::Unbounded, Bound::Excluded);
     let before = saved.len();
-    let more = contexts.range((after, Bound::Unbounded)).take(AT_ONCE);
+    let more = contexts
+        .range((after, Bound::Unbounded))
+        .take(CONTEXTS_PER_STEP);
     saved.extend(more.map(|(number, context)| (*number, context.to_vec())));
-    saved.len() - before == AT_ONCE
+    saved.len() - before == CONTEXTS_PER_STEP
 }
 
 fn restore_contexts<const N: usize>(

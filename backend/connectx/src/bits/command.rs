@@ -1,7 +1,7 @@
 //! The command interface: queue entry, mailbox block, opcodes, statuses, and
 //! the small requests and replies.
 
-use super::structures;
+use super::{Field, structures};
 
 structures! {
     /// An entry of the command queue.
@@ -28,9 +28,11 @@ structures! {
     }
 
     /// Request of CREATE_EQ; the page list follows it. All requests have its
-    /// first two fields.
+    /// first three fields.
     create_eq_in(272) {
         OPCODE: 0x00 [31:16];
+        /// The user context that the command is for.
+        UID: 0x00 [15:0];
         OP_MOD: 0x04 [15:0];
         EQ_CONTEXT_ENTRY: 0x10 (64);
         EVENT_BITMASK: 0x58 (32);
@@ -99,6 +101,32 @@ structures! {
     }
 }
 
+/// Request of CREATE_UMEM; the list of pages follows it. The description of the interface that others are held
+/// against has it not.
+pub mod create_umem_in {
+    use crate::bits::{Field, Wide};
+
+    /// Bytes before the list.
+    pub const SIZE: usize = 0x30;
+    /// The page size, as a power of two of 4 KiB.
+    pub const LOG_PAGE_SIZE: Field = Field::new(0x20, 4, 0);
+    /// Where the object begins in the first page, in bytes.
+    pub const PAGE_OFFSET: Field = Field::new(0x24, 31, 0);
+    /// How many pages follow.
+    pub const NUM_OF_MTT: Wide = Wide::new(0x28);
+}
+
+/// In a request of MANAGE_PAGES: how many pages.
+pub const PAGES_GIVEN: Field = Field::new(0x0c, 31, 0);
+/// In its reply: how many pages are given back.
+pub const PAGES_RETURNED: Field = Field::new(0x08, 31, 0);
+/// Offset of the list of pages in both.
+pub const PAGE_LIST: usize = 0x10;
+/// Request of CREATE_UCTX: the rights that the context is to have.
+pub const UCTX_RIGHTS: Field = Field::new(0x10, 31, 0);
+/// Reply of CREATE_UCTX and request of DESTROY_UCTX: the context.
+pub const UCTX: Field = Field::new(0x08, 15, 0);
+
 /// Command type of an entry.
 pub const ENTRY_TYPE: u32 = 7;
 /// Bytes of an entry.
@@ -145,9 +173,40 @@ macro_rules! codes {
 }
 pub(crate) use codes;
 
-codes! {
-    /// Commands that this device knows.
-    Opcode: u16 {
+/// Declares the opcodes: those of every function as one enumeration, and those with the offered ones as another.
+macro_rules! opcodes {
+    (
+        basic { $( $basic:ident = $basic_code:literal, )* }
+        offered { $( $offered:ident = $offered_code:literal, )* }
+    ) => {
+        codes! {
+            /// Commands that every function knows, be it software or a VF of an adapter.
+            Opcode: u16 { $( $basic = $basic_code, )* }
+        }
+
+        codes! {
+            /// All commands of a function of software: those of every function, and those that drivers send where the
+            /// capabilities offer what they are about.
+            AnyOpcode: u16 { $( $basic = $basic_code, )* $( $offered = $offered_code, )* }
+        }
+
+        impl AnyOpcode {
+            /// All of them.
+            pub const ALL: &[Self] = &[$( Self::$basic, )* $( Self::$offered, )*];
+        }
+
+        impl From<Opcode> for AnyOpcode {
+            fn from(opcode: Opcode) -> Self {
+                match opcode {
+                    $( Opcode::$basic => Self::$basic, )*
+                }
+            }
+        }
+    };
+}
+
+opcodes! {
+    basic {
         QueryHcaCap = 0x100,
         QueryAdapter = 0x101,
         InitHca = 0x102,
@@ -215,27 +274,14 @@ codes! {
         CreateGeneralObject = 0xa00,
         DestroyGeneralObject = 0xa03,
     }
-}
-
-codes! {
-    /// Commands about memory objects, which drivers send where the capabilities have such objects.
-    UserMemoryOpcode: u16 {
-        Create = 0xa08,
-        Destroy = 0xa0a,
-    }
-}
-
-codes! {
-    /// Commands about user contexts, which drivers send where the capabilities have such contexts.
-    UserContextOpcode: u16 {
-        Create = 0xa04,
-        Destroy = 0xa06,
-    }
-}
-
-codes! {
-    /// Commands about shared receive queues in version 1 of the interface (ISSI), and in any about those with tags.
-    SharedQueueOpcode: u16 {
+    offered {
+        // Memory objects of user contexts and of the driver.
+        CreateUmem = 0xa08,
+        DestroyUmem = 0xa0a,
+        // User contexts.
+        CreateUctx = 0xa04,
+        DestroyUctx = 0xa06,
+        // Shared receive queues in version 1 of the interface (ISSI), and in any version those with tags.
         CreateXrcSrq = 0x705,
         DestroyXrcSrq = 0x706,
         QueryXrcSrq = 0x707,
@@ -248,12 +294,7 @@ codes! {
         ModifyRmp = 0x90d,
         DestroyRmp = 0x90e,
         QueryRmp = 0x90f,
-    }
-}
-
-codes! {
-    /// Commands about what network interfaces are made of, which drivers send where the capabilities have those.
-    NetworkOpcode: u16 {
+        // Queues and tables of network interfaces.
         QueryVportCounter = 0x770,
         AllocTransportDomain = 0x816,
         DeallocTransportDomain = 0x817,
@@ -280,12 +321,7 @@ codes! {
         DestroyFlowGroup = 0x934,
         SetFlowTableEntry = 0x936,
         DeleteFlowTableEntry = 0x938,
-    }
-}
-
-codes! {
-    /// Commands about pages that are not there.
-    PagingOpcode: u16 {
+        // Paging on demand.
         QuerySpecialContexts = 0x203,
         PageFaultResume = 0x204,
     }

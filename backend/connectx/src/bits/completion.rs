@@ -1,7 +1,7 @@
 //! Completion queues: their context and entries.
 
 use super::command::codes;
-use super::{Field, structures};
+use super::{Field, Wide, structures};
 
 structures! {
     /// Context of a completion queue.
@@ -202,3 +202,11 @@ pub const STATE_SOLICITED_ARMED: u32 = 0x6;
 pub const STATE_FIRED: u32 = 0xa;
 /// Status of a queue in its context: it overran.
 pub const STATUS_OVERRUN: u32 = 0x9;
+/// Modifier of MODIFY_CQ: another ring. Without it, single fields change.
+pub const CQ_RESIZE: u32 = 1;
+/// In CREATE_CQ and MODIFY_CQ: the memory object of the ring.
+pub const CQ_UMEM_ID: Field = Field::new(0x58, 31, 0);
+/// As above: where the ring begins in the object, in bytes.
+pub const CQ_UMEM_OFFSET: Wide = Wide::new(0x50);
+/// In the context: the memory object of the doorbell record.
+pub const CQ_DBR_UMEM_ID: Field = Field::new(0x04, 31, 0);

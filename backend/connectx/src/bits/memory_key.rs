@@ -1,6 +1,6 @@
 //! Memory keys and their translation entries.
 
-use super::structures;
+use super::{Field, Wide, structures};
 
 structures! {
     /// Context of a memory key; also a segment of an update request.
@@ -118,3 +118,8 @@ pub const MASK_RW: u64 = 1 << 20;
 pub const MASK_A: u64 = 1 << 21;
 /// Whether the key is free.
 pub const MASK_FREE: u64 = 1 << 29;
+
+/// In CREATE_MKEY: the memory object of the region.
+pub const MKEY_UMEM_ID: Field = Field::new(0x64, 31, 0);
+/// As above: where the region begins in the object, in bytes.
+pub const MKEY_UMEM_OFFSET: Wide = Wide::new(0x68);

@@ -2,7 +2,7 @@
 //! come by (TIR, and tables of receive queues), and the flow tables that choose.
 
 use super::command::codes;
-use super::structures;
+use super::{Field, structures};
 
 structures! {
     /// A work queue, in the context of a send or receive queue.
@@ -10,6 +10,7 @@ structures! {
         WQ_TYPE: 0x00 [31:28];
         WQ_SIGNATURE: 0x00 [27:27];
         PAGE_OFFSET: 0x04 [20:16];
+        LWM: 0x04 [15:0];
         PD: 0x08 [23:0];
         UAR_PAGE: 0x0c [23:0];
         DBR_ADDR: 0x10 wide;
@@ -292,3 +293,6 @@ pub mod selected {
     /// Destination port.
     pub const DESTINATION_PORT: u32 = 1 << 3;
 }
+
+/// In all commands about the virtual port and flow tables: another port's are meant.
+pub const OTHER_VPORT: Field = Field::new(0x08, 31, 31);

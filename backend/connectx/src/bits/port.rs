@@ -112,3 +112,21 @@ pub const REGISTER_PVLC: u32 = 0x500f;
 pub const REGISTER_NODE_DESC: u32 = 0x6001;
 /// Register: byte order of the host.
 pub const REGISTER_HOST_ENDIANNESS: u32 = 0x7004;
+
+/// The register of the port's state; the description of the interface that others are held against has it not.
+pub mod paos {
+    use crate::bits::Field;
+
+    /// The port's number.
+    pub const LOCAL_PORT: Field = Field::new(0x00, 23, 16);
+    /// The state that the administrator wants.
+    pub const ADMIN_STATE: Field = Field::new(0x00, 11, 8);
+    /// The state now.
+    pub const OPERATING_STATE: Field = Field::new(0x00, 3, 0);
+    /// The administrator's state is to change.
+    pub const SETS_STATE: Field = Field::new(0x04, 31, 31);
+    /// State: up.
+    pub const UP: u32 = 1;
+    /// State: down.
+    pub const DOWN: u32 = 2;
+}

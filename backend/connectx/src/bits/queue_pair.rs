@@ -1,7 +1,7 @@
 //! Queue pairs: their context and the address path within it.
 
 use super::command::codes;
-use super::structures;
+use super::{Field, structures};
 
 structures! {
     /// Context of a queue pair.
@@ -217,3 +217,6 @@ pub mod optional {
     /// Set of counters.
     pub const COUNTER_SET_ID: u32 = 1 << 25;
 }
+
+/// In the context: the memory object of the doorbell record.
+pub const DBR_UMEM_ID: Field = Field::new(0xe4, 31, 0);

@@ -1,6 +1,6 @@
 //! Shared receive queues, basic and XRC.
 
-use super::structures;
+use super::{Field, structures};
 
 structures! {
     /// Context of a shared receive queue.
@@ -79,3 +79,79 @@ pub const OFFLOAD_RENDEZVOUS: u32 = 1;
 pub const ARM_SRQ: u32 = 1;
 /// Modifier of ARM_RQ: of one with tags.
 pub const ARM_XRQ: u32 = 2;
+
+/// State of a receive memory pool: it works.
+pub const RMP_READY: u32 = 1;
+
+/// Context of a receive memory pool. The description of the interface that others are held against has it not, nor
+/// those below.
+pub mod rmpc {
+    use crate::bits::{Field, Span};
+
+    /// Its bytes.
+    pub const SIZE: usize = 0xf0;
+    /// The state.
+    pub const STATE: Field = Field::new(0x00, 23, 20);
+    /// The queue ([`wq`](crate::bits::network::wq)).
+    pub const WQ: Span = Span::new(0x30, 0xc0);
+}
+
+/// Request of CREATE_RMP and MODIFY_RMP, and reply of QUERY_RMP.
+pub mod modify_rmp_in {
+    use crate::bits::{Field, Span};
+
+    /// The state that a change begins with.
+    pub const STATE: Field = Field::new(0x08, 31, 24);
+    /// The limit changes.
+    pub const CHANGES_LIMIT: Field = Field::new(0x14, 0, 0);
+    /// The context.
+    pub const CTX: Span = Span::new(0x20, super::rmpc::SIZE);
+}
+
+/// Memory objects of a work queue ([`wq`](crate::bits::network::wq)).
+pub mod wq_umem {
+    use crate::bits::{Field, Wide};
+
+    /// The object of the doorbell record.
+    pub const DBR_UMEM_ID: Field = Field::new(0x28, 31, 0);
+    /// The object of the queue.
+    pub const WQ_UMEM_ID: Field = Field::new(0x2c, 31, 0);
+    /// Where the queue begins in the object, in bytes.
+    pub const WQ_UMEM_OFFSET: Wide = Wide::new(0x30);
+}
+
+/// Memory objects in a request for a queue of XRC, and in one of version 0 that was made of a pool's.
+pub mod srqc_umem {
+    use crate::bits::{Field, Wide};
+
+    /// The queue lies in an object.
+    pub const VALID: Field = Field::new(0x5c, 31, 31);
+    /// That object.
+    pub const NUMBER: Field = Field::new(0x58, 31, 0);
+    /// Where the queue begins in the object, in bytes.
+    pub const OFFSET: Wide = Wide::new(0x50);
+    /// In the context: the doorbell record lies in an object.
+    pub const RECORD_VALID: Field = Field::new(0x08, 24, 24);
+    /// In the context: that object.
+    pub const RECORD_NUMBER: Field = Field::new(0x0c, 31, 0);
+}
+
+/// Tags in a request of version 0 that was made of one for a queue with tags, and in the reply to a query of one.
+pub mod srqc_tags {
+    use super::Field;
+
+    /// Topology.
+    pub const TOPOLOGY: Field = Field::new(0x60, 11, 8);
+    /// Offload.
+    pub const OFFLOAD: Field = Field::new(0x60, 3, 0);
+    /// Entries of the list, as a power of two.
+    pub const LOG_SIZE: Field = Field::new(0x64, 31, 28);
+    /// The entry that is added next.
+    pub const NEXT: Field = Field::new(0x64, 15, 0);
+    /// Unexpected messages that software has seen.
+    pub const SEEN: Field = Field::new(0x68, 31, 16);
+    /// Unexpected messages.
+    pub const UNEXPECTED: Field = Field::new(0x68, 15, 0);
+    /// Index of its completions.
+    pub const USER_INDEX: Field = Field::new(0x6c, 23, 0);
+}

@@ -164,7 +164,7 @@ fn a_query_tells_what_a_queue_pair_is() {
     }
     let mut request = vec![0; 16];
     create_eq_in::OPCODE.set(&mut request, u32::from(Opcode::QueryQp.code()));
-    super::NUMBER.set(&mut request, pair.a.qpn);
+    crate::command::NUMBER.set(&mut request, pair.a.qpn);
     let answer = pair.guest.command(&request, query_qp_out::SIZE);
     let context = query_qp_out::QPC.get(&answer.reply);
     let path = qpc::PRIMARY_ADDRESS_PATH.get(context);
@@ -501,7 +501,7 @@ fn connections_are_armed_and_migrate() {
     let (armed, rearm, migrated) = (0, 1, 3);
     let modify = |guest: &mut Guest, mask, migration| {
         let mut request = Guest::request(Opcode::Rts2Rts, &[]);
-        super::NUMBER.set(&mut request, a.qpn);
+        crate::command::NUMBER.set(&mut request, a.qpn);
         create_qp_in::OPT_PARAM_MASK.set(&mut request, mask);
         let context = create_qp_in::QPC.get_mut(&mut request);
         qpc::PM_STATE.set(context, migration);
@@ -514,7 +514,7 @@ fn connections_are_armed_and_migrate() {
     // State, and where the first path leads, by what service level, and for how long it is waited.
     let shown = |guest: &mut Guest| {
         let mut query = Guest::request(Opcode::QueryQp, &[]);
-        super::NUMBER.set(&mut query, a.qpn);
+        crate::command::NUMBER.set(&mut query, a.qpn);
         let reply = guest.command(&query, query_qp_out::SIZE).reply;
         let context = query_qp_out::QPC.get(&reply);
         let path = qpc::PRIMARY_ADDRESS_PATH.get(context);

@@ -7,7 +7,7 @@ use crate::Region;
 use crate::bits::capability::{cmd_hca_cap, device_mem_cap};
 use crate::bits::command::{Opcode, Status, alloc_memic_in, alloc_memic_out, dealloc_memic_in};
 use crate::bits::memory_key::{MODE_MEMIC, create_mkey_in, mkc, query_mkey_out};
-use crate::software::NUMBER;
+use crate::command::NUMBER;
 
 impl Guest {
     fn capabilities(&mut self, kind: u8) -> Vec<u8> {

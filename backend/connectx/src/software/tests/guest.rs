@@ -11,7 +11,7 @@ use crate::bits::completion::{cqc, create_cq_in};
 use crate::bits::event::eqc;
 use crate::bits::memory_key::{create_mkey_in, mkc};
 use crate::bits::queue_pair::{NO_USER_INDEX, ads, create_qp_in, qpc};
-use crate::software::NUMBER;
+use crate::command::NUMBER;
 use crate::testing::{Memory, Raised};
 use crate::{
     Configuration, Effect, Function, FunctionState, Host, Mlx5, Parts, Port, PortAttributes,

@@ -1,7 +1,7 @@
 //! Functions that are made after an adapter's.
 
 use super::guest::Guest;
-use crate::bits::command::{Opcode, Status, UserMemoryOpcode, create_eq_in};
+use crate::bits::command::{AnyOpcode, Opcode, Status, create_eq_in};
 use crate::{Configuration, Likeness, Region};
 
 const DWORD: usize = 4;
@@ -99,7 +99,7 @@ fn a_memory_object_stands_for_pages() {
     let page = guest.allocate(4096);
     let create = |count| {
         let head = [0, 0, 0, 0, 0, 0, 0, 0, 0x40, 0, count];
-        request(UserMemoryOpcode::Create.code(), &head, &[page | 3])
+        request(AnyOpcode::CreateUmem.code(), &head, &[page | 3])
     };
     let number = guest.command(&create(1), 16).number();
     assert_eq!(
@@ -107,7 +107,7 @@ fn a_memory_object_stands_for_pages() {
         Some(Status::BadInputLength)
     );
     guest.move_on();
-    let destroy = request(UserMemoryOpcode::Destroy.code(), &[0, number, 0], &[]);
+    let destroy = request(AnyOpcode::DestroyUmem.code(), &[0, number, 0], &[]);
     assert_eq!(guest.command(&destroy, 16).status(), Some(Status::Ok));
     assert_eq!(
         guest.command(&destroy, 16).status(),

@@ -169,7 +169,7 @@ fn a_queue_is_born_moderated_and_says_so() {
     let cqn = guest.command(&request, 16).number();
     let mut query = vec![0; 16];
     create_eq_in::OPCODE.set(&mut query, u32::from(Opcode::QueryCq.code()));
-    super::super::NUMBER.set(&mut query, cqn);
+    crate::command::NUMBER.set(&mut query, cqn);
     let answer = guest.command(&query, query_cq_out::SIZE);
     let context = query_cq_out::CQ_CONTEXT.get(&answer.reply);
     assert_eq!(cqc::CQ_MAX_COUNT.get(context), 7);

@@ -8,7 +8,7 @@ use crate::bits::completion::{cqc, modify_cq_in};
 use crate::bits::event::EventType;
 use crate::bits::queue_pair::{NO_USER_INDEX, create_qp_in, qpc};
 use crate::bits::shared_receive::{create_srq_in, srqc, xrc_srqc};
-use crate::software::NUMBER;
+use crate::command::NUMBER;
 
 /// Bytes of a request in the shared receive queues here.
 const STRIDE: u64 = 32;

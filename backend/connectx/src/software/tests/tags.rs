@@ -1,10 +1,10 @@
 //! Shared receive queues with tags, as the driver of Linux and libmlx5 have them.
 
 use super::guest::{Guest, Pair, Qp, data};
-use crate::bits::command::{Opcode, SharedQueueOpcode, Status, create_eq_in};
+use crate::bits::command::{AnyOpcode, Opcode, Status, create_eq_in};
 use crate::bits::queue_pair::{create_qp_in, qpc};
 use crate::bits::{Field, Wide, dword};
-use crate::software::NUMBER;
+use crate::command::NUMBER;
 
 const OK: Option<Status> = Some(Status::Ok);
 /// Where the context is in a request to create a queue, and where it has its work queue (`mlx5_ifc_xrqc_bits`).
@@ -15,7 +15,7 @@ const INDEX: u32 = 0x51;
 /// Where the list of pages begins.
 const PAGES: usize = 0x150;
 
-fn request(opcode: SharedQueueOpcode, number: u32) -> Vec<u8> {
+fn request(opcode: AnyOpcode, number: u32) -> Vec<u8> {
     let mut request = vec![0; PAGES];
     create_eq_in::OPCODE.set(&mut request, opcode.code().into());
     NUMBER.set(&mut request, number);
@@ -32,7 +32,7 @@ fn create(pair: &mut Pair, change: impl Fn(&mut Vec<u8>)) -> (Option<Status>, u3
         pair.guest.memory.write(ring + at * 32 + 16, &segment);
     }
     pair.guest.memory.write32(record, 4);
-    let mut create = request(SharedQueueOpcode::CreateXrq, 0);
+    let mut create = request(AnyOpcode::CreateXrq, 0);
     for (at, value) in [
         // Tags, and rendezvous by the device.
         (CONTEXT, 1 << 8 | 1),
@@ -147,7 +147,7 @@ fn a_message_goes_by_its_tag() {
     assert_eq!(dword(&cqe, 0x2c), 24);
     assert_eq!(pair.guest.memory.read::<24>(ring + 0x800)[..], message[..]);
 
-    let query = request(SharedQueueOpcode::QueryXrq, xrqn);
+    let query = request(AnyOpcode::QueryXrq, xrqn);
     let reply = pair.guest.command(&query, 0x150).reply;
     let said = |at| dword(&reply, at);
     assert_eq!(said(CONTEXT), 1 << 8 | 1);
@@ -158,7 +158,7 @@ fn a_message_goes_by_its_tag() {
     );
     assert_eq!((said(WQ + 0x08), said(WQ + 0x20)), (pair.pd, 5 << 16 | 4));
 
-    let mut arm = request(SharedQueueOpcode::ArmXrq, xrqn);
+    let mut arm = request(AnyOpcode::ArmXrq, xrqn);
     arm[0x0e..0x10].copy_from_slice(&2_u16.to_be_bytes());
     assert_eq!(pair.guest.command(&arm, 16).status(), OK);
     let mut arm = vec![0; 16];
@@ -167,7 +167,7 @@ fn a_message_goes_by_its_tag() {
     NUMBER.set(&mut arm, xrqn);
     assert_eq!(pair.guest.command(&arm, 16).status(), OK);
 
-    let destroy = request(SharedQueueOpcode::DestroyXrq, xrqn);
+    let destroy = request(AnyOpcode::DestroyXrq, xrqn);
     let refused = pair.guest.command(&destroy, 16).status();
     assert_eq!(refused, Some(Status::BadResourceState));
 }
@@ -197,7 +197,7 @@ fn queues_that_there_cannot_be_are_refused() {
     // What has no tags is asked for by other commands, and shown by them.
     let (status, xrqn, _) = create(&mut pair, |_| {});
     assert_eq!(status, OK);
-    let destroy = request(SharedQueueOpcode::DestroyXrq, xrqn);
+    let destroy = request(AnyOpcode::DestroyXrq, xrqn);
     assert_eq!(pair.guest.command(&destroy, 16).status(), OK);
     let gone = pair.guest.command(&destroy, 16).status();
     assert_eq!(gone, Some(Status::BadResource));

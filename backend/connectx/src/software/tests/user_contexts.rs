@@ -4,9 +4,7 @@ use std::collections::BTreeSet;
 
 use super::guest::Guest;
 use crate::bits::capability::cmd_hca_cap;
-use crate::bits::command::{
-    Opcode, SharedQueueOpcode, Status, UserContextOpcode, UserMemoryOpcode, create_eq_in,
-};
+use crate::bits::command::{AnyOpcode, Opcode, Status, create_eq_in};
 use crate::bits::completion::{cqc, create_cq_in};
 use crate::bits::general_object::{LOG_OBJ_RANGE, RESERVED_QPN, general_obj_in_cmd_hdr};
 use crate::bits::memory_key::{MODE_KLM, MODE_MTT, MODE_PHYSICAL, create_mkey_in, mkc};
@@ -14,7 +12,8 @@ use crate::bits::queue_pair::{create_qp_in, qpc};
 use crate::bits::shared_receive::{arm_rq_in, create_srq_in, srqc};
 use crate::bits::signature::{create_psv_in, create_psv_out};
 use crate::bits::{Field, Wide};
-use crate::software::{NUMBER, receive_pool};
+use crate::command::NUMBER;
+use crate::command::queue::receive_pool;
 
 const UID: Field = Field::new(0, 15, 0);
 const OK: Option<Status> = Some(Status::Ok);
@@ -67,17 +66,17 @@ impl Programs {
     }
 
     fn open(&mut self) -> u32 {
-        self.make(&request(UserContextOpcode::Create.code(), 0, 0))
+        self.make(&request(AnyOpcode::CreateUctx.code(), 0, 0))
     }
 
     fn close(&mut self, uid: u32) -> Option<Status> {
-        self.ask(UserContextOpcode::Destroy.code(), 0, uid)
+        self.ask(AnyOpcode::DestroyUctx.code(), 0, uid)
     }
 
     /// A memory object of so many pages.
     fn memory(&mut self, uid: u32, pages: u64) -> (u32, u64) {
         let at = self.guest.allocate(4096 * pages);
-        let mut create = request(UserMemoryOpcode::Create.code(), uid, 0);
+        let mut create = request(AnyOpcode::CreateUmem.code(), uid, 0);
         create.truncate(0x30);
         Wide::new(0x28).set(&mut create, pages);
         create.extend((0..pages).flat_map(|page| ((at + page * 4096) | 3).to_be_bytes()));
@@ -99,7 +98,7 @@ impl Programs {
     }
 
     fn pool(&self, uid: u32, pd: u32, memory: u32) -> Vec<u8> {
-        let mut create = request(SharedQueueOpcode::CreateRmp.code(), uid, 0);
+        let mut create = request(AnyOpcode::CreateRmp.code(), uid, 0);
         let wq = 0x50;
         for (at, value) in [
             // 16 requests of 32 bytes.
@@ -193,10 +192,10 @@ impl Program {
     fn ends(&self) -> [(u16, u32); 7] {
         [
             (Opcode::DestroyQp.code(), self.qpn),
-            (SharedQueueOpcode::DestroyRmp.code(), self.srqn),
+            (AnyOpcode::DestroyRmp.code(), self.srqn),
             (Opcode::DestroyCq.code(), self.cqn),
             (Opcode::DestroyMkey.code(), self.key),
-            (UserMemoryOpcode::Destroy.code(), self.memory),
+            (AnyOpcode::DestroyUmem.code(), self.memory),
             (Opcode::DeallocPd.code(), self.pd),
             (Opcode::DeallocUar.code(), self.uar),
         ]
@@ -320,7 +319,7 @@ fn contexts_name_no_memory_by_its_address() {
         let refused = programs.ask(opcode.code(), one.uid, 0);
         assert_eq!(refused, Some(Status::BadOperation), "{opcode:?}");
     }
-    for code in [UserContextOpcode::Create, UserContextOpcode::Destroy] {
+    for code in [AnyOpcode::CreateUctx, AnyOpcode::DestroyUctx] {
         assert_eq!(programs.ask(code.code(), one.uid, one.uid), bad);
     }
 }
@@ -376,7 +375,7 @@ fn a_context_that_is_closed_leaves_nothing() {
 fn contexts_are_counted() {
     let mut programs = Programs::new();
     let open: Vec<u32> = (0..4096).map(|_| programs.open()).collect();
-    let create = UserContextOpcode::Create.code();
+    let create = AnyOpcode::CreateUctx.code();
     assert_eq!(programs.ask(create, 0, 0), Some(Status::NoResources));
     assert_eq!(programs.close(open[7]), OK);
     programs.open();
@@ -391,20 +390,20 @@ fn contexts_are_counted() {
 fn pools_say_what_they_are() {
     let mut programs = Programs::new();
     let one = Program::new(&mut programs);
-    let mut arm = request(SharedQueueOpcode::ModifyRmp.code(), one.uid, one.srqn);
+    let mut arm = request(AnyOpcode::ModifyRmp.code(), one.uid, one.srqn);
     arm[0x08] = 0x10;
     arm[0x17] = 1;
     arm[0x56..0x58].copy_from_slice(&3_u16.to_be_bytes());
     assert_eq!(programs.status(&arm), OK);
     let mut old = arm.clone();
-    let (opcode, _) = receive_pool::translated(SharedQueueOpcode::ModifyRmp, &mut old);
-    assert_eq!(opcode, Opcode::ArmRq);
+    let (opcode, _) = receive_pool::translate(AnyOpcode::ModifyRmp, &mut old);
+    assert_eq!(opcode, AnyOpcode::ArmRq);
     assert_eq!(arm_rq_in::LWM.get(&old), 3);
     assert_eq!(arm_rq_in::SRQ_NUMBER.get(&old), one.srqn);
     // Nothing that is known changes.
     arm[0x17] = 0;
     assert_eq!(programs.status(&arm), Some(Status::BadParameter));
-    let query = request(SharedQueueOpcode::QueryRmp.code(), one.uid, one.srqn);
+    let query = request(AnyOpcode::QueryRmp.code(), one.uid, one.srqn);
     let reply = programs.guest.command(&query, 0x200).reply;
     let dword = |at| crate::bits::dword(&reply, at);
     assert_eq!(dword(0x20), 1 << 20);
@@ -423,7 +422,7 @@ fn queues_with_tags_lie_in_memory_objects_of_their_contexts() {
     let mut programs = Programs::new();
     let [one, other] = [Program::new(&mut programs), Program::new(&mut programs)];
     let queue = |program: &Program, cqn: u32, memory: u32| {
-        let mut create = request(SharedQueueOpcode::CreateXrq.code(), program.uid, 0);
+        let mut create = request(AnyOpcode::CreateXrq.code(), program.uid, 0);
         create.resize(0x150, 0);
         let wq = 0x90;
         for (at, value) in [
@@ -449,14 +448,14 @@ fn queues_with_tags_lie_in_memory_objects_of_their_contexts() {
         assert_eq!(programs.status(&refused), Some(Status::BadResource));
     }
     // Another context's is none.
-    let query = request(SharedQueueOpcode::QueryXrq.code(), other.uid, xrqn);
+    let query = request(AnyOpcode::QueryXrq.code(), other.uid, xrqn);
     assert_eq!(programs.status(&query), Some(Status::BadResource));
-    let query = request(SharedQueueOpcode::QueryXrq.code(), one.uid, xrqn);
+    let query = request(AnyOpcode::QueryXrq.code(), one.uid, xrqn);
     let reply = programs.guest.command(&query, 0x200).reply;
     assert_eq!(crate::bits::dword(&reply, 0x30), 6 << 28);
     // It goes with its context.
     assert_eq!(programs.close(one.uid), OK);
-    let destroy = request(SharedQueueOpcode::DestroyXrq.code(), 0, xrqn);
+    let destroy = request(AnyOpcode::DestroyXrq.code(), 0, xrqn);
     assert_eq!(programs.status(&destroy), Some(Status::BadResource));
 }
 

@@ -1,0 +1,102 @@
+//! Event queues: CREATE_EQ, QUERY_EQ, DESTROY_EQ.
+
+use hca::Dma;
+
+use crate::bits::Wide;
+use crate::bits::command::{Status, create_eq_in};
+use crate::bits::event::{
+    EQE_SIZE, STATE_ARMED, STATE_FIRED, create_eq_out, destroy_eq_in, eqc, query_eq_out,
+};
+use crate::command::{Commands, list};
+use crate::configuration::Configuration;
+use crate::queue::Buffer;
+use crate::queue::event::{EventQueue, LOG_MAX_EQ_SIZE};
+use crate::refusal::{Outcome, Refusal, refuse};
+
+/// The event queue that a request is about.
+pub(crate) fn parse_number(request: &[u8]) -> u8 {
+    destroy_eq_in::EQ_NUMBER.get(request) as u8
+}
+
+/// The event queue that a CREATE_EQ asks for.
+#[derive(Debug)]
+pub(crate) struct NewEventQueue(EventQueue);
+
+impl NewEventQueue {
+    pub fn parse(request: &[u8], configuration: &Configuration) -> Result<Self, Refusal> {
+        let context = create_eq_in::EQ_CONTEXT_ENTRY.get(request);
+        let log_size = eqc::LOG_EQ_SIZE.get(context);
+        if log_size > LOG_MAX_EQ_SIZE {
+            return Err(refuse(
+                Status::ExceededLimits,
+                "the event queue is too long",
+            ));
+        }
+        let vector = eqc::INTR.get(context) as u16;
+        if vector >= configuration.vectors {
+            return Err(refuse(Status::BadParameter, "no such interrupt vector"));
+        }
+        let buffer = Buffer::new(
+            list(request),
+            eqc::LOG_PAGE_SIZE.get(context),
+            eqc::PAGE_OFFSET.get(context),
+            (EQE_SIZE as u64) << log_size,
+        )?;
+        // Of the mask's four words only the first has events.
+        let mask = Wide::new(0).get(create_eq_in::EVENT_BITMASK.get(request));
+        let announced = configuration.traps(eqc::UAR_PAGE.get(context));
+        let queue = EventQueue::new(buffer, log_size, vector, mask, announced);
+        Ok(Self(queue))
+    }
+}
+
+impl<D: Dma + 'static> Commands<'_, D> {
+    pub(crate) fn create_eq(
+        &mut self,
+        NewEventQueue(queue): NewEventQueue,
+        reply: &mut [u8],
+    ) -> Outcome {
+        let held = queue.held();
+        self.engine.take_memory(self.vf, held)?;
+        let Some(eqn) = self.state_mut().events.insert(queue) else {
+            self.engine.give_memory(self.vf, held);
+            return Err(refuse(Status::NoResources, "too many event queues"));
+        };
+        create_eq_out::EQ_NUMBER.set(reply, u32::from(eqn));
+        Ok(())
+    }
+
+    pub(crate) fn destroy_eq(&mut self, eqn: u8) -> Outcome {
+        match self.state_mut().events.remove(eqn) {
+            Some(queue) => {
+                self.engine.give_memory(self.vf, queue.held());
+                Ok(())
+            }
+            None => Err(refuse(Status::BadResource, "no such event queue")),
+        }
+    }
+
+    pub(crate) fn query_eq(&self, eqn: u8, reply: &mut [u8]) -> Outcome {
+        let queue = self
+            .state()
+            .events
+            .get(eqn)
+            .ok_or(refuse(Status::BadResource, "no such event queue"))?;
+        query_eq_out::EVENT_BITMASK.set(reply, queue.mask);
+        let context = query_eq_out::EQ_CONTEXT_ENTRY.get_mut(reply);
+        let (producer, consumer) = queue.counters();
+        eqc::ST.set(
+            context,
+            if queue.has_fired() {
+                STATE_FIRED
+            } else {
+                STATE_ARMED
+            },
+        );
+        eqc::LOG_EQ_SIZE.set(context, queue.log_size());
+        eqc::INTR.set(context, u32::from(queue.vector()));
+        eqc::PRODUCER_COUNTER.set(context, producer);
+        eqc::CONSUMER_COUNTER.set(context, consumer);
+        Ok(())
+    }
+}

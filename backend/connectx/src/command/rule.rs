@@ -1,0 +1,179 @@
+//! Rules of each command: how far the function has to be, where the command is answered, and who may send it.
+
+use crate::bits::command::AnyOpcode;
+use crate::state::Stage;
+
+/// Where a command is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// By the port, without the engine: a port's answer may take its time, and others wait for the engine.
+    Port,
+    /// In one turn of the engine.
+    Turn,
+    /// In as many turns of the engine as it takes, with others at the engine between them.
+    Stepwise,
+}
+
+/// The senders of a command. The driver may send all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sender {
+    /// The driver.
+    Driver,
+    /// The driver, for itself or for all user contexts.
+    DriverForAll,
+    /// The driver, and user contexts about objects of their own.
+    Context,
+    /// The driver, for itself or for all user contexts, and user contexts about objects of their own.
+    ContextOrForAll,
+    /// The driver; commands of network interfaces name a user context in vain, whether it is open or not.
+    DriverOfInterface,
+    /// The driver; the command is about a user context, and none is its sender.
+    DriverOfContexts,
+    /// All: the command names no object of others.
+    All,
+}
+
+/// The rules of a command.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rule {
+    /// The function's stage from which on it is carried out.
+    pub stage: Stage,
+    pub class: Class,
+    pub sender: Sender,
+}
+
+impl Rule {
+    pub const fn of(opcode: AnyOpcode) -> Self {
+        use AnyOpcode as Op;
+        use Sender::{
+            All, Context, ContextOrForAll, Driver, DriverForAll, DriverOfContexts,
+            DriverOfInterface,
+        };
+        use Stage::{Disabled, Enabled, Initialized};
+        let (stage, class, sender) = match opcode {
+            Op::EnableHca | Op::DisableHca | Op::TeardownHca => (Disabled, Class::Turn, Driver),
+            Op::SetIssi | Op::QueryPages | Op::ManagePages | Op::SetHcaCap | Op::InitHca => {
+                (Enabled, Class::Turn, Driver)
+            }
+            Op::QueryIssi | Op::QueryHcaCap | Op::QueryAdapter => (Enabled, Class::Turn, Context),
+            // One register is written before the function is initialized; see `Request::stage`.
+            Op::ModifyHcaVportContext
+            | Op::QueryHcaVportGid
+            | Op::QueryHcaVportPkey
+            | Op::AccessReg
+            | Op::MadIfc => (Initialized, Class::Port, Driver),
+            Op::QueryHcaVportContext => (Initialized, Class::Port, Context),
+            Op::CreateEq => (Initialized, Class::Turn, DriverForAll),
+            Op::AllocQCounter => (Initialized, Class::Turn, ContextOrForAll),
+            Op::CreateUctx | Op::DestroyUctx => (Initialized, Class::Stepwise, DriverOfContexts),
+            Op::QuerySpecialContexts | Op::PageFaultResume => (Initialized, Class::Turn, All),
+            Op::DestroyEq | Op::QueryEq | Op::AllocMemic | Op::DeallocMemic => {
+                (Initialized, Class::Turn, Driver)
+            }
+            Op::QueryVportCounter
+            | Op::CreateTir
+            | Op::ModifyTir
+            | Op::DestroyTir
+            | Op::CreateSq
+            | Op::ModifySq
+            | Op::DestroySq
+            | Op::QuerySq
+            | Op::CreateRq
+            | Op::ModifyRq
+            | Op::DestroyRq
+            | Op::QueryRq
+            | Op::CreateTis
+            | Op::DestroyTis
+            | Op::CreateRqt
+            | Op::ModifyRqt
+            | Op::DestroyRqt
+            | Op::SetFlowTableRoot
+            | Op::CreateFlowTable
+            | Op::DestroyFlowTable
+            | Op::CreateFlowGroup
+            | Op::DestroyFlowGroup
+            | Op::SetFlowTableEntry
+            | Op::DeleteFlowTableEntry => (Initialized, Class::Turn, DriverOfInterface),
+            Op::CreateMkey
+            | Op::QueryMkey
+            | Op::DestroyMkey
+            | Op::CreateCq
+            | Op::DestroyCq
+            | Op::QueryCq
+            | Op::ModifyCq
+            | Op::CreateQp
+            | Op::DestroyQp
+            | Op::Rst2Init
+            | Op::Init2Rtr
+            | Op::Rtr2Rts
+            | Op::Rts2Rts
+            | Op::Sqerr2Rts
+            | Op::ToErr
+            | Op::ToRst
+            | Op::QueryQp
+            | Op::Sqd2Rts
+            | Op::Init2Init
+            | Op::CreatePsv
+            | Op::DestroyPsv
+            | Op::CreateSrq
+            | Op::DestroySrq
+            | Op::QuerySrq
+            | Op::ArmRq
+            | Op::CreateDct
+            | Op::DestroyDct
+            | Op::DrainDct
+            | Op::QueryDct
+            | Op::ArmDctForKeyViolation
+            | Op::AllocPd
+            | Op::DeallocPd
+            | Op::AllocUar
+            | Op::DeallocUar
+            | Op::AttachToMcg
+            | Op::DetachFromMcg
+            | Op::DeallocQCounter
+            | Op::QueryQCounter
+            | Op::AllocXrcd
+            | Op::DeallocXrcd
+            | Op::QueryLag
+            | Op::CreateGeneralObject
+            | Op::DestroyGeneralObject
+            | Op::CreateUmem
+            | Op::DestroyUmem
+            | Op::CreateXrcSrq
+            | Op::DestroyXrcSrq
+            | Op::QueryXrcSrq
+            | Op::ArmXrcSrq
+            | Op::CreateXrq
+            | Op::DestroyXrq
+            | Op::QueryXrq
+            | Op::ArmXrq
+            | Op::CreateRmp
+            | Op::ModifyRmp
+            | Op::DestroyRmp
+            | Op::QueryRmp
+            | Op::AllocTransportDomain
+            | Op::DeallocTransportDomain => (Initialized, Class::Turn, Context),
+        };
+        Self {
+            stage,
+            class,
+            sender,
+        }
+    }
+
+    /// Whether a command is refused for the function's stage before it is for its sender.
+    pub const fn stage_is_first(self, opcode: AnyOpcode) -> bool {
+        !matches!(self.class, Class::Turn)
+            || is_of_interface(opcode)
+            || matches!(self.sender, Sender::All)
+    }
+}
+
+/// Whether only functions with queues of network interfaces know a command.
+pub(crate) const fn is_of_interface(opcode: AnyOpcode) -> bool {
+    matches!(Rule::of(opcode).sender, Sender::DriverOfInterface)
+        || matches!(
+            opcode,
+            AnyOpcode::AllocTransportDomain | AnyOpcode::DeallocTransportDomain
+        )
+}
