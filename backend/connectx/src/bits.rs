@@ -12,7 +12,6 @@ pub mod completion;
 pub mod counter;
 pub mod dynamic;
 pub mod event;
-pub mod general_object;
 pub mod initialization;
 pub mod memory_key;
 pub mod network;

@@ -1,13 +1,19 @@
 //! The PCI function as its guest sees it: configuration space and BARs.
 
+pub(crate) mod absent;
+pub(crate) mod image;
+pub mod pci;
+pub mod segment;
+pub(crate) mod transport;
+
 use hca::dma::{self, DEVICE_MEMORY};
 
 use crate::backend::Backend;
 use crate::bits::initialization::{FIRST_UAR, PAGE_SIZE};
 use crate::configuration::{Configuration, MSIX_IN_BAR0};
-use crate::pci::{CONFIG_SIZE, ConfigEffect, ConfigSpace, MSIX_BAR_SIZE, MsixTable};
-use crate::segment::{InitializationSegment, SegmentEffect};
-use crate::transport::CommandQueue;
+use crate::function::pci::{CONFIG_SIZE, ConfigEffect, ConfigSpace, MSIX_BAR_SIZE, MsixTable};
+use crate::function::segment::{InitializationSegment, SegmentEffect};
+use crate::function::transport::CommandQueue;
 
 /// A region of the function, by its index in VFIO.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -21,29 +21,23 @@
 
 #![forbid(unsafe_code)]
 
-mod absent;
 mod backend;
 pub mod bits;
 mod command;
 mod configuration;
 mod face;
 mod function;
-mod image;
 mod paging;
-pub mod pci;
 mod port;
 pub mod queue;
 mod refusal;
 pub mod request;
-pub mod segment;
 mod software;
 mod state;
-mod transport;
 
 #[cfg(test)]
 mod testing;
 
-pub use absent::{Absent, Part};
 pub use backend::{Backend, DoorbellPages, Registers};
 pub use command::function::firmware_pages::{PagesError, want_pages};
 pub use configuration::{
@@ -51,11 +45,12 @@ pub use configuration::{
     TRAPPED_PAGES,
 };
 pub use face::Mlx5;
-pub use function::{Effect, Function, Region};
-pub use image::{FunctionImage, FunctionImageV1, RestoreError, SoftwareImageV1};
+pub use function::absent::{Absent, Part};
+pub use function::image::{FunctionImage, FunctionImageV1, RestoreError, SoftwareImageV1};
+pub use function::transport::{MAX_REPLY, MAX_REQUEST};
+pub use function::{Effect, Function, Region, pci, segment};
 pub use port::{Port, PortAttributes};
 pub use queue::event::Interrupts;
 pub use software::firmware::Temper;
 pub use software::{Host, Parts, Software};
 pub use state::{FunctionState, Left};
-pub use transport::{MAX_REPLY, MAX_REQUEST};

@@ -1,6 +1,7 @@
 //! A function with objects that an engine has.
 
 pub(crate) mod firmware;
+mod image;
 #[cfg(test)]
 mod tests;
 
@@ -23,7 +24,7 @@ use crate::command::rule::Class;
 use crate::command::{Command, Commands, Rest};
 use crate::configuration::Configuration;
 use crate::face::Mlx5;
-use crate::image::{RestoreError, SoftwareImageV1};
+use crate::function::image::{RestoreError, SoftwareImageV1};
 use crate::port::Port;
 use crate::refusal::{Outcome, Refusal, UNKNOWN};
 use crate::state::doorbell::Doorbell;

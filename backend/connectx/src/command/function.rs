@@ -8,6 +8,6 @@ pub(crate) mod general_object;
 mod management;
 pub(crate) mod paging;
 pub(crate) mod port;
-mod resource;
+pub(crate) mod resource;
 pub(crate) mod resource_dump;
 pub(crate) mod user_context;

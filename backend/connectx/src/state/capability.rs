@@ -13,7 +13,7 @@ use crate::bits::capability::{
     flow_table_prop_layout as properties, odp_cap,
     per_protocol_networking_offload_caps as offload_caps,
 };
-use crate::bits::general_object::RESERVED_QPN;
+use crate::bits::command::RESERVED_QPN;
 use crate::configuration::{Configuration, Likeness, MAX_DEVICE_MEMORY};
 use crate::queue::completion::MAX_COMPRESSED;
 use crate::queue::event::LOG_MAX_EQ_SIZE;

@@ -64,80 +64,83 @@ impl Choice {
     }
 }
 
-impl<D: Dma + 'static> Commands<'_, D> {
-    /// Shows the capabilities that a function has, or that its driver has chosen, by the command's modifier.
-    pub(crate) fn query_hca_cap(&self, modifier: u32, reply: &mut [u8]) -> Outcome {
-        let current = modifier & 1 == 1;
-        let state = self.state();
-        let out = query_hca_cap_out::CAPABILITY.get_mut(reply);
-        let mut copy = |from: &[u8]| {
-            let len = out.len().min(from.len());
-            out[..len].copy_from_slice(&from[..len]);
-        };
-        match (modifier >> 1, current) {
-            (TYPE_GENERAL, true) => copy(state.capabilities.as_slice()),
-            (TYPE_GENERAL, false) => {
-                copy(capability::general(&state.configuration, &state.quota).as_slice())
-            }
-            // A driver may ask for less than there is, and has it all.
-            (TYPE_ODP, _) => copy(capability::paging().as_slice()),
-            (TYPE_ATOMIC, true) => copy(state.atomic_capabilities.as_slice()),
-            (TYPE_ATOMIC, false) => copy(capability::atomic().as_slice()),
-            // Reserved numbers of queue pairs are taken one by one, as long as it does not say more.
-            (TYPE_GENERAL_2, _) => {}
-            (TYPE_DEBUG, _) => debug_cap::RESOURCE_DUMP.set(out, 1),
-            (TYPE_DEVICE_MEMORY, _) => {
-                copy(capability::device_memory(&state.configuration).as_slice())
-            }
-            (TYPE_IPOIB_ENHANCED, _) if state.configuration.has_network_queues() => {
-                copy(&capability::enhanced_ipoib());
-            }
-            (TYPE_FLOW_TABLE, _) if state.configuration.has_network_queues() => {
-                copy(&capability::flow_tables());
-            }
-            // Programs ask for these without a look at the general ones: the device has nothing of them.
-            (kind, _) if TYPES_ABSENT.contains(&kind) => {}
-            _ => return Err(refuse(Status::BadParameter, "no such kind of capabilities")),
+/// Shows the capabilities that a function has, or that its driver has chosen, by the command's modifier.
+pub(crate) fn query_hca_cap<D: Dma + 'static>(
+    commands: &Commands<'_, D>,
+    modifier: u32,
+    reply: &mut [u8],
+) -> Outcome {
+    let current = modifier & 1 == 1;
+    let state = commands.state();
+    let out = query_hca_cap_out::CAPABILITY.get_mut(reply);
+    let mut copy = |from: &[u8]| {
+        let len = out.len().min(from.len());
+        out[..len].copy_from_slice(&from[..len]);
+    };
+    match (modifier >> 1, current) {
+        (TYPE_GENERAL, true) => copy(state.capabilities.as_slice()),
+        (TYPE_GENERAL, false) => {
+            copy(capability::general(&state.configuration, &state.quota).as_slice())
         }
-        Ok(())
+        // A driver may ask for less than there is, and has it all.
+        (TYPE_ODP, _) => copy(capability::paging().as_slice()),
+        (TYPE_ATOMIC, true) => copy(state.atomic_capabilities.as_slice()),
+        (TYPE_ATOMIC, false) => copy(capability::atomic().as_slice()),
+        // Reserved numbers of queue pairs are taken one by one, as long as it does not say more.
+        (TYPE_GENERAL_2, _) => {}
+        (TYPE_DEBUG, _) => debug_cap::RESOURCE_DUMP.set(out, 1),
+        (TYPE_DEVICE_MEMORY, _) => copy(capability::device_memory(&state.configuration).as_slice()),
+        (TYPE_IPOIB_ENHANCED, _) if state.configuration.has_network_queues() => {
+            copy(&capability::enhanced_ipoib());
+        }
+        (TYPE_FLOW_TABLE, _) if state.configuration.has_network_queues() => {
+            copy(&capability::flow_tables());
+        }
+        // Programs ask for these without a look at the general ones: the device has nothing of them.
+        (kind, _) if TYPES_ABSENT.contains(&kind) => {}
+        _ => return Err(refuse(Status::BadParameter, "no such kind of capabilities")),
     }
+    Ok(())
+}
 
-    /// Keeps the capabilities that the driver wants. It gets no more than there are; what has no effect here is kept
-    /// for it to read.
-    pub(crate) fn set_hca_cap(&mut self, choice: Choice) -> Outcome {
-        let state = self.state_mut();
-        match choice {
-            Choice::General {
-                log_max_qp,
-                pkey_table_size,
-                cqe_version,
-                log_uar_page_size,
-            } => {
-                let max = capability::general(&state.configuration, &state.quota);
-                for (field, wanted) in [
-                    (cap::LOG_MAX_QP, log_max_qp),
-                    (cap::PKEY_TABLE_SIZE, pkey_table_size),
-                    (cap::CQE_VERSION, cqe_version),
-                ] {
-                    if wanted > field.get(max.as_slice()) {
-                        return Err(EXCEEDS);
-                    }
-                }
-                for (field, wanted) in [
-                    (cap::LOG_MAX_QP, log_max_qp),
-                    (cap::LOG_UAR_PAGE_SZ, log_uar_page_size),
-                    (cap::CQE_VERSION, cqe_version),
-                ] {
-                    field.set(state.capabilities.as_mut_slice(), wanted);
+/// Keeps the capabilities that the driver wants. It gets no more than there are; what has no effect here is kept
+/// for it to read.
+pub(crate) fn set_hca_cap<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    choice: Choice,
+) -> Outcome {
+    let state = commands.state_mut();
+    match choice {
+        Choice::General {
+            log_max_qp,
+            pkey_table_size,
+            cqe_version,
+            log_uar_page_size,
+        } => {
+            let max = capability::general(&state.configuration, &state.quota);
+            for (field, wanted) in [
+                (cap::LOG_MAX_QP, log_max_qp),
+                (cap::PKEY_TABLE_SIZE, pkey_table_size),
+                (cap::CQE_VERSION, cqe_version),
+            ] {
+                if wanted > field.get(max.as_slice()) {
+                    return Err(EXCEEDS);
                 }
             }
-            // A driver may ask for less than there is, and has it all.
-            Choice::Paging => {}
-            Choice::Atomic { mode } => {
-                atomic_cap::ATOMIC_REQ_8B_ENDIANNESS_MODE
-                    .set(state.atomic_capabilities.as_mut_slice(), mode);
+            for (field, wanted) in [
+                (cap::LOG_MAX_QP, log_max_qp),
+                (cap::LOG_UAR_PAGE_SZ, log_uar_page_size),
+                (cap::CQE_VERSION, cqe_version),
+            ] {
+                field.set(state.capabilities.as_mut_slice(), wanted);
             }
         }
-        Ok(())
+        // A driver may ask for less than there is, and has it all.
+        Choice::Paging => {}
+        Choice::Atomic { mode } => {
+            atomic_cap::ATOMIC_REQ_8B_ENDIANNESS_MODE
+                .set(state.atomic_capabilities.as_mut_slice(), mode);
+        }
     }
+    Ok(())
 }

@@ -120,26 +120,34 @@ impl QueryCounters {
     }
 }
 
-impl<D: Dma + 'static> Commands<'_, D> {
-    pub(crate) fn alloc_q_counter(&mut self, reply: &mut [u8]) -> Outcome {
-        let set = self.engine.alloc_counters(self.vf)?;
-        alloc_q_counter_out::COUNTER_SET_ID.set(reply, set.into());
-        Ok(())
-    }
+pub(crate) fn alloc_q_counter<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    reply: &mut [u8],
+) -> Outcome {
+    let set = commands.engine.alloc_counters(commands.vf)?;
+    alloc_q_counter_out::COUNTER_SET_ID.set(reply, set.into());
+    Ok(())
+}
 
-    pub(crate) fn dealloc_q_counter(&mut self, set: u8) -> Outcome {
-        Ok(self.engine.dealloc_counters(self.vf, set)?)
-    }
+pub(crate) fn dealloc_q_counter<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    set: u8,
+) -> Outcome {
+    Ok(commands.engine.dealloc_counters(commands.vf, set)?)
+}
 
-    pub(crate) fn query_q_counter(&mut self, query: QueryCounters, reply: &mut [u8]) -> Outcome {
-        let counters = self.engine.qp_counters(self.vf, query.set)?;
-        for (field, counter) in COUNTERS {
-            let counter = counter(&counters);
-            field.set(reply, counter.load(Ordering::Relaxed) as u32);
-            if query.clears {
-                counter.store(0, Ordering::Relaxed);
-            }
+pub(crate) fn query_q_counter<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    query: QueryCounters,
+    reply: &mut [u8],
+) -> Outcome {
+    let counters = commands.engine.qp_counters(commands.vf, query.set)?;
+    for (field, counter) in COUNTERS {
+        let counter = counter(&counters);
+        field.set(reply, counter.load(Ordering::Relaxed) as u32);
+        if query.clears {
+            counter.store(0, Ordering::Relaxed);
         }
-        Ok(())
     }
+    Ok(())
 }

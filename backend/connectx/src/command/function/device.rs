@@ -8,6 +8,7 @@ use crate::bits::command::{
     set_issi_in,
 };
 use crate::command::Commands;
+use crate::command::function::firmware_pages::has_pages;
 use crate::refusal::{Outcome, Refusal, refuse};
 use crate::state::Stage;
 
@@ -35,49 +36,50 @@ pub(crate) fn query_adapter(reply: &mut [u8]) -> Outcome {
     Ok(())
 }
 
-impl<D: Dma + 'static> Commands<'_, D> {
-    pub(crate) fn query_issi(&self, reply: &mut [u8]) -> Outcome {
-        out::CURRENT_ISSI.set(reply, self.state().interface);
-        out::SUPPORTED_ISSI_DW0.set(reply, (2 << LATEST_INTERFACE) - 1);
-        Ok(())
-    }
+pub(crate) fn query_issi<D: Dma + 'static>(
+    commands: &Commands<'_, D>,
+    reply: &mut [u8],
+) -> Outcome {
+    out::CURRENT_ISSI.set(reply, commands.state().interface);
+    out::SUPPORTED_ISSI_DW0.set(reply, (2 << LATEST_INTERFACE) - 1);
+    Ok(())
+}
 
-    pub(crate) fn set_issi(&mut self, version: u32) -> Outcome {
-        self.state_mut().interface = version;
-        Ok(())
-    }
+pub(crate) fn set_issi<D: Dma + 'static>(commands: &mut Commands<'_, D>, version: u32) -> Outcome {
+    commands.state_mut().interface = version;
+    Ok(())
+}
 
-    pub(crate) fn enable_hca(&mut self) -> Outcome {
-        let state = self.state_mut();
-        state.stage = state.stage.max(Stage::Enabled);
-        Ok(())
-    }
+pub(crate) fn enable_hca<D: Dma + 'static>(commands: &mut Commands<'_, D>) -> Outcome {
+    let state = commands.state_mut();
+    state.stage = state.stage.max(Stage::Enabled);
+    Ok(())
+}
 
-    pub(crate) fn disable_hca(&mut self) -> Outcome {
-        // The port is reset without the engine.
-        self.reset_objects();
-        Ok(())
-    }
+pub(crate) fn disable_hca<D: Dma + 'static>(commands: &mut Commands<'_, D>) -> Outcome {
+    // The port is reset without the engine.
+    commands.reset_objects();
+    Ok(())
+}
 
-    pub(crate) fn init_hca(&mut self) -> Outcome {
-        self.has_pages()?;
-        let state = self.state_mut();
-        if state.stage == Stage::Initialized {
-            return Err(refuse(
-                Status::BadSystemState,
-                "the function is initialized already",
-            ));
-        }
-        state.stage = Stage::Initialized;
-        Ok(())
+pub(crate) fn init_hca<D: Dma + 'static>(commands: &mut Commands<'_, D>) -> Outcome {
+    has_pages(commands)?;
+    let state = commands.state_mut();
+    if state.stage == Stage::Initialized {
+        return Err(refuse(
+            Status::BadSystemState,
+            "the function is initialized already",
+        ));
     }
+    state.stage = Stage::Initialized;
+    Ok(())
+}
 
-    pub(crate) fn teardown_hca(&mut self) -> Outcome {
-        self.engine.reset_vf(self.vf);
-        let state = self.state_mut();
-        state.stage = state.stage.min(Stage::Enabled);
-        let gone = state.drop_objects();
-        self.engine.discard(gone);
-        Ok(())
-    }
+pub(crate) fn teardown_hca<D: Dma + 'static>(commands: &mut Commands<'_, D>) -> Outcome {
+    commands.engine.reset_vf(commands.vf);
+    let state = commands.state_mut();
+    state.stage = state.stage.min(Stage::Enabled);
+    let gone = state.drop_objects();
+    commands.engine.discard(gone);
+    Ok(())
 }

@@ -116,64 +116,70 @@ impl Pages {
     }
 }
 
-impl<D: Dma + 'static> Commands<'_, D> {
-    fn pages_needed(&self, when: u32) -> usize {
-        let needed = match (self.state().configuration.like, when) {
-            (Likeness::Plain, _) => 0,
-            (Likeness::ConnectX5, BOOT) => TO_BOOT,
-            (Likeness::ConnectX5, _) => TO_INIT,
-        };
-        needed.saturating_sub(self.state().firmware_pages.len())
-    }
+fn pages_needed<D: Dma + 'static>(commands: &Commands<'_, D>, when: u32) -> usize {
+    let needed = match (commands.state().configuration.like, when) {
+        (Likeness::Plain, _) => 0,
+        (Likeness::ConnectX5, BOOT) => TO_BOOT,
+        (Likeness::ConnectX5, _) => TO_INIT,
+    };
+    needed.saturating_sub(commands.state().firmware_pages.len())
+}
 
-    pub(crate) fn query_pages(&self, when: u32, reply: &mut [u8]) -> Outcome {
-        let needed = self.pages_needed(when);
-        query_pages_out::NUM_PAGES.set(reply, needed as u32);
-        Ok(())
-    }
+pub(crate) fn query_pages<D: Dma + 'static>(
+    commands: &Commands<'_, D>,
+    when: u32,
+    reply: &mut [u8],
+) -> Outcome {
+    let needed = pages_needed(commands, when);
+    query_pages_out::NUM_PAGES.set(reply, needed as u32);
+    Ok(())
+}
 
-    /// Whether the function has what it takes to be initialized.
-    pub(super) fn has_pages(&self) -> Outcome {
-        match self.pages_needed(INIT) {
-            0 => Ok(()),
-            _ => Err(refuse(
-                Status::NoResources,
-                "the driver has not given the pages that it was asked for",
-            )),
-        }
+/// Whether the function has what it takes to be initialized.
+pub(super) fn has_pages<D: Dma + 'static>(commands: &Commands<'_, D>) -> Outcome {
+    match pages_needed(commands, INIT) {
+        0 => Ok(()),
+        _ => Err(refuse(
+            Status::NoResources,
+            "the driver has not given the pages that it was asked for",
+        )),
     }
+}
 
-    pub(crate) fn manage_pages(&mut self, pages: Pages, reply: &mut [u8]) -> Outcome {
-        match pages {
-            Pages::None => {}
-            Pages::Give(pages) => return self.take_pages(&pages),
-            Pages::Take(count) => {
-                let held = &mut self.state_mut().firmware_pages;
-                let room = reply.len().saturating_sub(PAGE_LIST) / 8;
-                let back = held.split_off(held.len() - count.min(held.len()).min(room));
-                PAGES_RETURNED.set(reply, back.len() as u32);
-                for (index, page) in back.iter().enumerate() {
-                    Wide::new(PAGE_LIST + 8 * index).set(reply, *page);
-                }
+pub(crate) fn manage_pages<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    pages: Pages,
+    reply: &mut [u8],
+) -> Outcome {
+    match pages {
+        Pages::None => {}
+        Pages::Give(pages) => return take_pages(commands, &pages),
+        Pages::Take(count) => {
+            let held = &mut commands.state_mut().firmware_pages;
+            let room = reply.len().saturating_sub(PAGE_LIST) / 8;
+            let back = held.split_off(held.len() - count.min(held.len()).min(room));
+            PAGES_RETURNED.set(reply, back.len() as u32);
+            for (index, page) in back.iter().enumerate() {
+                Wide::new(PAGE_LIST + 8 * index).set(reply, *page);
             }
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    fn take_pages(&mut self, pages: &[u64]) -> Outcome {
-        let (state, dma) = self.engine.face_mut(self.vf);
-        if state.firmware_pages.len() + pages.len() > MAX_PAGES {
-            return Err(TOO_MANY);
-        }
-        for page in pages {
-            let window = dma.write_window(*page, PAGE as usize);
-            let whole = window.filter(|it| it.len() == PAGE as usize && page.is_multiple_of(PAGE));
-            let Some(window) = whole else {
-                return Err(refuse(Status::BadParameter, "a page cannot be reached"));
-            };
-            window.copy_from(&[0x5a_u8; 64]);
-        }
-        state.firmware_pages.extend(pages);
-        Ok(())
+fn take_pages<D: Dma + 'static>(commands: &mut Commands<'_, D>, pages: &[u64]) -> Outcome {
+    let (state, dma) = commands.engine.face_mut(commands.vf);
+    if state.firmware_pages.len() + pages.len() > MAX_PAGES {
+        return Err(TOO_MANY);
     }
+    for page in pages {
+        let window = dma.write_window(*page, PAGE as usize);
+        let whole = window.filter(|it| it.len() == PAGE as usize && page.is_multiple_of(PAGE));
+        let Some(window) = whole else {
+            return Err(refuse(Status::BadParameter, "a page cannot be reached"));
+        };
+        window.copy_from(&[0x5a_u8; 64]);
+    }
+    state.firmware_pages.extend(pages);
+    Ok(())
 }

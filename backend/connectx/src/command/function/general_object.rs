@@ -4,7 +4,7 @@ use hca::{Dma, VerbError};
 use wire::Qpn;
 
 use crate::bits::command::Status;
-use crate::bits::general_object::{
+use crate::bits::command::{
     LOG_OBJ_RANGE, RESERVED_QPN, general_obj_in_cmd_hdr as header,
     general_obj_out_cmd_hdr as reply_header,
 };
@@ -42,14 +42,15 @@ pub(crate) fn parse_destruction<D: Dma + 'static>(request: &[u8]) -> Result<Comm
     Ok(Command::ReleaseQpn(qpn))
 }
 
-impl<D: Dma + 'static> Commands<'_, D> {
-    pub(crate) fn reserve_qpn(&mut self, reply: &mut [u8]) -> Outcome {
-        let qpn = self.engine.reserve_qpn(self.vf)?;
-        reply_header::OBJ_ID.set(reply, qpn.value());
-        Ok(())
-    }
+pub(crate) fn reserve_qpn<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    reply: &mut [u8],
+) -> Outcome {
+    let qpn = commands.engine.reserve_qpn(commands.vf)?;
+    reply_header::OBJ_ID.set(reply, qpn.value());
+    Ok(())
+}
 
-    pub(crate) fn release_qpn(&mut self, qpn: Qpn) -> Outcome {
-        Ok(self.engine.release_qpn(self.vf, qpn)?)
-    }
+pub(crate) fn release_qpn<D: Dma + 'static>(commands: &mut Commands<'_, D>, qpn: Qpn) -> Outcome {
+    Ok(commands.engine.release_qpn(commands.vf, qpn)?)
 }

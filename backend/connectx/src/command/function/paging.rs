@@ -23,8 +23,13 @@ pub(crate) fn query_special_contexts(reply: &mut [u8]) -> Outcome {
     Ok(())
 }
 
-impl<D: Dma + 'static> Commands<'_, D> {
-    pub(crate) fn resume_page_fault(&mut self, qpn: Qpn, half: Half, is_there: bool) -> Outcome {
-        Ok(self.engine.resume_fault(self.vf, qpn, half, is_there)?)
-    }
+pub(crate) fn resume_page_fault<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    qpn: Qpn,
+    half: Half,
+    is_there: bool,
+) -> Outcome {
+    Ok(commands
+        .engine
+        .resume_fault(commands.vf, qpn, half, is_there)?)
 }

@@ -6,39 +6,52 @@ use crate::bits::command::Status;
 use crate::command::{Commands, NUMBER};
 use crate::refusal::{Outcome, refuse};
 
-impl<D: Dma + 'static> Commands<'_, D> {
-    pub(crate) fn alloc_pd(&mut self, reply: &mut [u8]) -> Outcome {
-        NUMBER.set(reply, self.engine.alloc_pd(self.vf)?);
+pub(crate) fn alloc_pd<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    reply: &mut [u8],
+) -> Outcome {
+    NUMBER.set(reply, commands.engine.alloc_pd(commands.vf)?);
+    Ok(())
+}
+
+pub(crate) fn dealloc_pd<D: Dma + 'static>(commands: &mut Commands<'_, D>, number: u32) -> Outcome {
+    Ok(commands.engine.dealloc_pd(commands.vf, number)?)
+}
+
+pub(crate) fn alloc_xrcd<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    reply: &mut [u8],
+) -> Outcome {
+    NUMBER.set(reply, commands.engine.alloc_xrcd(commands.vf)?);
+    Ok(())
+}
+
+pub(crate) fn dealloc_xrcd<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    number: u32,
+) -> Outcome {
+    Ok(commands.engine.dealloc_xrcd(commands.vf, number)?)
+}
+
+pub(crate) fn alloc_uar<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    reply: &mut [u8],
+) -> Outcome {
+    let page = commands.state_mut().uars.allocate().ok_or(refuse(
+        Status::NoResources,
+        "no doorbell page is left: make BAR 0 larger",
+    ))?;
+    NUMBER.set(reply, page);
+    Ok(())
+}
+
+pub(crate) fn dealloc_uar<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    number: u32,
+) -> Outcome {
+    if commands.state_mut().uars.free(number) {
         Ok(())
-    }
-
-    pub(crate) fn dealloc_pd(&mut self, number: u32) -> Outcome {
-        Ok(self.engine.dealloc_pd(self.vf, number)?)
-    }
-
-    pub(crate) fn alloc_xrcd(&mut self, reply: &mut [u8]) -> Outcome {
-        NUMBER.set(reply, self.engine.alloc_xrcd(self.vf)?);
-        Ok(())
-    }
-
-    pub(crate) fn dealloc_xrcd(&mut self, number: u32) -> Outcome {
-        Ok(self.engine.dealloc_xrcd(self.vf, number)?)
-    }
-
-    pub(crate) fn alloc_uar(&mut self, reply: &mut [u8]) -> Outcome {
-        let page = self.state_mut().uars.allocate().ok_or(refuse(
-            Status::NoResources,
-            "no doorbell page is left: make BAR 0 larger",
-        ))?;
-        NUMBER.set(reply, page);
-        Ok(())
-    }
-
-    pub(crate) fn dealloc_uar(&mut self, number: u32) -> Outcome {
-        if self.state_mut().uars.free(number) {
-            Ok(())
-        } else {
-            Err(refuse(Status::BadResource, "no such doorbell page"))
-        }
+    } else {
+        Err(refuse(Status::BadResource, "no such doorbell page"))
     }
 }

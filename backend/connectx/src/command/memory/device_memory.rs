@@ -54,49 +54,50 @@ impl Piece {
     }
 }
 
-impl<D: Dma + 'static> Commands<'_, D> {
-    /// Allocates `len` bytes within a range of BAR 0, given as its start and length.
-    pub(crate) fn alloc_memic(
-        &mut self,
-        (from, range_len): (u64, u32),
-        len: u64,
-        alignment: u32,
-        reply: &mut [u8],
-    ) -> Outcome {
-        let end = from.saturating_add(range_len.into());
-        let state = self.state_mut();
-        let configuration = state.configuration;
-        let pieces = &mut state.device_memory;
-        let at = pieces.allocate(&configuration, (from, end), len, alignment)?;
-        if !self.clear(at, len) {
-            self.state_mut().device_memory.free(at, len);
-            return Err(refuse(
-                Status::NoResources,
-                "the device's memory is not there",
-            ));
-        }
-        alloc_memic_out::MEMIC_START_ADDR.set(reply, at);
-        Ok(())
+/// Allocates `len` bytes within a range of BAR 0, given as its start and length.
+pub(crate) fn alloc_memic<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    (from, range_len): (u64, u32),
+    len: u64,
+    alignment: u32,
+    reply: &mut [u8],
+) -> Outcome {
+    let end = from.saturating_add(range_len.into());
+    let state = commands.state_mut();
+    let configuration = state.configuration;
+    let pieces = &mut state.device_memory;
+    let at = pieces.allocate(&configuration, (from, end), len, alignment)?;
+    if !clear(commands, at, len) {
+        commands.state_mut().device_memory.free(at, len);
+        return Err(refuse(
+            Status::NoResources,
+            "the device's memory is not there",
+        ));
     }
+    alloc_memic_out::MEMIC_START_ADDR.set(reply, at);
+    Ok(())
+}
 
-    pub(crate) fn dealloc_memic(&mut self, Piece { at, len }: Piece) -> Outcome {
-        if !self.state_mut().device_memory.free(at, len) {
-            return Err(refuse(
-                Status::BadResource,
-                "no such piece of the device's memory is allocated",
-            ));
-        }
-        self.clear(at, len);
-        Ok(())
+pub(crate) fn dealloc_memic<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    Piece { at, len }: Piece,
+) -> Outcome {
+    if !commands.state_mut().device_memory.free(at, len) {
+        return Err(refuse(
+            Status::BadResource,
+            "no such piece of the device's memory is allocated",
+        ));
     }
+    clear(commands, at, len);
+    Ok(())
+}
 
-    /// Makes zeros of a piece; whether its memory is there.
-    fn clear(&self, at: u64, len: u64) -> bool {
-        const ZEROS: [u8; 4096] = [0; 4096];
-        let dma = self.engine.dma(self.vf);
-        (at..at + len).step_by(ZEROS.len()).all(|from| {
-            let count = (at + len - from).min(ZEROS.len() as u64) as usize;
-            dma::write(dma, DEVICE_MEMORY + from, &ZEROS[..count]).is_ok()
-        })
-    }
+/// Makes zeros of a piece; whether its memory is there.
+fn clear<D: Dma + 'static>(commands: &Commands<'_, D>, at: u64, len: u64) -> bool {
+    const ZEROS: [u8; 4096] = [0; 4096];
+    let dma = commands.engine.dma(commands.vf);
+    (at..at + len).step_by(ZEROS.len()).all(|from| {
+        let count = (at + len - from).min(ZEROS.len() as u64) as usize;
+        dma::write(dma, DEVICE_MEMORY + from, &ZEROS[..count]).is_ok()
+    })
 }

@@ -188,81 +188,90 @@ impl NewKey {
     }
 }
 
-impl<D: Dma + 'static> Commands<'_, D> {
-    pub(crate) fn create_mkey(&mut self, new: NewKey, reply: &mut [u8]) -> Outcome {
-        if let Some((at, len, is_kernels)) = new.device
-            && !(is_kernels && self.state().device_memory.has(at, len))
-        {
-            return Err(refuse(
-                Status::BadParameter,
-                "the region is not of one allocated piece of the device's memory",
-            ));
-        }
-        let index = self.engine.create_key(self.vf, new.key)?;
-        NUMBER.set(reply, index);
-        Ok(())
+pub(crate) fn create_mkey<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    new: NewKey,
+    reply: &mut [u8],
+) -> Outcome {
+    if let Some((at, len, is_kernels)) = new.device
+        && !(is_kernels && commands.state().device_memory.has(at, len))
+    {
+        return Err(refuse(
+            Status::BadParameter,
+            "the region is not of one allocated piece of the device's memory",
+        ));
     }
+    let index = commands.engine.create_key(commands.vf, new.key)?;
+    NUMBER.set(reply, index);
+    Ok(())
+}
 
-    pub(crate) fn destroy_mkey(&mut self, index: u32) -> Outcome {
-        let key = self.engine.destroy_key(self.vf, index)?;
-        // Its list may be long.
-        self.engine.discard(key);
-        Ok(())
-    }
+pub(crate) fn destroy_mkey<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    index: u32,
+) -> Outcome {
+    let key = commands.engine.destroy_key(commands.vf, index)?;
+    // Its list may be long.
+    commands.engine.discard(key);
+    Ok(())
+}
 
-    pub(crate) fn query_mkey(&self, index: u32, reply: &mut [u8]) -> Outcome {
-        let keys = self.engine.keys(self.vf);
-        let key = keys
-            .get(index)
-            .ok_or(refuse(Status::BadResource, "no such memory key"))?;
-        let out = query_mkey_out::MEMORY_KEY_MKEY_ENTRY.get_mut(reply);
-        let (mode, octwords) = match &key.translation {
-            Translation::Physical => (MODE_PHYSICAL, 0),
-            Translation::Pages { log_size, .. } => {
-                mkc::LOG_PAGE_SIZE.set(out, u32::from(*log_size));
-                (MODE_MTT, key.capacity.div_ceil(2))
-            }
-            Translation::Indirect(_) => (MODE_KLM, key.capacity),
-            Translation::Signed(signed) => {
-                mkc::BSF_EN.set(out, signed.format.is_some().into());
-                mkc::BSF_OCTWORD_SIZE.set(out, FORMAT_OCTWORDS);
-                mkc::EXPECTED_SIGERR_COUNT.set(out, signed.expected.into());
-                (MODE_KLM, key.capacity)
-            }
-            Translation::Stretch { .. } => (MODE_MEMIC, 0),
-            Translation::Uniform { log_size, .. } => {
-                mkc::LOG_PAGE_SIZE.set(out, u32::from(*log_size));
-                (MODE_KSM, key.capacity)
-            }
-        };
-        for (field, right) in RIGHTS {
-            field.set(out, u32::from(key.access.grants(right)));
+pub(crate) fn query_mkey<D: Dma + 'static>(
+    commands: &Commands<'_, D>,
+    index: u32,
+    reply: &mut [u8],
+) -> Outcome {
+    let keys = commands.engine.keys(commands.vf);
+    let key = keys
+        .get(index)
+        .ok_or(refuse(Status::BadResource, "no such memory key"))?;
+    let out = query_mkey_out::MEMORY_KEY_MKEY_ENTRY.get_mut(reply);
+    let (mode, octwords) = match &key.translation {
+        Translation::Physical => (MODE_PHYSICAL, 0),
+        Translation::Pages { log_size, .. } => {
+            mkc::LOG_PAGE_SIZE.set(out, u32::from(*log_size));
+            (MODE_MTT, key.capacity.div_ceil(2))
         }
-        let values = [
-            (mkc::FREE, u32::from(key.free)),
-            (mkc::ACCESS_MODE_1_0, mode & 3),
-            (mkc::ACCESS_MODE_4_2, mode >> 2),
-            (mkc::UMR_EN, u32::from(key.updatable)),
-            (mkc::QPN, key.qpn.map_or(ANY_QPN, wire::Qpn::value)),
-            (mkc::MKEY_7_0, u32::from(key.variant)),
-            (mkc::LENGTH64, u32::from(key.len == u64::MAX)),
-            (mkc::EN_RINVAL, u32::from(key.remote_invalidate)),
-            (mkc::PD, key.pd),
-            (mkc::TRANSLATIONS_OCTWORD_SIZE, octwords as u32),
-        ];
-        for (field, value) in values {
-            field.set(out, value);
+        Translation::Indirect(_) => (MODE_KLM, key.capacity),
+        Translation::Signed(signed) => {
+            mkc::BSF_EN.set(out, signed.format.is_some().into());
+            mkc::BSF_OCTWORD_SIZE.set(out, FORMAT_OCTWORDS);
+            mkc::EXPECTED_SIGERR_COUNT.set(out, signed.expected.into());
+            (MODE_KLM, key.capacity)
         }
-        let start = match key.translation {
-            Translation::Stretch { first } => first.wrapping_sub(DEVICE_MEMORY),
-            _ => key.start,
-        };
-        mkc::START_ADDR.set(out, start);
-        let len = match &key.translation {
-            Translation::Signed(signed) => signed.len,
-            _ => key.len,
-        };
-        mkc::LEN.set(out, if key.len == u64::MAX { 0 } else { len });
-        Ok(())
+        Translation::Stretch { .. } => (MODE_MEMIC, 0),
+        Translation::Uniform { log_size, .. } => {
+            mkc::LOG_PAGE_SIZE.set(out, u32::from(*log_size));
+            (MODE_KSM, key.capacity)
+        }
+    };
+    for (field, right) in RIGHTS {
+        field.set(out, u32::from(key.access.grants(right)));
     }
+    let values = [
+        (mkc::FREE, u32::from(key.free)),
+        (mkc::ACCESS_MODE_1_0, mode & 3),
+        (mkc::ACCESS_MODE_4_2, mode >> 2),
+        (mkc::UMR_EN, u32::from(key.updatable)),
+        (mkc::QPN, key.qpn.map_or(ANY_QPN, wire::Qpn::value)),
+        (mkc::MKEY_7_0, u32::from(key.variant)),
+        (mkc::LENGTH64, u32::from(key.len == u64::MAX)),
+        (mkc::EN_RINVAL, u32::from(key.remote_invalidate)),
+        (mkc::PD, key.pd),
+        (mkc::TRANSLATIONS_OCTWORD_SIZE, octwords as u32),
+    ];
+    for (field, value) in values {
+        field.set(out, value);
+    }
+    let start = match key.translation {
+        Translation::Stretch { first } => first.wrapping_sub(DEVICE_MEMORY),
+        _ => key.start,
+    };
+    mkc::START_ADDR.set(out, start);
+    let len = match &key.translation {
+        Translation::Signed(signed) => signed.len,
+        _ => key.len,
+    };
+    mkc::LEN.set(out, if key.len == u64::MAX { 0 } else { len });
+    Ok(())
 }

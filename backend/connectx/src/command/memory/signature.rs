@@ -31,37 +31,38 @@ impl NewValues {
     }
 }
 
-impl<D: Dma + 'static> Commands<'_, D> {
-    pub(crate) fn create_psv(
-        &mut self,
-        NewValues { count, pd }: NewValues,
-        reply: &mut [u8],
-    ) -> Outcome {
-        let fields = [
-            create_psv_out::PSV0_INDEX,
-            create_psv_out::PSV1_INDEX,
-            create_psv_out::PSV2_INDEX,
-            create_psv_out::PSV3_INDEX,
-        ];
-        let mut made = Vec::with_capacity(fields.len());
-        for field in fields.iter().take(count as usize) {
-            match self.engine.create_psv(self.vf, pd) {
-                Ok(number) => {
-                    field.set(reply, number);
-                    made.push(number);
+pub(crate) fn create_psv<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    NewValues { count, pd }: NewValues,
+    reply: &mut [u8],
+) -> Outcome {
+    let fields = [
+        create_psv_out::PSV0_INDEX,
+        create_psv_out::PSV1_INDEX,
+        create_psv_out::PSV2_INDEX,
+        create_psv_out::PSV3_INDEX,
+    ];
+    let mut made = Vec::with_capacity(fields.len());
+    for field in fields.iter().take(count as usize) {
+        match commands.engine.create_psv(commands.vf, pd) {
+            Ok(number) => {
+                field.set(reply, number);
+                made.push(number);
+            }
+            Err(error) => {
+                for number in made {
+                    commands.engine.destroy_psv(commands.vf, number)?;
                 }
-                Err(error) => {
-                    for number in made {
-                        self.engine.destroy_psv(self.vf, number)?;
-                    }
-                    return Err(error.into());
-                }
+                return Err(error.into());
             }
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    pub(crate) fn destroy_psv(&mut self, number: u32) -> Outcome {
-        Ok(self.engine.destroy_psv(self.vf, number)?)
-    }
+pub(crate) fn destroy_psv<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    number: u32,
+) -> Outcome {
+    Ok(commands.engine.destroy_psv(commands.vf, number)?)
 }

@@ -245,39 +245,40 @@ impl NewMemory {
     }
 }
 
-impl<D: Dma + 'static> Commands<'_, D> {
-    pub(crate) fn create_umem(
-        &mut self,
-        NewMemory(mut object): NewMemory,
-        reply: &mut [u8],
-    ) -> Outcome {
-        let number = self.state().user_memory.free_number();
-        let number = number.ok_or(refuse(Status::NoResources, "too many memory objects"))?;
-        object.number = number;
-        self.engine.take_memory(self.vf, object.held())?;
-        self.state_mut().user_memory.insert(object);
-        NUMBER.set(reply, number);
-        Ok(())
-    }
+pub(crate) fn create_umem<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    NewMemory(mut object): NewMemory,
+    reply: &mut [u8],
+) -> Outcome {
+    let number = commands.state().user_memory.free_number();
+    let number = number.ok_or(refuse(Status::NoResources, "too many memory objects"))?;
+    object.number = number;
+    commands.engine.take_memory(commands.vf, object.held())?;
+    commands.state_mut().user_memory.insert(object);
+    NUMBER.set(reply, number);
+    Ok(())
+}
 
-    pub(crate) fn destroy_umem(&mut self, number: u32) -> Outcome {
-        self.state().user_memory.get(number).ok_or(NO_OBJECT)?;
-        if self.state().user_contexts.is_used(number) {
-            return Err(refuse(
-                Status::BadResourceState,
-                "something lies in the memory object",
-            ));
-        }
-        self.drop_umem(number);
-        Ok(())
+pub(crate) fn destroy_umem<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    number: u32,
+) -> Outcome {
+    commands.state().user_memory.get(number).ok_or(NO_OBJECT)?;
+    if commands.state().user_contexts.is_used(number) {
+        return Err(refuse(
+            Status::BadResourceState,
+            "something lies in the memory object",
+        ));
     }
+    drop_umem(commands, number);
+    Ok(())
+}
 
-    /// Takes an object away.
-    pub(crate) fn drop_umem(&mut self, number: u32) {
-        if let Some(gone) = self.state_mut().user_memory.remove(number) {
-            self.engine.give_memory(self.vf, gone.held());
-            self.engine.discard(gone);
-        }
+/// Takes an object away.
+pub(crate) fn drop_umem<D: Dma + 'static>(commands: &mut Commands<'_, D>, number: u32) {
+    if let Some(gone) = commands.state_mut().user_memory.remove(number) {
+        commands.engine.give_memory(commands.vf, gone.held());
+        commands.engine.discard(gone);
     }
 }
 

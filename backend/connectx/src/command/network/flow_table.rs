@@ -10,6 +10,7 @@ use crate::bits::network::{
     flow_context, flow_table_context as context, fte_match_set_lyr_2_4 as headers,
     set_flow_table_root_in, set_fte_in,
 };
+use crate::command::network::interface::require_underlay;
 use crate::command::{Command, Commands, NUMBER};
 use crate::refusal::{Outcome, Refusal, refuse};
 use crate::state::network::flow_table::{Fields, FlowTable, Group, Next};
@@ -202,58 +203,76 @@ pub(crate) fn parse_entry<D: Dma + 'static>(request: &[u8]) -> Result<Command<D>
     })
 }
 
-impl<D: Dma + 'static> Commands<'_, D> {
-    pub(crate) fn create_flow_table(
-        &mut self,
-        NewTable(table): NewTable,
-        reply: &mut [u8],
-    ) -> Outcome {
-        let number = self.make(Network::held(0), |network| network.create_flow_table(table))?;
-        NUMBER.set(reply, number);
-        Ok(())
-    }
+pub(crate) fn create_flow_table<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    NewTable(table): NewTable,
+    reply: &mut [u8],
+) -> Outcome {
+    let number = commands.make(Network::held(0), |network| network.create_flow_table(table))?;
+    NUMBER.set(reply, number);
+    Ok(())
+}
 
-    pub(crate) fn destroy_flow_table(&mut self, table: u32) -> Outcome {
-        self.free(Network::held(0), |network| {
-            network.destroy_flow_table(table)
-        })
-    }
+pub(crate) fn destroy_flow_table<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    table: u32,
+) -> Outcome {
+    commands.free(Network::held(0), |network| {
+        network.destroy_flow_table(table)
+    })
+}
 
-    pub(crate) fn create_flow_group(
-        &mut self,
-        NewGroup { table, group }: NewGroup,
-        reply: &mut [u8],
-    ) -> Outcome {
-        let number = self.make(Network::part(), |network| {
-            let table = network.flow_table_mut(table)?;
-            table.add_group(group).ok_or(Unmade::Invalid)
-        })?;
-        NUMBER.set(reply, number);
-        Ok(())
-    }
+pub(crate) fn create_flow_group<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    NewGroup { table, group }: NewGroup,
+    reply: &mut [u8],
+) -> Outcome {
+    let number = commands.make(Network::part(), |network| {
+        let table = network.flow_table_mut(table)?;
+        table.add_group(group).ok_or(Unmade::Invalid)
+    })?;
+    NUMBER.set(reply, number);
+    Ok(())
+}
 
-    pub(crate) fn destroy_flow_group(&mut self, table: u32, group: u32) -> Outcome {
-        self.free(Network::part(), |network| {
-            let removed = network.flow_table_mut(table)?.remove_group(group);
-            removed.then_some(()).ok_or(Unmade::InUse)
-        })
-    }
+pub(crate) fn destroy_flow_group<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    table: u32,
+    group: u32,
+) -> Outcome {
+    commands.free(Network::part(), |network| {
+        let removed = network.flow_table_mut(table)?.remove_group(group);
+        removed.then_some(()).ok_or(Unmade::InUse)
+    })
+}
 
-    pub(crate) fn set_flow_table_entry(&mut self, entry: NewEntry) -> Outcome {
-        self.make(Network::part(), |network| {
-            network.add_entry(entry.table, entry.place, entry.value, entry.next)
-        })
-    }
+pub(crate) fn set_flow_table_entry<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    entry: NewEntry,
+) -> Outcome {
+    commands.make(Network::part(), |network| {
+        network.add_entry(entry.table, entry.place, entry.value, entry.next)
+    })
+}
 
-    pub(crate) fn delete_flow_table_entry(&mut self, table: u32, index: u32) -> Outcome {
-        self.free(Network::part(), |network| {
-            network.remove_entry(table, index)
-        })
-    }
+pub(crate) fn delete_flow_table_entry<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    table: u32,
+    index: u32,
+) -> Outcome {
+    commands.free(Network::part(), |network| {
+        network.remove_entry(table, index)
+    })
+}
 
-    pub(crate) fn set_flow_table_root(&mut self, root: Root) -> Outcome {
-        self.require_underlay(root.underlay)?;
-        let table = root.table?;
-        Ok(self.state_mut().network.set_root(root.underlay, table)?)
-    }
+pub(crate) fn set_flow_table_root<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    root: Root,
+) -> Outcome {
+    require_underlay(commands, root.underlay)?;
+    let table = root.table?;
+    Ok(commands
+        .state_mut()
+        .network
+        .set_root(root.underlay, table)?)
 }

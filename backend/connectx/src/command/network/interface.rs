@@ -149,118 +149,158 @@ impl<D: Dma + 'static> Commands<'_, D> {
         self.engine.give_memory(self.vf, held);
         Ok(())
     }
+}
 
-    pub(crate) fn alloc_transport_domain(&mut self, reply: &mut [u8]) -> Outcome {
-        NUMBER.set(reply, self.make(Network::held(0), Network::alloc_domain)?);
-        Ok(())
-    }
+pub(crate) fn alloc_transport_domain<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    reply: &mut [u8],
+) -> Outcome {
+    NUMBER.set(
+        reply,
+        commands.make(Network::held(0), Network::alloc_domain)?,
+    );
+    Ok(())
+}
 
-    pub(crate) fn dealloc_transport_domain(&mut self, number: u32) -> Outcome {
-        self.free(Network::held(0), |network| network.dealloc_domain(number))
-    }
+pub(crate) fn dealloc_transport_domain<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    number: u32,
+) -> Outcome {
+    commands.free(Network::held(0), |network| network.dealloc_domain(number))
+}
 
-    pub(crate) fn create_tis(&mut self, NewTis(tis): NewTis, reply: &mut [u8]) -> Outcome {
-        if let Some(qpn) = tis.underlay {
-            self.require_underlay(qpn)?;
-        }
-        let number = self.make(Network::held(0), |network| network.create_tis(tis))?;
-        NUMBER.set(reply, number);
-        Ok(())
+pub(crate) fn create_tis<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    NewTis(tis): NewTis,
+    reply: &mut [u8],
+) -> Outcome {
+    if let Some(qpn) = tis.underlay {
+        require_underlay(commands, qpn)?;
     }
+    let number = commands.make(Network::held(0), |network| network.create_tis(tis))?;
+    NUMBER.set(reply, number);
+    Ok(())
+}
 
-    pub(crate) fn destroy_tis(&mut self, number: u32) -> Outcome {
-        self.free(Network::held(0), |network| network.destroy_tis(number))
-    }
+pub(crate) fn destroy_tis<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    number: u32,
+) -> Outcome {
+    commands.free(Network::held(0), |network| network.destroy_tis(number))
+}
 
-    /// There has to be an underlay queue pair of this number.
-    pub(crate) fn require_underlay(&self, qpn: u32) -> Outcome {
-        let context = self.state().contexts.qps.get(&qpn);
-        let mode = context.map(|context| qpc::ULP_STATELESS_OFFLOAD_MODE.get(&context[..]));
-        match mode.and_then(OffloadMode::from_code) {
-            Some(OffloadMode::Enhanced) => Ok(()),
-            _ => Err(refuse(Status::BadResource, "no such underlay queue pair")),
-        }
+/// There has to be an underlay queue pair of this number.
+pub(crate) fn require_underlay<D: Dma + 'static>(commands: &Commands<'_, D>, qpn: u32) -> Outcome {
+    let context = commands.state().contexts.qps.get(&qpn);
+    let mode = context.map(|context| qpc::ULP_STATELESS_OFFLOAD_MODE.get(&context[..]));
+    match mode.and_then(OffloadMode::from_code) {
+        Some(OffloadMode::Enhanced) => Ok(()),
+        _ => Err(refuse(Status::BadResource, "no such underlay queue pair")),
     }
+}
 
-    /// Whether a queue pair may go: packets of none leave by it.
-    pub(crate) fn check_underlay(&self, qpn: Qpn) -> Outcome {
-        Ok(self
-            .state()
-            .network
-            .check_unused(Named::Underlay, qpn.value())?)
-    }
+/// Whether a queue pair may go: packets of none leave by it.
+pub(crate) fn check_underlay<D: Dma + 'static>(commands: &Commands<'_, D>, qpn: Qpn) -> Outcome {
+    Ok(commands
+        .state()
+        .network
+        .check_unused(Named::Underlay, qpn.value())?)
+}
 
-    pub(crate) fn create_tir(&mut self, tir: Tir, reply: &mut [u8]) -> Outcome {
-        let number = self.make(Network::held(0), |network| network.create_tir(tir))?;
-        NUMBER.set(reply, number);
-        Ok(())
-    }
+pub(crate) fn create_tir<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    tir: Tir,
+    reply: &mut [u8],
+) -> Outcome {
+    let number = commands.make(Network::held(0), |network| network.create_tir(tir))?;
+    NUMBER.set(reply, number);
+    Ok(())
+}
 
-    pub(crate) fn modify_tir(&mut self, change: NewTir) -> Outcome {
-        let tir = self.state_mut().network.tir_mut(change.number)?;
-        tir.hasher = change.hasher.unwrap_or(tir.hasher);
-        Ok(())
-    }
+pub(crate) fn modify_tir<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    change: NewTir,
+) -> Outcome {
+    let tir = commands.state_mut().network.tir_mut(change.number)?;
+    tir.hasher = change.hasher.unwrap_or(tir.hasher);
+    Ok(())
+}
 
-    pub(crate) fn destroy_tir(&mut self, number: u32) -> Outcome {
-        self.free(Network::held(0), |network| network.destroy_tir(number))
-    }
+pub(crate) fn destroy_tir<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    number: u32,
+) -> Outcome {
+    commands.free(Network::held(0), |network| network.destroy_tir(number))
+}
 
-    pub(crate) fn create_rqt(&mut self, table: QueueTable, reply: &mut [u8]) -> Outcome {
-        let held = Network::held_by_table(table.max);
-        let number = self.make(held, |network| network.create_table(table))?;
-        NUMBER.set(reply, number);
-        Ok(())
-    }
+pub(crate) fn create_rqt<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    table: QueueTable,
+    reply: &mut [u8],
+) -> Outcome {
+    let held = Network::held_by_table(table.max);
+    let number = commands.make(held, |network| network.create_table(table))?;
+    NUMBER.set(reply, number);
+    Ok(())
+}
 
-    /// Puts queues into a table; without any, nothing changes.
-    pub(crate) fn modify_rqt(&mut self, number: u32, queues: Option<Vec<u32>>) -> Outcome {
-        match queues {
-            Some(queues) => Ok(self.state_mut().network.modify_table(number, queues)?),
-            None => Ok(()),
-        }
+/// Puts queues into a table; without any, nothing changes.
+pub(crate) fn modify_rqt<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    number: u32,
+    queues: Option<Vec<u32>>,
+) -> Outcome {
+    match queues {
+        Some(queues) => Ok(commands.state_mut().network.modify_table(number, queues)?),
+        None => Ok(()),
     }
+}
 
-    pub(crate) fn destroy_rqt(&mut self, number: u32) -> Outcome {
-        let max = self.state().network.table_size(number).unwrap_or(0);
-        let held = Network::held_by_table(max);
-        self.free(held, |network| network.destroy_table(number))
-    }
+pub(crate) fn destroy_rqt<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    number: u32,
+) -> Outcome {
+    let max = commands.state().network.table_size(number).unwrap_or(0);
+    let held = Network::held_by_table(max);
+    commands.free(held, |network| network.destroy_table(number))
+}
 
-    /// Packets that have passed the port. Bytes of multicast packets are counted among the others.
-    pub(crate) fn query_vport_counter(&self, reply: &mut [u8]) -> Outcome {
-        let passed = self.engine.counters(self.vf).passed();
-        let octets = |words: u64| words.saturating_mul(4);
-        let sent = passed
-            .xmit_packets
-            .saturating_sub(passed.multicast_xmit_packets);
-        let received = passed
-            .rcv_packets
-            .saturating_sub(passed.multicast_rcv_packets);
-        for (span, (packets, octets)) in [
-            (
-                out::TRANSMITTED_IB_UNICAST,
-                (sent, octets(passed.xmit_words)),
-            ),
-            (
-                out::RECEIVED_IB_UNICAST,
-                (received, octets(passed.rcv_words)),
-            ),
-            (
-                out::TRANSMITTED_IB_MULTICAST,
-                (passed.multicast_xmit_packets, 0),
-            ),
-            (
-                out::RECEIVED_IB_MULTICAST,
-                (passed.multicast_rcv_packets, 0),
-            ),
-        ] {
-            let counter = span.get_mut(reply);
-            Wide::new(0).set(counter, packets);
-            Wide::new(8).set(counter, octets);
-        }
-        Ok(())
+/// Packets that have passed the port. Bytes of multicast packets are counted among the others.
+pub(crate) fn query_vport_counter<D: Dma + 'static>(
+    commands: &Commands<'_, D>,
+    reply: &mut [u8],
+) -> Outcome {
+    let passed = commands.engine.counters(commands.vf).passed();
+    let octets = |words: u64| words.saturating_mul(4);
+    let sent = passed
+        .xmit_packets
+        .saturating_sub(passed.multicast_xmit_packets);
+    let received = passed
+        .rcv_packets
+        .saturating_sub(passed.multicast_rcv_packets);
+    for (span, (packets, octets)) in [
+        (
+            out::TRANSMITTED_IB_UNICAST,
+            (sent, octets(passed.xmit_words)),
+        ),
+        (
+            out::RECEIVED_IB_UNICAST,
+            (received, octets(passed.rcv_words)),
+        ),
+        (
+            out::TRANSMITTED_IB_MULTICAST,
+            (passed.multicast_xmit_packets, 0),
+        ),
+        (
+            out::RECEIVED_IB_MULTICAST,
+            (passed.multicast_rcv_packets, 0),
+        ),
+    ] {
+        let counter = span.get_mut(reply);
+        Wide::new(0).set(counter, packets);
+        Wide::new(8).set(counter, octets);
     }
+    Ok(())
 }
 
 /// How a TIR computes the hash of packets.

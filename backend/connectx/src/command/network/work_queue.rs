@@ -175,172 +175,201 @@ impl QueueChange {
     }
 }
 
-impl<D: Dma + 'static> Commands<'_, D> {
-    pub(crate) fn create_sq(&mut self, new: NewSendQueue, reply: &mut [u8]) -> Outcome {
-        let NewSendQueue {
-            context,
-            tis,
-            trapped,
-            place,
-        } = new;
-        let underlay = match tis {
-            Some(number) => {
-                let tis = self.state().network.tis(number).ok_or(Unmade::Missing)?;
-                tis.underlay.map(Qpn::new)
-            }
-            None => None,
-        };
-        let place = place?;
-        let queue = sqc::WQ.get(&context);
-        let send = SendQueue::new(
-            place.buffer,
-            0,
-            place.log_size,
-            place.record,
-            Format::Packet,
-        );
-        let send = if trapped { send.trapped() } else { send };
-        let sqn = self.engine.create_qp(
-            self.vf,
-            QpDesc {
-                transport: Transport::SendQueue,
-                send: Some((send, sqc::CQN.get(&context))),
-                source_qpn: underlay,
-                polled: !trapped,
-                user_index: self.user_index(sqc::USER_INDEX.get(&context)),
-                ..half(wq::PD.get(queue))
-            },
-        )?;
-        let network = &mut self.state_mut().network;
-        network.add_send_queue(sqn.value(), Queue { tis, context });
-        NUMBER.set(reply, sqn.value());
-        Ok(())
-    }
-
-    pub(crate) fn create_rq(&mut self, new: NewReceiveQueue, reply: &mut [u8]) -> Outcome {
-        let NewReceiveQueue { context, queue } = new;
-        let rqn = self.engine.create_qp(
-            self.vf,
-            QpDesc {
-                transport: Transport::ReceiveQueue,
-                recv: RecvSide::Own(queue),
-                recv_cqn: Some(rqc::CQN.get(&context)),
-                counter_set: rqc::COUNTER_SET_ID.get(&context) as u8,
-                user_index: self.user_index(rqc::USER_INDEX.get(&context)),
-                ..half(wq::PD.get(rqc::WQ.get(&context)))
-            },
-        )?;
-        let network = &mut self.state_mut().network;
-        network.add_receive_queue(rqn.value(), Queue { tis: None, context });
-        NUMBER.set(reply, rqn.value());
-        Ok(())
-    }
-
-    pub(crate) fn modify_sq(&mut self, change: QueueChange) -> Outcome {
-        const TO_READY: [QpState; 3] =
-            [QpState::Init, QpState::ReadyToReceive, QpState::ReadyToSend];
-        let queue = self.state().network.send_queue(change.number);
-        let queue = queue.ok_or(Unmade::Missing)?;
-        let uar = wq::UAR_PAGE.get(sqc::WQ.get(&queue.context));
-        if self.modify_queue(change, &TO_READY)? {
-            // Its requests are counted from zero again: its first doorbell may be the last of before.
-            self.state_mut().uars.begin_anew(uar);
+pub(crate) fn create_sq<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    new: NewSendQueue,
+    reply: &mut [u8],
+) -> Outcome {
+    let NewSendQueue {
+        context,
+        tis,
+        trapped,
+        place,
+    } = new;
+    let underlay = match tis {
+        Some(number) => {
+            let tis = commands
+                .state()
+                .network
+                .tis(number)
+                .ok_or(Unmade::Missing)?;
+            tis.underlay.map(Qpn::new)
         }
-        Ok(())
-    }
+        None => None,
+    };
+    let place = place?;
+    let queue = sqc::WQ.get(&context);
+    let send = SendQueue::new(
+        place.buffer,
+        0,
+        place.log_size,
+        place.record,
+        Format::Packet,
+    );
+    let send = if trapped { send.trapped() } else { send };
+    let sqn = commands.engine.create_qp(
+        commands.vf,
+        QpDesc {
+            transport: Transport::SendQueue,
+            send: Some((send, sqc::CQN.get(&context))),
+            source_qpn: underlay,
+            polled: !trapped,
+            user_index: commands.user_index(sqc::USER_INDEX.get(&context)),
+            ..half(wq::PD.get(queue))
+        },
+    )?;
+    let network = &mut commands.state_mut().network;
+    network.add_send_queue(sqn.value(), Queue { tis, context });
+    NUMBER.set(reply, sqn.value());
+    Ok(())
+}
 
-    pub(crate) fn modify_rq(&mut self, change: QueueChange) -> Outcome {
-        const TO_READY: [QpState; 2] = [QpState::Init, QpState::ReadyToReceive];
-        let queue = self.state().network.receive_queue(change.number);
-        queue.ok_or(Unmade::Missing)?;
-        self.modify_queue(change, &TO_READY)?;
-        Ok(())
-    }
+pub(crate) fn create_rq<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    new: NewReceiveQueue,
+    reply: &mut [u8],
+) -> Outcome {
+    let NewReceiveQueue { context, queue } = new;
+    let rqn = commands.engine.create_qp(
+        commands.vf,
+        QpDesc {
+            transport: Transport::ReceiveQueue,
+            recv: RecvSide::Own(queue),
+            recv_cqn: Some(rqc::CQN.get(&context)),
+            counter_set: rqc::COUNTER_SET_ID.get(&context) as u8,
+            user_index: commands.user_index(rqc::USER_INDEX.get(&context)),
+            ..half(wq::PD.get(rqc::WQ.get(&context)))
+        },
+    )?;
+    let network = &mut commands.state_mut().network;
+    network.add_receive_queue(rqn.value(), Queue { tis: None, context });
+    NUMBER.set(reply, rqn.value());
+    Ok(())
+}
 
-    /// Changes the state of a queue; true where it is ready from now on and was not.
-    fn modify_queue(&mut self, change: QueueChange, to_ready: &[QpState]) -> Result<bool, Refusal> {
-        let number = Qpn::new(change.number);
-        let (before, next) = change.states?;
-        let now = state_of(self.engine.query_qp(self.vf, number)?.state);
-        let steps: &[QpState] = match (before, next) {
-            _ if before != now => {
-                return Err(refuse(
-                    Status::BadResourceState,
-                    "the queue is not in the state that the command begins with",
-                ));
-            }
-            (QueueState::Reset, QueueState::Ready) => to_ready,
-            // Of what changes in this state there is nothing.
-            (QueueState::Ready, QueueState::Ready) => &[],
-            (_, QueueState::Reset) => &[QpState::Reset],
-            (_, QueueState::Error) => &[QpState::Error],
-            (QueueState::Error, QueueState::Ready) => {
-                return Err(refuse(
-                    Status::BadResourceState,
-                    "a queue in error is reset before it is ready again",
-                ));
-            }
-        };
-        for step in steps {
-            self.engine
-                .modify_qp(self.vf, number, *step, &QpChange::default())?;
+pub(crate) fn modify_sq<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    change: QueueChange,
+) -> Outcome {
+    const TO_READY: [QpState; 3] = [QpState::Init, QpState::ReadyToReceive, QpState::ReadyToSend];
+    let queue = commands.state().network.send_queue(change.number);
+    let queue = queue.ok_or(Unmade::Missing)?;
+    let uar = wq::UAR_PAGE.get(sqc::WQ.get(&queue.context));
+    if modify_queue(commands, change, &TO_READY)? {
+        // Its requests are counted from zero again: its first doorbell may be the last of before.
+        commands.state_mut().uars.begin_anew(uar);
+    }
+    Ok(())
+}
+
+pub(crate) fn modify_rq<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    change: QueueChange,
+) -> Outcome {
+    const TO_READY: [QpState; 2] = [QpState::Init, QpState::ReadyToReceive];
+    let queue = commands.state().network.receive_queue(change.number);
+    queue.ok_or(Unmade::Missing)?;
+    modify_queue(commands, change, &TO_READY)?;
+    Ok(())
+}
+
+/// Changes the state of a queue; true where it is ready from now on and was not.
+fn modify_queue<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    change: QueueChange,
+    to_ready: &[QpState],
+) -> Result<bool, Refusal> {
+    let number = Qpn::new(change.number);
+    let (before, next) = change.states?;
+    let now = state_of(commands.engine.query_qp(commands.vf, number)?.state);
+    let steps: &[QpState] = match (before, next) {
+        _ if before != now => {
+            return Err(refuse(
+                Status::BadResourceState,
+                "the queue is not in the state that the command begins with",
+            ));
         }
-        Ok((before, next) == (QueueState::Reset, QueueState::Ready))
+        (QueueState::Reset, QueueState::Ready) => to_ready,
+        // Of what changes in this state there is nothing.
+        (QueueState::Ready, QueueState::Ready) => &[],
+        (_, QueueState::Reset) => &[QpState::Reset],
+        (_, QueueState::Error) => &[QpState::Error],
+        (QueueState::Error, QueueState::Ready) => {
+            return Err(refuse(
+                Status::BadResourceState,
+                "a queue in error is reset before it is ready again",
+            ));
+        }
+    };
+    for step in steps {
+        commands
+            .engine
+            .modify_qp(commands.vf, number, *step, &QpChange::default())?;
     }
+    Ok((before, next) == (QueueState::Reset, QueueState::Ready))
+}
 
-    pub(crate) fn destroy_sq(&mut self, sqn: u32) -> Outcome {
-        self.state()
-            .network
-            .send_queue(sqn)
-            .ok_or(Unmade::Missing)?;
-        self.engine.destroy_qp(self.vf, Qpn::new(sqn))?;
-        self.state_mut().network.remove_send_queue(sqn);
-        Ok(())
-    }
+pub(crate) fn destroy_sq<D: Dma + 'static>(commands: &mut Commands<'_, D>, sqn: u32) -> Outcome {
+    commands
+        .state()
+        .network
+        .send_queue(sqn)
+        .ok_or(Unmade::Missing)?;
+    commands.engine.destroy_qp(commands.vf, Qpn::new(sqn))?;
+    commands.state_mut().network.remove_send_queue(sqn);
+    Ok(())
+}
 
-    pub(crate) fn destroy_rq(&mut self, rqn: u32) -> Outcome {
-        self.state().network.check_unused(Named::Queue, rqn)?;
-        self.engine.destroy_qp(self.vf, Qpn::new(rqn))?;
-        self.state_mut().network.remove_receive_queue(rqn);
-        Ok(())
-    }
+pub(crate) fn destroy_rq<D: Dma + 'static>(commands: &mut Commands<'_, D>, rqn: u32) -> Outcome {
+    commands.state().network.check_unused(Named::Queue, rqn)?;
+    commands.engine.destroy_qp(commands.vf, Qpn::new(rqn))?;
+    commands.state_mut().network.remove_receive_queue(rqn);
+    Ok(())
+}
 
-    pub(crate) fn query_sq(&self, sqn: u32, reply: &mut [u8]) -> Outcome {
-        let queue = self.state().network.send_queue(sqn);
-        self.query_queue(queue, sqc::STATE, sqn, reply)
-    }
+pub(crate) fn query_sq<D: Dma + 'static>(
+    commands: &Commands<'_, D>,
+    sqn: u32,
+    reply: &mut [u8],
+) -> Outcome {
+    let queue = commands.state().network.send_queue(sqn);
+    query_queue(commands, queue, sqc::STATE, sqn, reply)
+}
 
-    pub(crate) fn query_rq(&self, rqn: u32, reply: &mut [u8]) -> Outcome {
-        let queue = self.state().network.receive_queue(rqn);
-        self.query_queue(queue, rqc::STATE, rqn, reply)
-    }
+pub(crate) fn query_rq<D: Dma + 'static>(
+    commands: &Commands<'_, D>,
+    rqn: u32,
+    reply: &mut [u8],
+) -> Outcome {
+    let queue = commands.state().network.receive_queue(rqn);
+    query_queue(commands, queue, rqc::STATE, rqn, reply)
+}
 
-    fn query_queue(
-        &self,
-        queue: Option<&Queue>,
-        field: Field,
-        number: u32,
-        reply: &mut [u8],
-    ) -> Outcome {
-        let queue = queue.ok_or(Unmade::Missing)?;
-        let number = Qpn::new(number);
-        let state = self.engine.query_qp(self.vf, number)?.state;
-        let out = query_sq_out::SQ_CONTEXT.get_mut(reply);
-        let len = out.len().min(queue.context.len());
-        out[..len].copy_from_slice(&queue.context[..len]);
-        field.set(out, state_of(state).code());
-        let (send, recv) = self.engine.qp_queues(self.vf, number)?;
-        let dma = self.engine.dma(self.vf);
-        let counts = match (send, recv) {
-            (Some(queue), _) => (queue.taken(), queue.posted(dma)),
-            (_, Some(queue)) => (queue.taken(), queue.posted(dma)),
-            _ => return Ok(()),
-        };
-        let shown = sqc::WQ.get_mut(out);
-        wq::HW_COUNTER.set(shown, u32::from(counts.0));
-        wq::SW_COUNTER.set(shown, u32::from(counts.1.unwrap_or(0)));
-        Ok(())
-    }
+fn query_queue<D: Dma + 'static>(
+    commands: &Commands<'_, D>,
+    queue: Option<&Queue>,
+    field: Field,
+    number: u32,
+    reply: &mut [u8],
+) -> Outcome {
+    let queue = queue.ok_or(Unmade::Missing)?;
+    let number = Qpn::new(number);
+    let state = commands.engine.query_qp(commands.vf, number)?.state;
+    let out = query_sq_out::SQ_CONTEXT.get_mut(reply);
+    let len = out.len().min(queue.context.len());
+    out[..len].copy_from_slice(&queue.context[..len]);
+    field.set(out, state_of(state).code());
+    let (send, recv) = commands.engine.qp_queues(commands.vf, number)?;
+    let dma = commands.engine.dma(commands.vf);
+    let counts = match (send, recv) {
+        (Some(queue), _) => (queue.taken(), queue.posted(dma)),
+        (_, Some(queue)) => (queue.taken(), queue.posted(dma)),
+        _ => return Ok(()),
+    };
+    let shown = sqc::WQ.get_mut(out);
+    wq::HW_COUNTER.set(shown, u32::from(counts.0));
+    wq::SW_COUNTER.set(shown, u32::from(counts.1.unwrap_or(0)));
+    Ok(())
 }
 
 /// A queue pair of this protection domain with neither queue.

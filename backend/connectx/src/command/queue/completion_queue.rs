@@ -167,124 +167,139 @@ impl CompletionQueueChange {
     }
 }
 
-impl<D: Dma + 'static> Commands<'_, D> {
-    pub(crate) fn create_cq(&mut self, new: NewCompletionQueue, reply: &mut [u8]) -> Outcome {
-        let NewCompletionQueue {
+pub(crate) fn create_cq<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    new: NewCompletionQueue,
+    reply: &mut [u8],
+) -> Outcome {
+    let NewCompletionQueue {
+        ring,
+        record,
+        eqn,
+        uar,
+        ignore_overrun,
+        moderation,
+        compression,
+    } = new;
+    let state = commands.state();
+    if state.events.get(eqn).is_none() {
+        return Err(refuse(Status::BadResource, "no such event queue"));
+    }
+    let announced = state.configuration.traps(uar);
+    let compression = compression?;
+    let cqn = commands.engine.create_cq(commands.vf, |cqn| {
+        CompletionQueue::new(
             ring,
             record,
-            eqn,
-            uar,
-            ignore_overrun,
-            moderation,
-            compression,
-        } = new;
-        let state = self.state();
-        if state.events.get(eqn).is_none() {
-            return Err(refuse(Status::BadResource, "no such event queue"));
-        }
-        let announced = state.configuration.traps(uar);
-        let compression = compression?;
-        let cqn = self.engine.create_cq(self.vf, |cqn| {
-            CompletionQueue::new(
-                ring,
-                record,
-                Traits {
-                    cqn,
-                    eqn,
-                    uar,
-                    announced,
-                    ignore_overrun,
-                    moderation,
-                    compression,
-                },
-            )
-        })?;
-        NUMBER.set(reply, cqn);
-        Ok(())
-    }
+            Traits {
+                cqn,
+                eqn,
+                uar,
+                announced,
+                ignore_overrun,
+                moderation,
+                compression,
+            },
+        )
+    })?;
+    NUMBER.set(reply, cqn);
+    Ok(())
+}
 
-    pub(crate) fn modify_cq(&mut self, change: CompletionQueueChange) -> Outcome {
-        let (queue, _, _) = self.engine.cq_mut(self.vf, change.cqn)?;
-        let mut new = queue.moderation();
-        if change.select & PERIOD != 0 {
-            new.period = change.moderation.period;
-        }
-        if change.select & COUNT != 0 {
-            new.count = change.moderation.count;
-        }
-        queue.moderate(new);
-        if change.select & OVERRUN != 0 {
-            queue.set_ignore_overrun(change.ignore_overrun);
-        }
-        Ok(())
+pub(crate) fn modify_cq<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    change: CompletionQueueChange,
+) -> Outcome {
+    let (queue, _, _) = commands.engine.cq_mut(commands.vf, change.cqn)?;
+    let mut new = queue.moderation();
+    if change.select & PERIOD != 0 {
+        new.period = change.moderation.period;
     }
+    if change.select & COUNT != 0 {
+        new.count = change.moderation.count;
+    }
+    queue.moderate(new);
+    if change.select & OVERRUN != 0 {
+        queue.set_ignore_overrun(change.ignore_overrun);
+    }
+    Ok(())
+}
 
-    pub(crate) fn resize_cq(&mut self, NewRing { cqn, ring }: NewRing) -> Outcome {
-        let after = ring.buffer.held();
-        let (queue, _, _) = self.engine.cq_mut(self.vf, cqn)?;
-        if ring.log_stride < queue.ring().log_stride {
-            return Err(refuse(
-                Status::BadParameter,
-                "entries cannot get shorter than the messages that they hold",
-            ));
-        }
-        self.engine.take_memory(self.vf, after)?;
-        let resized = self.engine.cq_mut(self.vf, cqn).map(|(queue, _, dma)| {
+pub(crate) fn resize_cq<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    NewRing { cqn, ring }: NewRing,
+) -> Outcome {
+    let after = ring.buffer.held();
+    let (queue, _, _) = commands.engine.cq_mut(commands.vf, cqn)?;
+    if ring.log_stride < queue.ring().log_stride {
+        return Err(refuse(
+            Status::BadParameter,
+            "entries cannot get shorter than the messages that they hold",
+        ));
+    }
+    commands.engine.take_memory(commands.vf, after)?;
+    let resized = commands
+        .engine
+        .cq_mut(commands.vf, cqn)
+        .map(|(queue, _, dma)| {
             let before = queue.ring().buffer.held();
             queue.resize(dma, ring).map(|()| before)
         });
-        let unused = match resized {
-            Ok(Ok(before)) => before,
-            _ => after,
-        };
-        self.engine.give_memory(self.vf, unused);
-        resized?.map(drop).map_err(|_| {
-            refuse(
-                Status::BadResourceState,
-                "what the completion queue holds does not fit",
-            )
-        })
-    }
+    let unused = match resized {
+        Ok(Ok(before)) => before,
+        _ => after,
+    };
+    commands.engine.give_memory(commands.vf, unused);
+    resized?.map(drop).map_err(|_| {
+        refuse(
+            Status::BadResourceState,
+            "what the completion queue holds does not fit",
+        )
+    })
+}
 
-    pub(crate) fn destroy_cq(&mut self, cqn: u32) -> Outcome {
-        self.engine.destroy_cq(self.vf, cqn)?;
-        Ok(())
-    }
+pub(crate) fn destroy_cq<D: Dma + 'static>(commands: &mut Commands<'_, D>, cqn: u32) -> Outcome {
+    commands.engine.destroy_cq(commands.vf, cqn)?;
+    Ok(())
+}
 
-    pub(crate) fn query_cq(&mut self, cqn: u32, reply: &mut [u8]) -> Outcome {
-        let (queue, _, _) = self.engine.cq_mut(self.vf, cqn)?;
-        let out = query_cq_out::CQ_CONTEXT.get_mut(reply);
-        let [producer, consumer, notified, solicited] = queue.counters();
-        let state = match queue.arm() {
-            Arm::No => STATE_FIRED,
-            Arm::Any => STATE_ARMED,
-            Arm::Solicited => STATE_SOLICITED_ARMED,
-        };
-        let values = [
-            (
-                cqc::STATUS,
-                if queue.overran() { STATUS_OVERRUN } else { 0 },
-            ),
-            (cqc::CQE_SZ, entry_size(queue.ring())),
-            (cqc::ST, state),
-            (cqc::CQE_COMP_EN, queue.compression().is_some().into()),
-            (
-                cqc::MINI_CQE_RES_FORMAT,
-                queue.compression().unwrap_or(0).into(),
-            ),
-            (cqc::LOG_CQ_SIZE, queue.ring().log_size),
-            (cqc::UAR_PAGE, queue.uar),
-            (cqc::CQ_PERIOD, u32::from(queue.moderation().period)),
-            (cqc::CQ_MAX_COUNT, u32::from(queue.moderation().count)),
-            (cqc::C_EQN_OR_APU_ELEMENT, u32::from(queue.eqn)),
-            (cqc::LAST_NOTIFIED_INDEX, notified),
-            (cqc::LAST_SOLICIT_INDEX, solicited),
-            (cqc::CONSUMER_COUNTER, consumer),
-            (cqc::PRODUCER_COUNTER, producer),
-        ];
-        for (field, value) in values {
-            field.set(out, value);
-        }
-        Ok(())
+pub(crate) fn query_cq<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    cqn: u32,
+    reply: &mut [u8],
+) -> Outcome {
+    let (queue, _, _) = commands.engine.cq_mut(commands.vf, cqn)?;
+    let out = query_cq_out::CQ_CONTEXT.get_mut(reply);
+    let [producer, consumer, notified, solicited] = queue.counters();
+    let state = match queue.arm() {
+        Arm::No => STATE_FIRED,
+        Arm::Any => STATE_ARMED,
+        Arm::Solicited => STATE_SOLICITED_ARMED,
+    };
+    let values = [
+        (
+            cqc::STATUS,
+            if queue.overran() { STATUS_OVERRUN } else { 0 },
+        ),
+        (cqc::CQE_SZ, entry_size(queue.ring())),
+        (cqc::ST, state),
+        (cqc::CQE_COMP_EN, queue.compression().is_some().into()),
+        (
+            cqc::MINI_CQE_RES_FORMAT,
+            queue.compression().unwrap_or(0).into(),
+        ),
+        (cqc::LOG_CQ_SIZE, queue.ring().log_size),
+        (cqc::UAR_PAGE, queue.uar),
+        (cqc::CQ_PERIOD, u32::from(queue.moderation().period)),
+        (cqc::CQ_MAX_COUNT, u32::from(queue.moderation().count)),
+        (cqc::C_EQN_OR_APU_ELEMENT, u32::from(queue.eqn)),
+        (cqc::LAST_NOTIFIED_INDEX, notified),
+        (cqc::LAST_SOLICIT_INDEX, solicited),
+        (cqc::CONSUMER_COUNTER, consumer),
+        (cqc::PRODUCER_COUNTER, producer),
+    ];
+    for (field, value) in values {
+        field.set(out, value);
     }
+    Ok(())
 }

@@ -61,46 +61,52 @@ impl NewTarget {
     }
 }
 
-impl<D: Dma + 'static> Commands<'_, D> {
-    pub(crate) fn create_dct(&mut self, new: NewTarget, reply: &mut [u8]) -> Outcome {
-        let NewTarget { context, mut desc } = new;
-        let received = &mut desc.in_completion.received;
-        *received = (*received).min(self.held_by(desc.cqn));
-        desc.user_index = self.user_index(dctc::USER_INDEX.get(context.as_slice()));
-        let dctn = self.engine.create_dct(self.vf, &desc)?.value();
-        self.state_mut().contexts.dcts.insert(dctn, context);
-        NUMBER.set(reply, dctn);
-        Ok(())
-    }
+pub(crate) fn create_dct<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    new: NewTarget,
+    reply: &mut [u8],
+) -> Outcome {
+    let NewTarget { context, mut desc } = new;
+    let received = &mut desc.in_completion.received;
+    *received = (*received).min(commands.held_by(desc.cqn));
+    desc.user_index = commands.user_index(dctc::USER_INDEX.get(context.as_slice()));
+    let dctn = commands.engine.create_dct(commands.vf, &desc)?.value();
+    commands.state_mut().contexts.dcts.insert(dctn, context);
+    NUMBER.set(reply, dctn);
+    Ok(())
+}
 
-    /// Nothing of a target is under way from one turn to the next, so that it has drained at once.
-    pub(crate) fn drain_dct(&mut self, dctn: Qpn) -> Outcome {
-        Ok(self.engine.drain_dct(self.vf, dctn)?)
-    }
+/// Nothing of a target is under way from one turn to the next, so that it has drained at once.
+pub(crate) fn drain_dct<D: Dma + 'static>(commands: &mut Commands<'_, D>, dctn: Qpn) -> Outcome {
+    Ok(commands.engine.drain_dct(commands.vf, dctn)?)
+}
 
-    pub(crate) fn destroy_dct(&mut self, dctn: u32) -> Outcome {
-        self.engine.destroy_dct(self.vf, Qpn::new(dctn))?;
-        self.state_mut().contexts.dcts.remove(&dctn);
-        Ok(())
-    }
+pub(crate) fn destroy_dct<D: Dma + 'static>(commands: &mut Commands<'_, D>, dctn: u32) -> Outcome {
+    commands.engine.destroy_dct(commands.vf, Qpn::new(dctn))?;
+    commands.state_mut().contexts.dcts.remove(&dctn);
+    Ok(())
+}
 
-    pub(crate) fn query_dct(&self, dctn: u32, reply: &mut [u8]) -> Outcome {
-        let view = self.engine.query_dct(self.vf, Qpn::new(dctn))?;
-        let out = query_dct_out::DCT_CONTEXT_ENTRY.get_mut(reply);
-        if let Some(context) = self.state().contexts.dcts.get(&dctn) {
-            let len = out.len().min(context.len());
-            out[..len].copy_from_slice(&context[..len]);
-        }
-        let state = match view.qp.state {
-            QpState::ReadyToReceive => STATE_ACTIVE,
-            _ => STATE_DRAINED,
-        };
-        dctc::STATE.set(out, state);
-        dctc::DC_ACCESS_KEY_VIOLATION_COUNT.set(out, view.violations);
-        Ok(())
+pub(crate) fn query_dct<D: Dma + 'static>(
+    commands: &Commands<'_, D>,
+    dctn: u32,
+    reply: &mut [u8],
+) -> Outcome {
+    let view = commands.engine.query_dct(commands.vf, Qpn::new(dctn))?;
+    let out = query_dct_out::DCT_CONTEXT_ENTRY.get_mut(reply);
+    if let Some(context) = commands.state().contexts.dcts.get(&dctn) {
+        let len = out.len().min(context.len());
+        out[..len].copy_from_slice(&context[..len]);
     }
+    let state = match view.qp.state {
+        QpState::ReadyToReceive => STATE_ACTIVE,
+        _ => STATE_DRAINED,
+    };
+    dctc::STATE.set(out, state);
+    dctc::DC_ACCESS_KEY_VIOLATION_COUNT.set(out, view.violations);
+    Ok(())
+}
 
-    pub(crate) fn arm_dct(&mut self, dctn: Qpn) -> Outcome {
-        Ok(self.engine.arm_dct(self.vf, dctn)?)
-    }
+pub(crate) fn arm_dct<D: Dma + 'static>(commands: &mut Commands<'_, D>, dctn: Qpn) -> Outcome {
+    Ok(commands.engine.arm_dct(commands.vf, dctn)?)
 }

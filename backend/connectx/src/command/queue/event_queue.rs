@@ -50,53 +50,55 @@ impl NewEventQueue {
     }
 }
 
-impl<D: Dma + 'static> Commands<'_, D> {
-    pub(crate) fn create_eq(
-        &mut self,
-        NewEventQueue(queue): NewEventQueue,
-        reply: &mut [u8],
-    ) -> Outcome {
-        let held = queue.held();
-        self.engine.take_memory(self.vf, held)?;
-        let Some(eqn) = self.state_mut().events.insert(queue) else {
-            self.engine.give_memory(self.vf, held);
-            return Err(refuse(Status::NoResources, "too many event queues"));
-        };
-        create_eq_out::EQ_NUMBER.set(reply, u32::from(eqn));
-        Ok(())
-    }
+pub(crate) fn create_eq<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    NewEventQueue(queue): NewEventQueue,
+    reply: &mut [u8],
+) -> Outcome {
+    let held = queue.held();
+    commands.engine.take_memory(commands.vf, held)?;
+    let Some(eqn) = commands.state_mut().events.insert(queue) else {
+        commands.engine.give_memory(commands.vf, held);
+        return Err(refuse(Status::NoResources, "too many event queues"));
+    };
+    create_eq_out::EQ_NUMBER.set(reply, u32::from(eqn));
+    Ok(())
+}
 
-    pub(crate) fn destroy_eq(&mut self, eqn: u8) -> Outcome {
-        match self.state_mut().events.remove(eqn) {
-            Some(queue) => {
-                self.engine.give_memory(self.vf, queue.held());
-                Ok(())
-            }
-            None => Err(refuse(Status::BadResource, "no such event queue")),
+pub(crate) fn destroy_eq<D: Dma + 'static>(commands: &mut Commands<'_, D>, eqn: u8) -> Outcome {
+    match commands.state_mut().events.remove(eqn) {
+        Some(queue) => {
+            commands.engine.give_memory(commands.vf, queue.held());
+            Ok(())
         }
+        None => Err(refuse(Status::BadResource, "no such event queue")),
     }
+}
 
-    pub(crate) fn query_eq(&self, eqn: u8, reply: &mut [u8]) -> Outcome {
-        let queue = self
-            .state()
-            .events
-            .get(eqn)
-            .ok_or(refuse(Status::BadResource, "no such event queue"))?;
-        query_eq_out::EVENT_BITMASK.set(reply, queue.mask);
-        let context = query_eq_out::EQ_CONTEXT_ENTRY.get_mut(reply);
-        let (producer, consumer) = queue.counters();
-        eqc::ST.set(
-            context,
-            if queue.has_fired() {
-                STATE_FIRED
-            } else {
-                STATE_ARMED
-            },
-        );
-        eqc::LOG_EQ_SIZE.set(context, queue.log_size());
-        eqc::INTR.set(context, u32::from(queue.vector()));
-        eqc::PRODUCER_COUNTER.set(context, producer);
-        eqc::CONSUMER_COUNTER.set(context, consumer);
-        Ok(())
-    }
+pub(crate) fn query_eq<D: Dma + 'static>(
+    commands: &Commands<'_, D>,
+    eqn: u8,
+    reply: &mut [u8],
+) -> Outcome {
+    let queue = commands
+        .state()
+        .events
+        .get(eqn)
+        .ok_or(refuse(Status::BadResource, "no such event queue"))?;
+    query_eq_out::EVENT_BITMASK.set(reply, queue.mask);
+    let context = query_eq_out::EQ_CONTEXT_ENTRY.get_mut(reply);
+    let (producer, consumer) = queue.counters();
+    eqc::ST.set(
+        context,
+        if queue.has_fired() {
+            STATE_FIRED
+        } else {
+            STATE_ARMED
+        },
+    );
+    eqc::LOG_EQ_SIZE.set(context, queue.log_size());
+    eqc::INTR.set(context, u32::from(queue.vector()));
+    eqc::PRODUCER_COUNTER.set(context, producer);
+    eqc::CONSUMER_COUNTER.set(context, consumer);
+    Ok(())
 }

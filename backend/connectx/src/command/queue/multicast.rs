@@ -22,12 +22,18 @@ pub(crate) fn parse_member(request: &[u8]) -> Result<(Qpn, Gid), Refusal> {
     Ok((qpn, gid))
 }
 
-impl<D: Dma + 'static> Commands<'_, D> {
-    pub(crate) fn attach_to_mcg(&mut self, qpn: Qpn, gid: Gid) -> Outcome {
-        Ok(self.engine.attach_multicast(self.vf, qpn, gid)?)
-    }
+pub(crate) fn attach_to_mcg<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    qpn: Qpn,
+    gid: Gid,
+) -> Outcome {
+    Ok(commands.engine.attach_multicast(commands.vf, qpn, gid)?)
+}
 
-    pub(crate) fn detach_from_mcg(&mut self, qpn: Qpn, gid: Gid) -> Outcome {
-        Ok(self.engine.detach_multicast(self.vf, qpn, gid)?)
-    }
+pub(crate) fn detach_from_mcg<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    qpn: Qpn,
+    gid: Gid,
+) -> Outcome {
+    Ok(commands.engine.detach_multicast(commands.vf, qpn, gid)?)
 }

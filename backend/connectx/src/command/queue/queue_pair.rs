@@ -15,6 +15,7 @@ use crate::bits::queue_pair::{
     ServiceType, State, TimestampFormat, ads, create_qp_in, optional, qpc, query_qp_out,
 };
 use crate::bits::work::BLOCK;
+use crate::command::network::interface::check_underlay;
 use crate::command::network::work_queue::underlay;
 use crate::command::{Commands, NUMBER, list};
 use crate::configuration::Configuration;
@@ -280,90 +281,106 @@ impl<D: Dma + 'static> Commands<'_, D> {
         let queue = self.engine.cq_mut(self.vf, cqn);
         queue.map_or(0, |(queue, ..)| queue.ring().holds())
     }
+}
 
-    pub(crate) fn create_qp(&mut self, new: NewQueuePair<D>, reply: &mut [u8]) -> Outcome {
-        let NewQueuePair { context, mut desc } = new;
-        desc.user_index = self.user_index(qpc::USER_INDEX.get(context.as_slice()));
-        let InCompletion { received, answered } = &mut desc.in_completion;
-        if let Some(cqn) = desc.recv_cqn {
-            *received = (*received).min(self.held_by(cqn));
-        }
-        if let Some((_, cqn)) = desc.send {
-            *answered = (*answered).min(self.held_by(cqn));
-        }
-        let qpn = self.engine.create_qp(self.vf, desc)?;
-        self.state_mut().contexts.qps.insert(qpn.value(), context);
-        NUMBER.set(reply, qpn.value());
-        Ok(())
+pub(crate) fn create_qp<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    new: NewQueuePair<D>,
+    reply: &mut [u8],
+) -> Outcome {
+    let NewQueuePair { context, mut desc } = new;
+    desc.user_index = commands.user_index(qpc::USER_INDEX.get(context.as_slice()));
+    let InCompletion { received, answered } = &mut desc.in_completion;
+    if let Some(cqn) = desc.recv_cqn {
+        *received = (*received).min(commands.held_by(cqn));
     }
+    if let Some((_, cqn)) = desc.send {
+        *answered = (*answered).min(commands.held_by(cqn));
+    }
+    let qpn = commands.engine.create_qp(commands.vf, desc)?;
+    commands
+        .state_mut()
+        .contexts
+        .qps
+        .insert(qpn.value(), context);
+    NUMBER.set(reply, qpn.value());
+    Ok(())
+}
 
-    /// Refuses the numbers of network interfaces' queues, which are no queue pairs.
-    fn queue_pair(&self, qpn: u32) -> Result<Qpn, Refusal> {
-        if self.state().network.is_queue(qpn) {
-            return Err(refuse(Status::BadResource, "that is no queue pair"));
-        }
-        Ok(Qpn::new(qpn))
+/// Refuses the numbers of network interfaces' queues, which are no queue pairs.
+fn queue_pair<D: Dma + 'static>(commands: &Commands<'_, D>, qpn: u32) -> Result<Qpn, Refusal> {
+    if commands.state().network.is_queue(qpn) {
+        return Err(refuse(Status::BadResource, "that is no queue pair"));
     }
+    Ok(Qpn::new(qpn))
+}
 
-    pub(crate) fn destroy_qp(&mut self, qpn: u32) -> Outcome {
-        let qpn = self.queue_pair(qpn)?;
-        self.check_underlay(qpn)?;
-        self.engine.destroy_qp(self.vf, qpn)?;
-        let state = self.state_mut();
-        state.contexts.qps.remove(&qpn.value());
-        // Nothing comes to it that would go there.
-        Ok(state.network.set_root(qpn.value(), None)?)
-    }
+pub(crate) fn destroy_qp<D: Dma + 'static>(commands: &mut Commands<'_, D>, qpn: u32) -> Outcome {
+    let qpn = queue_pair(commands, qpn)?;
+    check_underlay(commands, qpn)?;
+    commands.engine.destroy_qp(commands.vf, qpn)?;
+    let state = commands.state_mut();
+    state.contexts.qps.remove(&qpn.value());
+    // Nothing comes to it that would go there.
+    Ok(state.network.set_root(qpn.value(), None)?)
+}
 
-    pub(crate) fn modify_qp(&mut self, command: &QueuePairChange) -> Outcome {
-        let qpn = self.queue_pair(command.qpn)?;
-        let state = self.engine.query_qp(self.vf, qpn)?.state;
-        if !command.from.is_empty() && !command.from.contains(&state) {
-            return Err(refuse(
-                Status::BadQpState,
-                "the queue pair is not in the state that the command begins with",
-            ));
-        }
-        let stored = self.state().contexts.qps.get(&qpn.value());
-        let service =
-            stored.and_then(|stored| ServiceType::from_code(qpc::ST.get(stored.as_slice())));
-        let transport = service.map_or(Transport::Rc, transport);
-        let change = command.given.change(&command.context, transport)?;
-        self.engine.modify_qp(self.vf, qpn, command.next, &change)?;
-        let state = self.state_mut();
-        if let Some(stored) = state.contexts.qps.get_mut(&qpn.value()) {
-            command
-                .given
-                .remember(&command.context, stored.as_mut_slice());
-            if command.begins {
-                // Its requests are counted from zero again: its first doorbell may be the last of before.
-                state.uars.begin_anew(qpc::UAR_PAGE.get(stored.as_slice()));
-            }
-        }
-        Ok(())
+pub(crate) fn modify_qp<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    command: &QueuePairChange,
+) -> Outcome {
+    let qpn = queue_pair(commands, command.qpn)?;
+    let state = commands.engine.query_qp(commands.vf, qpn)?.state;
+    if !command.from.is_empty() && !command.from.contains(&state) {
+        return Err(refuse(
+            Status::BadQpState,
+            "the queue pair is not in the state that the command begins with",
+        ));
     }
+    let stored = commands.state().contexts.qps.get(&qpn.value());
+    let service = stored.and_then(|stored| ServiceType::from_code(qpc::ST.get(stored.as_slice())));
+    let transport = service.map_or(Transport::Rc, transport);
+    let change = command.given.change(&command.context, transport)?;
+    commands
+        .engine
+        .modify_qp(commands.vf, qpn, command.next, &change)?;
+    let state = commands.state_mut();
+    if let Some(stored) = state.contexts.qps.get_mut(&qpn.value()) {
+        command
+            .given
+            .remember(&command.context, stored.as_mut_slice());
+        if command.begins {
+            // Its requests are counted from zero again: its first doorbell may be the last of before.
+            state.uars.begin_anew(qpc::UAR_PAGE.get(stored.as_slice()));
+        }
+    }
+    Ok(())
+}
 
-    pub(crate) fn query_qp(&self, qpn: u32, reply: &mut [u8]) -> Outcome {
-        let qpn = self.queue_pair(qpn)?;
-        let view = self.engine.query_qp(self.vf, qpn)?;
-        let out = query_qp_out::QPC.get_mut(reply);
-        if let Some(stored) = self.state().contexts.qps.get(&qpn.value()) {
-            let len = out.len().min(stored.len());
-            out[..len].copy_from_slice(&stored[..len]);
-        }
-        show(&view, out);
-        let (send, recv) = self.engine.qp_queues(self.vf, qpn)?;
-        let dma = self.engine.dma(self.vf);
-        if let Some(queue) = send {
-            qpc::HW_SQ_WQEBB_COUNTER.set(out, u32::from(queue.taken()));
-            qpc::SW_SQ_WQEBB_COUNTER.set(out, u32::from(queue.posted(dma).unwrap_or(0)));
-        }
-        if let Some(queue) = recv {
-            qpc::HW_RQ_COUNTER.set(out, u32::from(queue.taken()));
-            qpc::SW_RQ_COUNTER.set(out, u32::from(queue.posted(dma).unwrap_or(0)));
-        }
-        Ok(())
+pub(crate) fn query_qp<D: Dma + 'static>(
+    commands: &Commands<'_, D>,
+    qpn: u32,
+    reply: &mut [u8],
+) -> Outcome {
+    let qpn = queue_pair(commands, qpn)?;
+    let view = commands.engine.query_qp(commands.vf, qpn)?;
+    let out = query_qp_out::QPC.get_mut(reply);
+    if let Some(stored) = commands.state().contexts.qps.get(&qpn.value()) {
+        let len = out.len().min(stored.len());
+        out[..len].copy_from_slice(&stored[..len]);
     }
+    show(&view, out);
+    let (send, recv) = commands.engine.qp_queues(commands.vf, qpn)?;
+    let dma = commands.engine.dma(commands.vf);
+    if let Some(queue) = send {
+        qpc::HW_SQ_WQEBB_COUNTER.set(out, u32::from(queue.taken()));
+        qpc::SW_SQ_WQEBB_COUNTER.set(out, u32::from(queue.posted(dma).unwrap_or(0)));
+    }
+    if let Some(queue) = recv {
+        qpc::HW_RQ_COUNTER.set(out, u32::from(queue.taken()));
+        qpc::SW_RQ_COUNTER.set(out, u32::from(queue.posted(dma).unwrap_or(0)));
+    }
+    Ok(())
 }
 
 /// Packets of a datagram queue pair may say that they come from queue pair 1,

@@ -130,62 +130,76 @@ fn requested_queue(request: &[u8]) -> Result<SharedQueue, Refusal> {
     Ok(SharedQueue::new(buffer, log_size, log_stride, record))
 }
 
-impl<D: Dma + 'static> Commands<'_, D> {
-    pub(crate) fn create_srq(&mut self, new: NewSharedQueue, reply: &mut [u8]) -> Outcome {
-        let context = new.context.as_slice();
-        let pd = srqc::PD.get(context);
-        let srqn = match new.tags {
-            None => {
-                let xrc = domain(context);
-                self.engine.create_srq(self.vf, pd, xrc, new.queue)?
-            }
-            Some((log_size, rendezvous)) => {
-                let list = (srqc::CQN.get(context), log_size, rendezvous);
-                self.engine
-                    .create_tagged_srq(self.vf, pd, list, new.queue)?
-            }
-        };
-        if let Some(given) = new.user_index {
-            let user_index = self.user_index(given);
-            self.engine.index_srq(self.vf, srqn, user_index)?;
+pub(crate) fn create_srq<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    new: NewSharedQueue,
+    reply: &mut [u8],
+) -> Outcome {
+    let context = new.context.as_slice();
+    let pd = srqc::PD.get(context);
+    let srqn = match new.tags {
+        None => {
+            let xrc = domain(context);
+            commands
+                .engine
+                .create_srq(commands.vf, pd, xrc, new.queue)?
         }
-        self.state_mut().contexts.srqs.insert(srqn, new.context);
-        NUMBER.set(reply, srqn);
-        Ok(())
+        Some((log_size, rendezvous)) => {
+            let list = (srqc::CQN.get(context), log_size, rendezvous);
+            commands
+                .engine
+                .create_tagged_srq(commands.vf, pd, list, new.queue)?
+        }
+    };
+    if let Some(given) = new.user_index {
+        let user_index = commands.user_index(given);
+        commands.engine.index_srq(commands.vf, srqn, user_index)?;
     }
+    commands.state_mut().contexts.srqs.insert(srqn, new.context);
+    NUMBER.set(reply, srqn);
+    Ok(())
+}
 
-    pub(crate) fn arm_rq(&mut self, srqn: u32, limit: u32) -> Outcome {
-        Ok(self.engine.arm_srq(self.vf, srqn, limit)?)
-    }
+pub(crate) fn arm_rq<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    srqn: u32,
+    limit: u32,
+) -> Outcome {
+    Ok(commands.engine.arm_srq(commands.vf, srqn, limit)?)
+}
 
-    pub(crate) fn query_srq(&mut self, srqn: u32, form: Option<Form>, reply: &mut [u8]) -> Outcome {
-        let (_, limit) = self.engine.srq_mut(self.vf, srqn)?;
-        let out = query_srq_out::SRQ_CONTEXT_ENTRY.get_mut(reply);
-        if let Some(context) = self.state().contexts.srqs.get(&srqn) {
-            let len = out.len().min(context.len());
-            out[..len].copy_from_slice(&context[..len]);
-        }
-        srqc::LWM.set(out, limit);
-        if let Some(view) = self.engine.query_tags(self.vf, srqn)? {
-            for (field, value) in [
-                (tags::OFFLOAD, view.rendezvous.into()),
-                (tags::LOG_SIZE, view.log_size.into()),
-                (tags::NEXT, view.next.into()),
-                (tags::SEEN, view.seen.into()),
-                (tags::UNEXPECTED, view.unexpected.into()),
-            ] {
-                field.set(reply, value);
-            }
-        }
-        if let Some(form) = form {
-            receive_pool::show(form, reply);
-        }
-        Ok(())
+pub(crate) fn query_srq<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    srqn: u32,
+    form: Option<Form>,
+    reply: &mut [u8],
+) -> Outcome {
+    let (_, limit) = commands.engine.srq_mut(commands.vf, srqn)?;
+    let out = query_srq_out::SRQ_CONTEXT_ENTRY.get_mut(reply);
+    if let Some(context) = commands.state().contexts.srqs.get(&srqn) {
+        let len = out.len().min(context.len());
+        out[..len].copy_from_slice(&context[..len]);
     }
+    srqc::LWM.set(out, limit);
+    if let Some(view) = commands.engine.query_tags(commands.vf, srqn)? {
+        for (field, value) in [
+            (tags::OFFLOAD, view.rendezvous.into()),
+            (tags::LOG_SIZE, view.log_size.into()),
+            (tags::NEXT, view.next.into()),
+            (tags::SEEN, view.seen.into()),
+            (tags::UNEXPECTED, view.unexpected.into()),
+        ] {
+            field.set(reply, value);
+        }
+    }
+    if let Some(form) = form {
+        receive_pool::show(form, reply);
+    }
+    Ok(())
+}
 
-    pub(crate) fn destroy_srq(&mut self, srqn: u32) -> Outcome {
-        self.engine.destroy_srq(self.vf, srqn)?;
-        self.state_mut().contexts.srqs.remove(&srqn);
-        Ok(())
-    }
+pub(crate) fn destroy_srq<D: Dma + 'static>(commands: &mut Commands<'_, D>, srqn: u32) -> Outcome {
+    commands.engine.destroy_srq(commands.vf, srqn)?;
+    commands.state_mut().contexts.srqs.remove(&srqn);
+    Ok(())
 }

@@ -6,8 +6,8 @@
 
 use crate::backend::{Backend, Registers};
 use crate::bits::initialization::mlx5_init_seg as segment;
+use crate::function::segment::InitializationSegment;
 use crate::function::{Function, Region};
-use crate::segment::InitializationSegment;
 
 /// Bytes of configuration space that have something in them.
 const CONFIG: usize = 256;

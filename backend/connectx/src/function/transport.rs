@@ -11,7 +11,7 @@ use crate::bits::command::{
     BLOCK_DATA, BLOCK_SIZE, Delivery, ENTRY_DATA, ENTRY_SIZE, ENTRY_TYPE, OWNER_HARDWARE,
     mlx5_cmd_layout as entry, mlx5_cmd_prot_block as block,
 };
-use crate::segment::{LOG_COMMAND_ENTRIES, LOG_COMMAND_STRIDE};
+use crate::function::segment::{LOG_COMMAND_ENTRIES, LOG_COMMAND_STRIDE};
 
 /// Longest request in bytes. The longest that drivers have are the page lists
 /// of memory keys; this one holds 4 GiB of 4 KiB pages.
