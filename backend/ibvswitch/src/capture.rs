@@ -18,40 +18,14 @@ use fabric::{Direction, PortRef, Tap};
 use hca::VfId;
 use hca::transport::{Seen, Watch};
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
 use wire::MadPacket;
 
+pub use ::control::{Summary, Wish};
 pub use subscription::{PART_HEADER, PART_MAX, RECORD, SUMMARY, Subscription};
 
 /// Bytes that may wait for one client. About a second of a saturated data path with the payload
 /// cut short, and little enough for sixteen clients.
 const QUEUE_BYTES: usize = 16 << 20;
-
-/// What is to be captured.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Wish {
-    /// The VFs that have the ports to capture at; all VFs and the subnet manager where none is named and
-    /// `manager` is false.
-    pub vfs: Vec<String>,
-    /// Whether to capture at the port of the subnet manager.
-    pub manager: bool,
-    /// Whether to capture data, too.
-    pub data: bool,
-    /// Bytes of payload of each of those to keep.
-    pub snaplen: u32,
-}
-
-/// What a capture came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Summary {
-    /// Packets written.
-    pub packets: u64,
-    /// Management packets and frames of data that found no room in the queue.
-    pub lost: u64,
-    /// Packets of operations without a published packet format.
-    pub left_out: u64,
-}
 
 /// Something to write.
 #[derive(Debug)]

@@ -17,19 +17,18 @@ mod wiring;
 
 use connectx::{IpOverInfiniBand, Likeness};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use fabric::SmpAccess;
 use hca::ServiceLevels;
 use passthrough::Isolation;
-use serde::{Deserialize, Serialize};
 use vhost_user::port::Claims;
 use vhost_user::translate::Mac;
 use vswitch::model;
 use wire::{Guid, Lid, PKey};
 
+pub use ::control::Doorbells;
 pub use document::Problem;
 pub(crate) use names::{ISOLATION, SMP_ACCESS};
 pub use vswitch::model::{
@@ -247,39 +246,6 @@ pub const IPOIB: [(&str, IpOverInfiniBand); 2] = [
     ("basic", IpOverInfiniBand::Basic),
     ("enhanced", IpOverInfiniBand::Enhanced),
 ];
-
-/// How doorbells of a VF reach the engine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Doorbells {
-    /// Each doorbell is a write that leaves the guest: nothing spins.
-    #[default]
-    Trap,
-    /// The guest writes memory and the engine watches doorbell records: one processor spins.
-    Poll,
-    /// As `poll` while there is traffic, as `trap` when there is none.
-    Adaptive,
-}
-
-impl Doorbells {
-    /// All modes with their names in the configuration, and what leaves the choice to the daemon.
-    pub const NAMES: [(&'static str, Option<Self>); 4] = [
-        ("auto", None),
-        ("trap", Some(Self::Trap)),
-        ("poll", Some(Self::Poll)),
-        ("adaptive", Some(Self::Adaptive)),
-    ];
-}
-
-impl fmt::Display for Doorbells {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Trap => "trap",
-            Self::Poll => "poll",
-            Self::Adaptive => "adaptive",
-        })
-    }
-}
 
 /// Why there is no configuration.
 #[derive(Debug, thiserror::Error)]

@@ -1,59 +1,25 @@
-//! The control socket: JSON lines over a UNIX socket, one request and one response per line.
+//! The daemon's side of the control socket.
 //!
-//! `ibvswitch status` and the other commands that ask a running daemon use [`Client`]; the daemon
-//! answers with a [`Server`], which gets its answers from a [`StatusSource`]. The socket is for the
-//! daemon's user alone (mode 0600); still, a request is bounded in size and a client in time, so
-//! that a stuck script cannot hold anything up.
+//! A [`Server`] gets its answers from a [`StatusSource`]. The socket is for the daemon's user alone (mode 0600);
+//! still, a request is bounded in size and a client in time, so that a stuck script cannot hold anything up.
 
-mod client;
 mod counters;
 mod duplicate_guids;
-mod firmware;
 mod link;
-mod live;
-mod message;
+mod mads;
 mod migration;
 mod passthrough;
-mod placement;
-mod sandbox;
 mod server;
 mod sm;
 mod topology;
-mod upgrade;
 
-pub use client::{Client, ClientError};
-pub use counters::{CountersReport, Forwarding, NodeCounters, PortCounts, Smps};
-pub use firmware::{FirmwareReport, FirmwareRequest};
-pub use link::{LinkAction, LinkReport, LinkRequest, StallDirection};
-pub use live::{LiveDone, LiveMigration, LiveMove, LivePlaces, LiveRequest, LiveSaved, LiveStep};
-pub use message::{
-    Counters, ErrorKind, FabricStatus, Link, LinkEnd, Mads, Node, NodeKind, Objects, RefusedMad,
-    Request, Response, Retries, Status, SubnetName, SubnetStatus, Topology, VfStatus,
-};
-pub(crate) use migration::allowed;
-pub use migration::{
-    Deadlock, Method, Migrated, MigrationRequest, MigrationsReport, MigrationsRequest, Move,
-    MoveOutcome, Packets, Place, StepPackets, SwitchPackets, Transition, Unmoved, Waited,
-};
-pub use passthrough::{CommandCounts, Datagrams, Elsewhere, PassedVf};
-pub use placement::{EngineStatus, PinRequest, PinSuggestion, Pinned, Placement};
-pub use sandbox::{Landlock, Sandbox};
+pub use ::control::*;
+
+pub(crate) use counters::counters_report;
+pub(crate) use link::{link_action, link_report};
+pub(crate) use mads::mads;
+pub(crate) use migration::{Unmoved, migrated, migrations_report, move_request};
+pub(crate) use passthrough::{elsewhere, passed_vf};
 pub use server::{Server, StatusSource};
-pub use sm::{
-    Balance, ExtendedLids, OtherManager, Partition, SmAction, SmRequests, SmStatus, SmTraps,
-};
-pub(crate) use topology::used_pkeys;
-pub use upgrade::{UpgradeRequest, Upgraded};
-
-/// The most bytes of one line, its newline included. A status line has about 1 KiB for each VF.
-pub const LINE_MAX: usize = 64 * 1024 * 1024;
-
-/// The most bytes of one request, its newline included.
-pub const REQUEST_MAX: usize = 64 * 1024;
-
-/// The most clients served at one time. Further ones wait in the socket's backlog, and take the place of
-/// one that says nothing.
-pub const CLIENTS_MAX: usize = 16;
-
-/// The most captures at one time: others find places beside them.
-pub const CAPTURES_MAX: usize = 12;
+pub(crate) use sm::sm_status;
+pub(crate) use topology::{topology, used_pkeys};

@@ -84,7 +84,7 @@ pub(crate) mod examples {
         };
         let config = Config::parse("f", DEFAULT, dirs).expect("is right");
         let plan = Plan::new(&config.model());
-        Topology::new(&plan, &Fabric::new(plan.topology()).expect("is a fabric"))
+        crate::control::topology(&plan, &Fabric::new(plan.topology()).expect("is a fabric"))
     }
 
     pub fn node(name: &str, kind: NodeKind, hypervisor: Option<&str>, lid: Option<u32>) -> Node {

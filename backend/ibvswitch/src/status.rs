@@ -7,10 +7,10 @@ use fabric::{Fabric, PortRef, SmpAccess};
 use vswitch::{Plan, SharedPlace};
 use wire::Guid;
 
-use crate::config::{Config, Hypervisor, Kind, SMP_ACCESS, Vf};
+use crate::config::{Config, Hypervisor, Kind, ManagerPlace, SMP_ACCESS, Vf};
 use crate::control::{
-    Counters, Elsewhere, FabricStatus, Mads, NodeKind, Objects, Sandbox, Status, SubnetName,
-    SubnetStatus, Topology, VfStatus, used_pkeys,
+    self, Counters, FabricStatus, Mads, NodeKind, Objects, Sandbox, Status, SubnetName,
+    SubnetStatus, Topology, VfStatus, elsewhere, used_pkeys,
 };
 
 /// What a subnet manager has done.
@@ -129,7 +129,10 @@ impl Observer {
             switches: all.iter().map(|subnet| subnet.switches).sum(),
             subnet_prefix: first.map_or(String::new(), |subnet| subnet.prefix.clone()),
             sm_lid: first.map_or(0, |subnet| subnet.sm_lid),
-            manager: self.config.manager.place,
+            manager: match self.config.manager.place {
+                ManagerPlace::Embedded => control::ManagerPlace::Embedded,
+                ManagerPlace::External => control::ManagerPlace::External,
+            },
             sweeps: all.iter().map(|subnet| subnet.sweeps).sum(),
             smps: all.iter().map(|subnet| subnet.smps).sum(),
             subnets: match all.len() {
@@ -162,7 +165,7 @@ impl Observer {
 
     /// Nodes and cables, with the LIDs they have now. `functions` are as for [`Observer::status`].
     pub fn topology(&self, fabric: &Fabric, functions: &[Function]) -> Topology {
-        let mut topology = Topology::new(&self.plan, fabric);
+        let mut topology = control::topology(&self.plan, fabric);
         let vfs = self.config.vfs().map(|(_, vf)| vf.model.name.as_str());
         let functions: HashMap<&str, &Function> = vfs.zip(functions).collect();
         for node in &mut topology.nodes {
@@ -181,7 +184,7 @@ impl Observer {
         });
         topology.subnets = named.collect();
         let passed = self.config.hardware_of();
-        topology.elsewhere = passed.map(|(at, vf)| Elsewhere::new(at, vf)).collect();
+        topology.elsewhere = passed.map(|(at, vf)| elsewhere(at, vf)).collect();
         topology
     }
 }

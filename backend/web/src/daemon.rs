@@ -2,9 +2,7 @@
 
 use std::path::PathBuf;
 
-use ibvswitch::control::{
-    Client, ClientError, CountersReport, Request, Response, Status, Topology,
-};
+use control::{Client, ClientError, CountersReport, Request, Response, Status, Topology};
 use tokio::task::spawn_blocking;
 
 /// Why there is no answer, for people.

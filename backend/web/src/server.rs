@@ -12,10 +12,8 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use control::{ClientError, ErrorKind, LinkAction, LinkRequest, MigrationRequest, Request as Ask};
 use futures_util::stream::{self, Stream};
-use ibvswitch::control::{
-    ClientError, ErrorKind, LinkAction, LinkRequest, MigrationRequest, Request as Ask,
-};
 use ibvswitch::picture::{self, Theme};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ibvswitch::control::{LinkEnd, NodeKind, Status, Topology, VfStatus};
+use control::{LinkEnd, NodeKind, Status, Topology, VfStatus};
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};

@@ -1,7 +1,7 @@
 //! Requests through keys of tiny pieces at both ends, between two VFs, over a link that loses packets: each message
 //! is read, and written, a frame at a time.
 
-use ibvswitch::control::{Client, LinkAction, LinkRequest, Request};
+use control::{Client, LinkAction, LinkRequest, Request};
 use test_driver::{
     Access, Connection, Data, MemoryRegion, PAGE, QueuePair, Remote, SendRequest, Sge,
 };

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use ibvswitch::control::{Client, ClientError, Request, SmAction};
+use control::{Client, ClientError, Request, SmAction};
 use test_driver::{Device, Options};
 
 use super::attacker::Attacker;

@@ -5,8 +5,7 @@ use wire::Lid;
 
 use super::text::bytes::bytes;
 use super::{CliError, SourceArgs, ask, print, print_json};
-use crate::config::ManagerPlace;
-use crate::control::{PassedVf, PinSuggestion, Placement, Request, Response, Status};
+use crate::control::{ManagerPlace, PassedVf, PinSuggestion, Placement, Request, Response, Status};
 use crate::table::table;
 
 /// Arguments of `status`.

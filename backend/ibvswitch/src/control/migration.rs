@@ -1,436 +1,143 @@
-//! Migrations over the control socket.
+//! Migrations of a subnet, as the control socket tells them.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use subnet_manager::Wait;
 use vswitch::{How, MoveRequest};
 use wire::Guid;
 
+use super::{
+    Deadlock, Method, Migrated, MigrationRequest, MigrationsReport, MoveOutcome, Packets, Place,
+    StepPackets, SwitchPackets, Transition, Waited, allowed,
+};
 use crate::config::Config;
 
-/// Which VM is to move where.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct MigrationRequest {
-    /// The VM: the name of the VF that is configured for it.
-    pub vm: String,
-    /// Name of the destination's hypervisor.
-    pub to: String,
-    /// The VF there; a free one if left out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub vf: Option<String>,
-    /// How forwarding tables follow; what the destination allows if left out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub method: Option<Method>,
-    /// Has switches drop packets to the VM before they are changed.
-    #[serde(default)]
-    pub drop_first: bool,
-    /// Changes as few switches as do in a fat-tree.
-    #[serde(default)]
-    pub fewest: bool,
-    /// Reaches switches by their LIDs.
-    #[serde(default)]
-    pub destination_routed: bool,
-    /// How many seconds another subnet manager may take, where one manages the subnet: 30 if left
-    /// out, and no more than 600.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wait_s: Option<u16>,
-}
-
-/// VMs that are to move, at the same time where they can.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct MigrationsRequest {
-    /// Which VM where. Places are taken in this order.
-    pub moves: Vec<Move>,
-    /// As of [`MigrationRequest::method`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub method: Option<Method>,
-    /// As of [`MigrationRequest::drop_first`].
-    #[serde(default)]
-    pub drop_first: bool,
-    /// As of [`MigrationRequest::fewest`].
-    #[serde(default)]
-    pub fewest: bool,
-    /// As of [`MigrationRequest::destination_routed`].
-    #[serde(default)]
-    pub destination_routed: bool,
-    /// As of [`MigrationRequest::wait_s`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wait_s: Option<u16>,
-}
-
-/// One of several moves.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Move {
-    /// The VM: the name of the VF that is configured for it.
-    pub vm: String,
-    /// Name of the destination's hypervisor.
-    pub to: String,
-}
-
-/// What [`MigrationRequest::wait_s`] allows.
-pub fn allowed(wait_s: Option<u16>) -> Duration {
-    Duration::from_secs(wait_s.unwrap_or(30).min(600).into())
-}
-
-impl From<&MigrationRequest> for MoveRequest {
-    fn from(request: &MigrationRequest) -> Self {
-        Self {
-            tag: 0,
-            vm: request.vm.clone(),
-            to: request.to.clone(),
-            vf: request.vf.clone(),
-            method: request.method.map(Into::into),
-            drop_first: request.drop_first,
-            fewest: request.fewest,
-            destination_routed: request.destination_routed,
-            allowed: allowed(request.wait_s),
-        }
+/// A request, for the vSwitch.
+pub(crate) fn move_request(request: &MigrationRequest) -> MoveRequest {
+    MoveRequest {
+        tag: 0,
+        vm: request.vm.clone(),
+        to: request.to.clone(),
+        vf: request.vf.clone(),
+        method: request.method.map(manager_method),
+        drop_first: request.drop_first,
+        fewest: request.fewest,
+        destination_routed: request.destination_routed,
+        allowed: allowed(request.wait_s),
     }
 }
 
-impl MigrationsRequest {
-    /// Each move by itself.
-    pub fn requests(&self) -> impl Iterator<Item = MigrationRequest> + '_ {
-        self.moves.iter().map(|each| MigrationRequest {
-            vm: each.vm.clone(),
-            to: each.to.clone(),
-            vf: None,
-            method: self.method,
-            drop_first: self.drop_first,
-            fewest: self.fewest,
-            destination_routed: self.destination_routed,
-            wait_s: self.wait_s,
-        })
+const fn manager_method(method: Method) -> subnet_manager::Method {
+    match method {
+        Method::Swap => subnet_manager::Method::Swap,
+        Method::Copy => subnet_manager::Method::Copy,
+        Method::Full => subnet_manager::Method::Full,
     }
 }
 
-/// How forwarding tables follow a VM.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Method {
-    /// The entries of the VM's LID and of the destination's are exchanged.
-    Swap,
-    /// The VM's LID gets the entry of the destination's hypervisor.
-    Copy,
-    /// All paths are computed anew and all tables sent.
-    Full,
-}
-
-impl From<Method> for subnet_manager::Method {
-    fn from(method: Method) -> Self {
-        match method {
-            Method::Swap => Self::Swap,
-            Method::Copy => Self::Copy,
-            Method::Full => Self::Full,
-        }
+const fn method(method: subnet_manager::Method) -> Method {
+    match method {
+        subnet_manager::Method::Swap => Method::Swap,
+        subnet_manager::Method::Copy => Method::Copy,
+        subnet_manager::Method::Full => Method::Full,
     }
 }
 
-impl From<subnet_manager::Method> for Method {
-    fn from(method: subnet_manager::Method) -> Self {
-        match method {
-            subnet_manager::Method::Swap => Self::Swap,
-            subnet_manager::Method::Copy => Self::Copy,
-            subnet_manager::Method::Full => Self::Full,
-        }
-    }
-}
-
-/// A migration that has been done.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Migrated {
-    /// The VM.
-    pub vm: String,
-    /// Its LID; beyond 65 535 one of 18 bits.
-    pub lid: u32,
-    /// Its LID before, where that is another one: a VM that shares a LID takes that of its
-    /// destination.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub former_lid: Option<u16>,
-    /// Its GUID, before and after.
-    pub guid: String,
-    /// Where it was.
-    pub from: Place,
-    /// Where it is.
-    pub to: Place,
-    /// How forwarding tables followed; `None` for a VM that shares a LID, and where another subnet
-    /// manager changes them: then the packets below are not counted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub method: Option<Method>,
-    /// Subnet management packets to the two VFs.
-    pub functions: Packets,
-    /// To switches, so that they drop packets to the VM first.
-    pub drops: Packets,
-    /// Forwarding table blocks to vSwitches.
-    pub vswitches: Packets,
-    /// Forwarding table blocks to other switches.
-    pub switches: Packets,
-    /// All that was sent to each switch.
-    pub per_switch: Vec<SwitchPackets>,
-    /// Whether packets could wait for each other for ever while tables changed: for this VM and all
-    /// that moved at the same time.
-    pub transition: Option<Transition>,
-    /// Of several moves: the round it was made in, from 1. Those of a round were made at the same
-    /// time. `None` where no forwarding table changed here.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub round: Option<u64>,
-    /// Why not a round earlier.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub waited: Option<Waited>,
-    /// Why not as few switches changed as can be, where that was asked for: then all changed that send
-    /// the LIDs different ways.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub not_fewest: Option<String>,
-    /// Where another subnet manager manages the subnet: how long it took, in milliseconds, until it
-    /// had made the VM's port Active at its new place.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub active_after_ms: Option<u64>,
-}
-
-/// What a move waited for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "for", rename_all = "kebab-case")]
-pub enum Waited {
-    /// A switch that another VM's move changed.
-    Switch {
-        /// The switch.
-        switch: String,
-        /// That VM.
-        vm: String,
-    },
-    /// The place that another VM had.
+fn place(config: &Config, place: vswitch::Place) -> Place {
+    let vf = config.vf(&place.vf);
     Place {
-        /// That VM.
-        vm: String,
-    },
-    /// Another move of the same VM.
-    Itself,
-    /// Something that is done alone.
-    Turn,
-}
-
-/// What became of several moves.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MigrationsReport {
-    /// Each of them, as they were asked for.
-    pub moves: Vec<MoveOutcome>,
-    /// Packets of all that were made, by step.
-    pub packets: StepPackets,
-}
-
-/// What became of one of several moves.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "outcome", rename_all = "kebab-case")]
-pub enum MoveOutcome {
-    /// It was made.
-    Moved(Box<Migrated>),
-    /// It was not.
-    Failed {
-        /// The VM.
-        vm: String,
-        /// Name of the hypervisor that it was to go to.
-        to: String,
-        /// The round in which packets of it were sent, if any were.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        round: Option<u64>,
-        /// Why, and what to do.
-        error: String,
-    },
-}
-
-/// Packets by step.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StepPackets {
-    /// As of [`Migrated::functions`].
-    pub functions: Packets,
-    /// As of [`Migrated::drops`].
-    pub drops: Packets,
-    /// As of [`Migrated::vswitches`].
-    pub vswitches: Packets,
-    /// As of [`Migrated::switches`].
-    pub switches: Packets,
-}
-
-impl StepPackets {
-    /// Adds those of a move.
-    pub fn add(&mut self, migrated: &Migrated) {
-        for (sum, packets) in [
-            (&mut self.functions, migrated.functions),
-            (&mut self.drops, migrated.drops),
-            (&mut self.vswitches, migrated.vswitches),
-            (&mut self.switches, migrated.switches),
-        ] {
-            sum.sent += packets.sent;
-            sum.updated += packets.updated;
-        }
+        socket: vf.map_or(String::new(), |(_, vf)| vf.socket.display().to_string()),
+        vf: place.vf,
+        hypervisor: place.hypervisor,
     }
 }
 
-/// Whether packets could wait for each other for ever while tables changed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Transition {
-    /// Whether they could.
-    pub deadlock: Deadlock,
-    /// The virtual lane.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lane: Option<u8>,
-    /// The links that would wait for each other: a switch's name and the port by which it sends.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub circle: Vec<(String, u8)>,
-}
-
-/// Whether packets can wait for each other for ever.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Deadlock {
-    /// They cannot.
-    None,
-    /// While some switches have old tables and others new ones.
-    Possible,
-    /// With the new tables, from now on.
-    Lasting,
-    /// At any time, as paths are.
-    Standing,
-    /// The subnet has changed meanwhile.
-    Unknown,
-}
-
-/// A VF on a hypervisor.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
-    /// The VF.
-    pub vf: String,
-    /// Its hypervisor.
-    pub hypervisor: String,
-    /// Its vfio-user socket.
-    pub socket: String,
-}
-
-/// Packets sent, repetitions included, and how many were confirmed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Packets {
-    /// Sent.
-    pub sent: u64,
-    /// Confirmed.
-    pub updated: u64,
-}
-
-/// Packets to one switch.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SwitchPackets {
-    /// Its name.
-    pub name: String,
-    /// Whether it is a hypervisor's.
-    pub vswitch: bool,
-    /// Packets.
-    #[serde(flatten)]
-    pub packets: Packets,
-}
-
-impl Place {
-    fn new(config: &Config, place: vswitch::Place) -> Self {
-        let vf = config.vf(&place.vf);
-        Self {
-            socket: vf.map_or(String::new(), |(_, vf)| vf.socket.display().to_string()),
-            vf: place.vf,
-            hypervisor: place.hypervisor,
-        }
+const fn packets(packets: subnet_manager::Packets) -> Packets {
+    Packets {
+        sent: packets.sent,
+        updated: packets.updated,
     }
 }
 
-impl From<subnet_manager::Packets> for Packets {
-    fn from(packets: subnet_manager::Packets) -> Self {
-        Self {
-            sent: packets.sent,
-            updated: packets.updated,
-        }
+/// A VM of `config` that has moved.
+pub(crate) fn migrated(config: &Config, migrated: vswitch::Migrated) -> Migrated {
+    let plain = Migrated {
+        vm: migrated.vm,
+        lid: migrated.lid.value(),
+        former_lid: migrated.former_lid.map(wire::Lid::value),
+        guid: migrated.guid.to_string(),
+        from: place(config, migrated.from),
+        to: place(config, migrated.to),
+        method: None,
+        functions: Packets::default(),
+        drops: Packets::default(),
+        vswitches: Packets::default(),
+        switches: Packets::default(),
+        per_switch: Vec::new(),
+        transition: None,
+        round: None,
+        waited: None,
+        not_fewest: None,
+        active_after_ms: None,
+    };
+    match migrated.how {
+        How::Registration => plain,
+        How::Exchange { active_after } => Migrated {
+            active_after_ms: Some(active_after.as_millis() as u64),
+            ..plain
+        },
+        How::Manager { moved, names } => by_manager(plain, &moved, &names),
     }
 }
 
-impl Migrated {
-    /// A VM of `config` that has moved.
-    pub fn new(config: &Config, migrated: vswitch::Migrated) -> Self {
-        let plain = Self {
-            vm: migrated.vm,
-            lid: migrated.lid.value(),
-            former_lid: migrated.former_lid.map(wire::Lid::value),
-            guid: migrated.guid.to_string(),
-            from: Place::new(config, migrated.from),
-            to: Place::new(config, migrated.to),
-            method: None,
-            functions: Packets::default(),
-            drops: Packets::default(),
-            vswitches: Packets::default(),
-            switches: Packets::default(),
-            per_switch: Vec::new(),
-            transition: None,
-            round: None,
-            waited: None,
-            not_fewest: None,
-            active_after_ms: None,
-        };
-        match migrated.how {
-            How::Registration => plain,
-            How::Exchange { active_after } => Self {
-                active_after_ms: Some(active_after.as_millis() as u64),
-                ..plain
+/// The same, with what its subnet manager has done.
+fn by_manager(
+    plain: Migrated,
+    moved: &subnet_manager::Moved,
+    names: &HashMap<Guid, String>,
+) -> Migrated {
+    let name = |guid: &Guid| names.get(guid).cloned().unwrap_or_default();
+    let per_switch = moved.per_switch.iter().map(|switch| SwitchPackets {
+        name: name(&switch.guid),
+        vswitch: switch.is_vswitch,
+        packets: packets(switch.packets),
+    });
+    Migrated {
+        method: Some(method(moved.method)),
+        functions: packets(moved.functions),
+        drops: packets(moved.drops),
+        vswitches: packets(moved.vswitches),
+        switches: packets(moved.switches),
+        per_switch: per_switch.collect(),
+        transition: { moved.deadlock.as_ref() }.map(|found| transition(found, name)),
+        round: Some(moved.round),
+        waited: moved.waited.map(|wait| match wait {
+            Wait::Switch { switch, vm } => Waited::Switch {
+                switch: name(&switch),
+                vm: name(&vm),
             },
-            How::Manager { moved, names } => plain.by_manager(&moved, &names),
-        }
-    }
-
-    /// The same, with what its subnet manager has done.
-    fn by_manager(self, moved: &subnet_manager::Moved, names: &HashMap<Guid, String>) -> Self {
-        let name = |guid: &Guid| names.get(guid).cloned().unwrap_or_default();
-        let per_switch = moved.per_switch.iter().map(|switch| SwitchPackets {
-            name: name(&switch.guid),
-            vswitch: switch.is_vswitch,
-            packets: switch.packets.into(),
-        });
-        Self {
-            method: Some(moved.method.into()),
-            functions: moved.functions.into(),
-            drops: moved.drops.into(),
-            vswitches: moved.vswitches.into(),
-            switches: moved.switches.into(),
-            per_switch: per_switch.collect(),
-            transition: { moved.deadlock.as_ref() }.map(|found| Transition::new(found, name)),
-            round: Some(moved.round),
-            waited: moved.waited.map(|wait| match wait {
-                Wait::Switch { switch, vm } => Waited::Switch {
-                    switch: name(&switch),
-                    vm: name(&vm),
-                },
-                Wait::Place { vm } => Waited::Place { vm: name(&vm) },
-                Wait::Itself => Waited::Itself,
-                Wait::Turn => Waited::Turn,
-            }),
-            not_fewest: moved.not_fewest.as_ref().map(ToString::to_string),
-            ..self
-        }
+            Wait::Place { vm } => Waited::Place { vm: name(&vm) },
+            Wait::Itself => Waited::Itself,
+            Wait::Turn => Waited::Turn,
+        }),
+        not_fewest: moved.not_fewest.as_ref().map(ToString::to_string),
+        ..plain
     }
 }
 
-impl Transition {
-    fn new(found: &subnet_manager::Deadlock, name: impl Fn(&Guid) -> String) -> Self {
-        let (deadlock, circle) = match found {
-            subnet_manager::Deadlock::Free => (Deadlock::None, None),
-            subnet_manager::Deadlock::Unknown => (Deadlock::Unknown, None),
-            subnet_manager::Deadlock::Possible(circle) => (Deadlock::Possible, Some(circle)),
-            subnet_manager::Deadlock::Lasting(circle) => (Deadlock::Lasting, Some(circle)),
-            subnet_manager::Deadlock::Standing(circle) => (Deadlock::Standing, Some(circle)),
-        };
-        let channels = circle.into_iter().flat_map(|circle| &circle.channels);
-        Self {
-            deadlock,
-            lane: circle.map(|circle| circle.lane),
-            circle: channels.map(|(guid, port)| (name(guid), *port)).collect(),
-        }
+fn transition(found: &subnet_manager::Deadlock, name: impl Fn(&Guid) -> String) -> Transition {
+    let (deadlock, circle) = match found {
+        subnet_manager::Deadlock::Free => (Deadlock::None, None),
+        subnet_manager::Deadlock::Unknown => (Deadlock::Unknown, None),
+        subnet_manager::Deadlock::Possible(circle) => (Deadlock::Possible, Some(circle)),
+        subnet_manager::Deadlock::Lasting(circle) => (Deadlock::Lasting, Some(circle)),
+        subnet_manager::Deadlock::Standing(circle) => (Deadlock::Standing, Some(circle)),
+    };
+    let channels = circle.into_iter().flat_map(|circle| &circle.channels);
+    Transition {
+        deadlock,
+        lane: circle.map(|circle| circle.lane),
+        circle: channels.map(|(guid, port)| (name(guid), *port)).collect(),
     }
 }
 
@@ -443,35 +150,33 @@ pub struct Unmoved {
     pub why: String,
 }
 
-impl MigrationsReport {
-    /// How several moves came out, with rounds from 1.
-    pub fn new(
-        config: &Config,
-        requests: &[MigrationRequest],
-        outcomes: Vec<Result<vswitch::Migrated, Unmoved>>,
-    ) -> Self {
-        let before = outcomes.iter().filter_map(round).min().unwrap_or(1) - 1;
-        let mut packets = StepPackets::default();
-        let moves = requests.iter().zip(outcomes).map(|(request, outcome)| {
-            let round = round(&outcome).map(|round| round - before);
-            match outcome {
-                Ok(migrated) => {
-                    let migrated = Migrated::new(config, migrated);
-                    packets.add(&migrated);
-                    MoveOutcome::Moved(Box::new(Migrated { round, ..migrated }))
-                }
-                Err(error) => MoveOutcome::Failed {
-                    vm: request.vm.clone(),
-                    to: request.to.clone(),
-                    round,
-                    error: error.why,
-                },
+/// How several moves came out, with rounds from 1.
+pub(crate) fn migrations_report(
+    config: &Config,
+    requests: &[MigrationRequest],
+    outcomes: Vec<Result<vswitch::Migrated, Unmoved>>,
+) -> MigrationsReport {
+    let before = outcomes.iter().filter_map(round).min().unwrap_or(1) - 1;
+    let mut sum = StepPackets::default();
+    let moves = requests.iter().zip(outcomes).map(|(request, outcome)| {
+        let round = round(&outcome).map(|round| round - before);
+        match outcome {
+            Ok(migrated) => {
+                let migrated = self::migrated(config, migrated);
+                sum.add(&migrated);
+                MoveOutcome::Moved(Box::new(Migrated { round, ..migrated }))
             }
-        });
-        Self {
-            moves: moves.collect(),
-            packets,
+            Err(error) => MoveOutcome::Failed {
+                vm: request.vm.clone(),
+                to: request.to.clone(),
+                round,
+                error: error.why,
+            },
         }
+    });
+    MigrationsReport {
+        moves: moves.collect(),
+        packets: sum,
     }
 }
 

@@ -8,83 +8,77 @@ use wire::{ExtendedLid, Gid, Lid, LinkSpeed, LinkSpeedExt, PKey, PortState};
 use super::duplicate_guids::name_duplicates;
 use super::{Link, LinkEnd, Node, NodeKind, Topology};
 
-impl From<vswitch::NodeKind> for NodeKind {
-    fn from(kind: vswitch::NodeKind) -> Self {
-        match kind {
-            vswitch::NodeKind::Switch => Self::Switch,
-            vswitch::NodeKind::Vswitch => Self::Vswitch,
-            vswitch::NodeKind::Manager => Self::Manager,
-            vswitch::NodeKind::Router => Self::Router,
-            vswitch::NodeKind::Host => Self::Host,
-            vswitch::NodeKind::Pf => Self::Pf,
-            vswitch::NodeKind::Vf => Self::Vf,
-        }
+const fn node_kind(kind: vswitch::NodeKind) -> NodeKind {
+    match kind {
+        vswitch::NodeKind::Switch => NodeKind::Switch,
+        vswitch::NodeKind::Vswitch => NodeKind::Vswitch,
+        vswitch::NodeKind::Manager => NodeKind::Manager,
+        vswitch::NodeKind::Router => NodeKind::Router,
+        vswitch::NodeKind::Host => NodeKind::Host,
+        vswitch::NodeKind::Pf => NodeKind::Pf,
+        vswitch::NodeKind::Vf => NodeKind::Vf,
     }
 }
 
-impl LinkEnd {
-    /// A port of `plan`, which is `fabric` in operation.
-    pub(super) fn new(plan: &Plan, fabric: &Fabric, port: PortRef) -> Self {
-        let node = fabric.node_info(port).unwrap_or_default();
-        Self {
-            node: plan.name(port.node).unwrap_or_default().to_owned(),
-            guid: node.node_guid.to_string(),
-            port: port.port,
-        }
+/// A port of `plan`, which is `fabric` in operation.
+pub(super) fn link_end(plan: &Plan, fabric: &Fabric, port: PortRef) -> LinkEnd {
+    let node = fabric.node_info(port).unwrap_or_default();
+    LinkEnd {
+        node: plan.name(port.node).unwrap_or_default().to_owned(),
+        guid: node.node_guid.to_string(),
+        port: port.port,
     }
 }
 
-impl Topology {
-    /// Nodes and cables as they are in `fabric`, which is `plan` in operation.
-    pub fn new(plan: &Plan, fabric: &Fabric) -> Self {
-        let end = |port: PortRef| LinkEnd::new(plan, fabric, port);
-        let shared = || {
-            let vfs = plan.functions().iter();
-            vfs.filter_map(|vf| Some((vf, vf.place?)))
-        };
-        let mut nodes: Vec<Node> = plan
-            .nodes()
+/// Nodes and cables as they are in `fabric`, which is `plan` in operation.
+pub(crate) fn topology(plan: &Plan, fabric: &Fabric) -> Topology {
+    let end = |port: PortRef| link_end(plan, fabric, port);
+    let shared = || {
+        let vfs = plan.functions().iter();
+        vfs.filter_map(|vf| Some((vf, vf.place?)))
+    };
+    let mut nodes: Vec<Node> = plan
+        .nodes()
+        .iter()
+        .map(|node| Node {
+            subnet: node.subnet.and_then(|at| plan.subnets()[at].clone()),
+            ..describe(node, fabric, plan.subnets())
+        })
+        .collect();
+    nodes.extend(shared().map(|(vf, place)| describe_shared(plan, vf, place, fabric)));
+    name_duplicates(&mut nodes);
+    let inside = shared().map(|(vf, place)| Link {
+        from: end(place.port),
+        to: LinkEnd {
+            node: vf.name.clone(),
+            guid: vf.guid.to_string(),
+            port: 1,
+        },
+        state: plan.clustered().state(place, fabric).to_string(),
+        width: String::new(),
+        speed: String::new(),
+    });
+    Topology {
+        subnets: Vec::new(),
+        elsewhere: Vec::new(),
+        nodes,
+        links: plan
+            .topology()
+            .links()
             .iter()
-            .map(|node| Node {
-                subnet: node.subnet.and_then(|at| plan.subnets()[at].clone()),
-                ..describe(node, fabric, plan.subnets())
+            .map(|&(from, to, _)| {
+                let info = fabric.port_info(from).unwrap_or_default();
+                let (width, speed) = rate_of(&info);
+                Link {
+                    from: end(from),
+                    to: end(to),
+                    state: info.port_state.to_string(),
+                    width,
+                    speed,
+                }
             })
-            .collect();
-        nodes.extend(shared().map(|(vf, place)| describe_shared(plan, vf, place, fabric)));
-        name_duplicates(&mut nodes);
-        let inside = shared().map(|(vf, place)| Link {
-            from: end(place.port),
-            to: LinkEnd {
-                node: vf.name.clone(),
-                guid: vf.guid.to_string(),
-                port: 1,
-            },
-            state: plan.clustered().state(place, fabric).to_string(),
-            width: String::new(),
-            speed: String::new(),
-        });
-        Self {
-            subnets: Vec::new(),
-            elsewhere: Vec::new(),
-            nodes,
-            links: plan
-                .topology()
-                .links()
-                .iter()
-                .map(|&(from, to, _)| {
-                    let info = fabric.port_info(from).unwrap_or_default();
-                    let (width, speed) = rate_of(&info);
-                    Link {
-                        from: end(from),
-                        to: end(to),
-                        state: info.port_state.to_string(),
-                        width,
-                        speed,
-                    }
-                })
-                .chain(inside)
-                .collect(),
-        }
+            .chain(inside)
+            .collect(),
     }
 }
 
@@ -186,7 +180,7 @@ fn describe(planned: &PlannedNode, fabric: &Fabric, subnets: &[Option<String>]) 
     };
     Node {
         name: planned.name.clone(),
-        kind: planned.kind.into(),
+        kind: node_kind(planned.kind),
         guid: node.node_guid.to_string(),
         port_guid: node.port_guid.to_string(),
         hypervisor: planned.hypervisor.clone(),
@@ -269,7 +263,7 @@ mod tests {
     fn the_built_in_configuration() {
         let plan = Plan::new(&config(DEFAULT).model());
         let fabric = Fabric::new(plan.topology()).expect("is a fabric");
-        let described = Topology::new(&plan, &fabric);
+        let described = topology(&plan, &fabric);
         let names: Vec<_> = described
             .nodes
             .iter()

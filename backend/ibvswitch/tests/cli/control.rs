@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ibvswitch::capture::{Subscription, Wish};
-use ibvswitch::config::{Doorbells, ManagerPlace};
 use ibvswitch::control::{
-    CLIENTS_MAX, Client, ClientError, Counters, CountersReport, ErrorKind, FabricStatus,
+    CLIENTS_MAX, Client, ClientError, Counters, CountersReport, Doorbells, ErrorKind, FabricStatus,
     FirmwareReport, FirmwareRequest, LinkAction, LinkEnd, LinkReport, LinkRequest, LiveDone,
-    LiveMigration, LiveRequest, Mads, Migrated, MigrationRequest, MigrationsReport,
+    LiveMigration, LiveRequest, Mads, ManagerPlace, Migrated, MigrationRequest, MigrationsReport,
     MigrationsRequest, Move, MoveOutcome, Objects, PinRequest, Pinned, REQUEST_MAX, RefusedMad,
     Request, Response, Sandbox, Server, SmAction, SmStatus, StallDirection, Status, StatusSource,
     StepPackets, Topology, UpgradeRequest, VfStatus,

@@ -19,7 +19,7 @@ use vswitch::{MadFilter, Own};
 use wire::MadPacket;
 
 use crate::config::{Cluster as Configured, Hardware, Hypervisor};
-use crate::control::PassedVf;
+use crate::control::{PassedVf, passed_vf};
 use crate::daemon::devices::client::ClientState;
 use crate::daemon::devices::device::{connect, regions};
 
@@ -147,7 +147,7 @@ impl HardwareState {
         });
         let report = self.report.lock().clone();
         let mads = self.filter.filter.report(Filter::GUEST);
-        PassedVf::new(at, vf, cluster, &report, (connected, unshared), mads)
+        passed_vf(at, vf, cluster, &report, (connected, unshared), mads)
     }
 }
 

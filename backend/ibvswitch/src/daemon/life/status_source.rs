@@ -14,7 +14,8 @@ use crate::control::{
     Counters, CountersReport, ErrorKind, FirmwareReport, FirmwareRequest, LinkReport, LinkRequest,
     LiveDone, LiveMigration, LiveRequest, Migrated, MigrationRequest, MigrationsReport,
     MigrationsRequest, Objects, PinRequest, Pinned, Retries, SmAction, SmStatus, Status,
-    StatusSource, Topology, UpgradeRequest, Upgraded,
+    StatusSource, Topology, UpgradeRequest, Upgraded, counters_report, link_action, link_report,
+    mads, migrated, migrations_report, move_request, sm_status,
 };
 use crate::daemon::devices::client::ClientState;
 use crate::daemon::devices::firmware::Firmware;
@@ -97,7 +98,7 @@ impl DaemonState {
                 memory_unshared: client.has_unshared_memory(),
                 objects: self.objects(*vf),
                 counters: read_counters(counters),
-                mads: self.vswitch().filter_report(*vf).into(),
+                mads: mads(&self.vswitch().filter_report(*vf)),
             })
             .collect()
     }
@@ -155,14 +156,14 @@ impl StatusSource for DaemonState {
     fn migrate(&self, request: &MigrationRequest) -> Result<Migrated, (ErrorKind, String)> {
         let _no_upgrade = self.no_upgrade()?;
         self.rests_where_it_is(&request.vm)?;
-        let moves = vec![request.into()];
+        let moves = vec![move_request(request)];
         let outcomes = self.management.migrate(moves, |vf| self.is_connected(vf));
         self.note_places();
         let outcome = outcomes.map_err(MoveError::from).and_then(|mut outcomes| {
             let outcome = outcomes.pop();
             outcome.unwrap_or(Err(MoveError::Ending))
         });
-        let migrated = Migrated::new(self.observer.config(), outcome.map_err(unmoved)?);
+        let migrated = migrated(self.observer.config(), outcome.map_err(unmoved)?);
         Ok(Migrated {
             round: None,
             ..migrated
@@ -178,7 +179,7 @@ impl StatusSource for DaemonState {
         for each in &request.moves {
             self.rests_where_it_is(&each.vm)?;
         }
-        let moves = requests.iter().map(Into::into).collect();
+        let moves = requests.iter().map(move_request).collect();
         let outcomes = self.management.migrate(moves, |vf| self.is_connected(vf));
         self.note_places();
         let outcomes = outcomes.map_err(|error| unmoved(error.into()))?;
@@ -187,7 +188,7 @@ impl StatusSource for DaemonState {
             .map(|outcome| outcome.map_err(Into::into))
             .collect();
         let config = self.observer.config();
-        Ok(MigrationsReport::new(config, &requests, outcomes))
+        Ok(migrations_report(config, &requests, outcomes))
     }
 
     fn migrate_live(
@@ -231,9 +232,7 @@ impl StatusSource for DaemonState {
             (kind, error.to_string())
         })?;
         let managers = managers.into_iter();
-        Ok(managers
-            .map(|status| SmStatus::new(config, status))
-            .collect())
+        Ok(managers.map(|status| sm_status(config, status)).collect())
     }
 
     fn upgrade(&self, request: &UpgradeRequest) -> (ErrorKind, String) {
@@ -281,7 +280,7 @@ impl StatusSource for DaemonState {
         let at = (request.node.as_str(), request.port);
         let status = self
             .vswitch()
-            .change_link(plan, at, request.action.into())
+            .change_link(plan, at, link_action(request.action))
             .map_err(|error| {
                 let kind = match error {
                     LinkError::Unknown { .. } | LinkError::NoCable { .. } => ErrorKind::Unknown,
@@ -291,7 +290,7 @@ impl StatusSource for DaemonState {
             })?;
         Ok(self
             .vswitch()
-            .inspect(|fabric| LinkReport::new(plan, fabric, &status)))
+            .inspect(|fabric| link_report(plan, fabric, &status)))
     }
 
     fn topology(&self) -> Topology {
@@ -311,7 +310,7 @@ impl StatusSource for DaemonState {
     fn counters(&self) -> CountersReport {
         let plan = self.observer.plan();
         self.vswitch()
-            .inspect(|fabric| CountersReport::new(plan, fabric))
+            .inspect(|fabric| counters_report(plan, fabric))
     }
 
     fn external(&self, host: Option<&str>) -> Result<(String, String), (ErrorKind, String)> {

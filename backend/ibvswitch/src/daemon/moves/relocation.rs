@@ -16,7 +16,7 @@ use vswitch::{MoveRequest, VSwitch};
 use crate::config::Config;
 use crate::control::{
     ErrorKind, LiveDone, LiveMigration, LiveMove, LivePlaces, LiveRequest, LiveStep, Migrated,
-    Place, allowed,
+    Place, allowed, migrated,
 };
 use crate::daemon::devices::device::{Saved, VfDevice};
 use crate::daemon::devices::device_calls::DeviceCalls;
@@ -373,7 +373,7 @@ impl Relocation {
         self.management.settle();
         let moved = moved.into_iter().map(|moved| {
             let moved = moved.map_err(|error| error.to_string())?;
-            Ok(Migrated::new(&self.config, moved))
+            Ok(migrated(&self.config, moved))
         });
         moved.collect()
     }

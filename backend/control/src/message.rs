@@ -5,15 +5,13 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use vswitch::FilterReport;
 
 use super::{
     CountersReport, Elsewhere, FirmwareReport, FirmwareRequest, LinkReport, LinkRequest, LiveDone,
     LiveRequest, LiveStep, Migrated, MigrationRequest, MigrationsReport, MigrationsRequest,
     PassedVf, PinRequest, Pinned, Placement, Sandbox, SmAction, SmStatus, UpgradeRequest, Upgraded,
 };
-use crate::capture::Wish;
-use crate::config::{Doorbells, ManagerPlace};
+use crate::{Doorbells, Wish};
 
 /// A request: one line, such as `{"request":"status"}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -171,6 +169,17 @@ pub struct Status {
     pub sandbox: Sandbox,
 }
 
+/// The place of the subnet manager.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ManagerPlace {
+    /// In the daemon.
+    #[default]
+    Embedded,
+    /// A program of the host, or in a guest.
+    External,
+}
+
 /// The subnet at a glance; of several all together, with prefix and manager's LID of the first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FabricStatus {
@@ -268,26 +277,6 @@ pub struct Mads {
     pub refused: BTreeMap<String, u64>,
     /// The last ones refused, oldest first.
     pub last_refused: Vec<RefusedMad>,
-}
-
-impl From<FilterReport> for Mads {
-    fn from(report: FilterReport) -> Self {
-        let refused = |refusal: &vswitch::Refusal| RefusedMad {
-            at_ms: refusal.at.as_millis() as u64,
-            packet: refusal.packet(),
-            dlid: refusal.dlid,
-            reason: refusal.reason.to_string(),
-        };
-        Self {
-            passed: report.passed,
-            refused: report
-                .refused
-                .iter()
-                .map(|(reason, count)| (reason.to_string(), *count))
-                .collect(),
-            last_refused: report.last.iter().map(refused).collect(),
-        }
-    }
 }
 
 /// A management packet that was refused.

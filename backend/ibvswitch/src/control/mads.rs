@@ -1,0 +1,24 @@
+//! Management packets of guests, as the control socket tells of them.
+
+use vswitch::FilterReport;
+
+use super::{Mads, RefusedMad};
+
+/// What became of the management packets that a filter has seen.
+pub(crate) fn mads(report: &FilterReport) -> Mads {
+    let refused = |refusal: &vswitch::Refusal| RefusedMad {
+        at_ms: refusal.at.as_millis() as u64,
+        packet: refusal.packet(),
+        dlid: refusal.dlid,
+        reason: refusal.reason.to_string(),
+    };
+    Mads {
+        passed: report.passed,
+        refused: report
+            .refused
+            .iter()
+            .map(|(reason, count)| (reason.to_string(), *count))
+            .collect(),
+        last_refused: report.last.iter().map(refused).collect(),
+    }
+}
