@@ -1,5 +1,7 @@
 //! A guest: its memory, and commands and objects as a driver makes them.
 
+pub mod parser;
+
 use std::sync::Arc;
 
 use connectx::Region;

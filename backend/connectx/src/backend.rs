@@ -1,4 +1,4 @@
-//! What is behind the registers of a function.
+//! The backend behind the registers of a function.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use hca::Dma;
 
 use crate::configuration::Configuration;
 
-/// What a device says of itself in its initialization segment.
+/// The state that a device shows in its initialization segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Registers {
     /// Version of the firmware: major, minor, sub-minor.
@@ -25,7 +25,7 @@ pub struct Registers {
 /// Doorbell pages that are memory, which a guest may map, and the device's memory behind them, or that alone.
 #[derive(Debug, Clone)]
 pub struct DoorbellPages {
-    /// What to map.
+    /// The file to map.
     pub fd: Arc<OwnedFd>,
     /// Where BAR 0 begins in it, in bytes.
     pub fd_offset: u64,
@@ -47,13 +47,13 @@ pub trait Backend: Send {
     /// Why it cannot be mapped or unmapped.
     type Error;
 
-    /// What the function is like.
+    /// The configuration of the function.
     fn configuration(&self) -> Configuration;
 
-    /// What its initialization segment says now.
+    /// The contents of its initialization segment now.
     fn registers(&self) -> Registers;
 
-    /// What of BAR 0 the guest may write without the device hearing of it here; `None` where each
+    /// The part of BAR 0 that the guest may write without a call to the backend; `None` where each
     /// write comes by [`Backend::doorbell`].
     fn doorbell_pages(&self) -> Option<DoorbellPages> {
         None

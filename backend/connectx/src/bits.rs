@@ -1,4 +1,4 @@
-//! How the interface lays out its structures: where each field is, and nothing
+//! Layouts of the interface's structures: where each field is, and nothing
 //! about what it means.
 //!
 //! All structures are arrays of big-endian 32-bit words ("dwords"); bit 31 of a

@@ -14,7 +14,9 @@ pub(crate) mod rule;
 use hca::{Dma, Engine, PortChange, VfId};
 use wire::{Gid, Qpn};
 
-use crate::bits::command::{AnyOpcode as Op, alloc_pd_out as head_out, create_eq_in as head_in};
+use crate::bits::command::{
+    AnyOpcode as Op, Status, alloc_pd_out as head_out, create_eq_in as head_in,
+};
 use crate::bits::counter::alloc_q_counter_out;
 use crate::bits::dword;
 use crate::bits::event::{EventType, create_eq_out};
@@ -334,6 +336,21 @@ impl<D: Dma + 'static> Command<D> {
             | Op::QueryRmp => return Err(UNKNOWN),
         })
     }
+}
+
+/// Parses a request as a function of this configuration does, and forgets the command.
+///
+/// # Errors
+/// The status that the driver would hear.
+pub fn parse_command<D: Dma + 'static>(
+    mut request: Vec<u8>,
+    configuration: &Configuration,
+) -> Result<(), Status> {
+    let parsed = Head::read(&mut request, configuration).and_then(|mut head| {
+        head.read_claims(&request);
+        Command::<D>::parse(&head, &request, configuration)
+    });
+    parsed.map(drop).map_err(|refusal| refusal.status)
 }
 
 /// A command that goes on in the next turn, or `None` where it is done.

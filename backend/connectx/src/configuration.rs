@@ -1,4 +1,4 @@
-//! What a function is like on the PCI bus.
+//! Configuration of a function on the PCI bus.
 
 use crate::bits::initialization::PAGE_SIZE;
 
@@ -34,7 +34,7 @@ impl Default for Identity {
     }
 }
 
-/// How the guest's doorbells reach the device.
+/// Way of the guest's doorbells to the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Doorbells {
     /// Every doorbell is a write that the device sees.
@@ -55,7 +55,7 @@ pub enum Likeness {
     ConnectX5,
 }
 
-/// What drivers leave to the function of IP over InfiniBand.
+/// Offloads of IP over InfiniBand that a function has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IpOverInfiniBand {
     /// Checksums and segments of a queue pair of datagrams. A driver may have connections besides.
@@ -65,7 +65,7 @@ pub enum IpOverInfiniBand {
     Enhanced,
 }
 
-/// What a function is like on the PCI bus.
+/// Configuration of a function on the PCI bus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Configuration {
     /// As which device drivers know it.
@@ -79,11 +79,11 @@ pub struct Configuration {
     /// Interrupt vectors, 2 to 128: one for asynchronous events and one per
     /// completion vector.
     pub vectors: u16,
-    /// How doorbells are noticed.
+    /// Way of doorbells to the device.
     pub doorbells: Doorbells,
     /// After what it is made.
     pub like: Likeness,
-    /// What it does for IP over InfiniBand.
+    /// Its offloads of IP over InfiniBand.
     pub ipoib: IpOverInfiniBand,
 }
 

@@ -257,7 +257,7 @@ impl Notice {
     }
 }
 
-/// How an event is told to the driver.
+/// The entry that tells the driver of an event.
 fn entry(event: Event) -> Entry {
     let numbered = |kind: EventType, number: u32| Entry::new(kind).with(DATA_NUMBER, number);
     match event {
@@ -292,7 +292,7 @@ fn entry(event: Event) -> Entry {
     }
 }
 
-/// How a change of the port is told.
+/// The entry that tells the driver of a change of the port.
 pub(crate) fn port_entry(change: PortChange) -> Entry {
     let subtype = match change {
         PortChange::Active => PortSubtype::Active,

@@ -39,13 +39,13 @@ impl Region {
     }
 }
 
-/// What an access did besides reading or writing.
+/// Effect of an access besides reading or writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Effect {
     /// Nothing to do.
     None,
-    /// What the function says of itself when nobody serves it ([`Function::absent`]) is another now.
+    /// The picture of the function without a server ([`Function::absent`]) has changed.
     Shown,
     /// The function was reset.
     Reset,
@@ -93,13 +93,13 @@ impl<B: Backend> Function<B> {
         &self.configuration
     }
 
-    /// What executes its commands and doorbells.
+    /// The backend that executes its commands and doorbells.
     #[must_use]
     pub const fn backend(&self) -> &B {
         &self.backend
     }
 
-    /// What executes its commands and doorbells, to map and unmap memory and to connect interrupts.
+    /// The backend that executes its commands and doorbells, to map and unmap memory and to connect interrupts.
     pub const fn backend_mut(&mut self) -> &mut B {
         &mut self.backend
     }

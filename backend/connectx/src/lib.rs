@@ -40,6 +40,7 @@ mod testing;
 
 pub use backend::{Backend, DoorbellPages, Registers};
 pub use command::function::firmware_pages::{PagesError, want_pages};
+pub use command::parse_command;
 pub use configuration::{
     Configuration, Doorbells, Identity, IpOverInfiniBand, Likeness, MAX_DEVICE_MEMORY,
     TRAPPED_PAGES,

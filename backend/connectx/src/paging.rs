@@ -25,7 +25,7 @@ pub(crate) fn entries(list: &[u8]) -> impl ExactSizeIterator<Item = u64> + Clone
     })
 }
 
-/// How the driver is told of a page fault.
+/// The entry that tells the driver of a page fault.
 pub(crate) fn entry(fault: PageFault) -> Entry {
     let qpn = fault.qpn.value();
     let about = |subtype: PageFaultSubtype, kind: u32, number: u32| Entry {
@@ -70,7 +70,7 @@ pub(crate) fn entry(fault: PageFault) -> Entry {
     }
 }
 
-/// Which half of a queue pair a type of page fault is about.
+/// The half of a queue pair that a type of page fault is about.
 pub(crate) const fn half(kind: u32) -> Half {
     if kind & PAGE_FAULT_REQUESTER != 0 {
         Half::Requester
@@ -85,7 +85,7 @@ mod tests {
 
     use super::*;
 
-    /// Who reads the message of a rendezvous waits for memory that nobody has posted: what the driver sends back to have
+    /// The reader of a rendezvous' message waits for memory that nobody has posted: what the driver sends back to have
     /// it go on is of the same half.
     #[test]
     fn both_halves_wait_for_memory() {

@@ -1,4 +1,4 @@
-//! What the device asks of the subnet: everything about its own port.
+//! The device's view of the subnet: everything about its own port.
 
 use wire::{Gid, Guid, Lid, LinkWidth, Mtu, PKey, PhysicalState, PortState, Sl};
 
@@ -29,7 +29,7 @@ pub struct PortAttributes {
     pub capability_mask_writable: u32,
     /// Subnet timeout, 4.096 µs · 2^n.
     pub subnet_timeout: u8,
-    /// What initialization the subnet manager did.
+    /// Initialization that the subnet manager did.
     pub init_type_reply: u8,
     /// Largest packet payload that the port supports.
     pub max_mtu: Mtu,

@@ -60,7 +60,7 @@ pub(crate) fn checked(
 }
 
 impl Buffer {
-    /// What an image has of it.
+    /// Its part of an image.
     #[must_use]
     pub fn save(&self) -> BufferImageV1 {
         BufferImageV1 {
@@ -155,7 +155,7 @@ impl Buffer {
         )
     }
 
-    /// How many bytes lie side by side from position `at` on.
+    /// Number of bytes that lie side by side from position `at` on.
     #[inline]
     fn run(&self, at: u64) -> usize {
         self.locate(at).1

@@ -23,7 +23,7 @@ use crate::bits::work::{
 mod key_update;
 mod signature;
 
-/// Which segments the requests of a send queue have, by its transport.
+/// Segments of a send queue's requests, by its transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Format {
     /// Connected.
@@ -55,7 +55,7 @@ pub fn len(first: &[u8]) -> usize {
     (control::QPN_DS.get(first) & 0x3f) as usize * SEGMENT
 }
 
-/// What modifies the opcode.
+/// The modifier of the opcode.
 #[inline]
 fn modifier(bytes: &[u8]) -> u8 {
     (control::OPMOD_IDX_OPCODE.get(bytes) >> 24) as u8
@@ -249,7 +249,7 @@ fn decode_destination(segments: &mut Segments<'_>, format: Format, wr: &mut Send
     Some(())
 }
 
-/// What is done to the packet, behind a segment that says nothing, and the headers that are inline.
+/// Offloads of the packet, behind a segment that says nothing, and the inline headers.
 fn decode_offload(segments: &mut Segments<'_>, wr: &mut SendWr) -> Option<()> {
     segments.take::<SEGMENT>()?;
     let bytes = segments.0;

@@ -89,13 +89,13 @@ pub trait Host: Send {
     fn release_memory(&self);
 }
 
-/// What a [`Software`] is made of.
+/// Parts of a [`Software`].
 pub struct Parts<H> {
     /// Where it lives.
     pub host: H,
     /// Its number in the engine.
     pub vf: VfId,
-    /// What it is like; as given to its [`FunctionState`](crate::FunctionState).
+    /// Its configuration; as given to its [`FunctionState`](crate::FunctionState).
     pub configuration: Configuration,
     /// Its doorbell pages, where they are memory.
     pub doorbell_pages: Option<DoorbellPages>,
@@ -125,7 +125,7 @@ pub struct Software<H> {
     late: Late,
 }
 
-/// What the initialization segment of such a function says at time `now` of its clock.
+/// Contents of the initialization segment of such a function at time `now` of its clock.
 pub(crate) fn registers(now: u64) -> Registers {
     Registers {
         firmware: FIRMWARE,
@@ -154,13 +154,13 @@ impl<H: Host> Software<H> {
         }
     }
 
-    /// What its firmware is like, to change it.
+    /// Temper of its firmware, to change it.
     #[must_use]
     pub fn temper(&self) -> Arc<Temper> {
         Arc::clone(&self.temper)
     }
 
-    /// How long it is until [`Backend::poll_reply`] has something to return; `None` where it has nothing to wait
+    /// Time until [`Backend::poll_reply`] has something to return; `None` where it has nothing to wait
     /// for. [`Backend::ready`] does not tell of it.
     #[must_use]
     pub fn next_reply(&self) -> Option<Duration> {

@@ -1,4 +1,4 @@
-//! What a function has besides the engine's objects: event queues, doorbell
+//! State of a function besides the engine's objects: event queues, doorbell
 //! pages, capabilities, and the contexts that queries return.
 
 pub(crate) mod capability;
@@ -33,7 +33,7 @@ use uar::Uars;
 use user_context::{UserContexts, UserContextsImageV1};
 use user_memory::{UserMemory, UserMemoryImageV1};
 
-/// How far the driver has brought the function.
+/// Stage to which the driver has brought the function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Stage {
     /// Not enabled: nothing but ENABLE_HCA is understood.
@@ -80,7 +80,7 @@ pub(crate) struct Contexts {
     pub dcts: BTreeMap<u32, Box<[u8; dctc::SIZE]>>,
 }
 
-/// What objects of a function left in its state. To drop it may take long.
+/// Remains of a function's objects in its state. To drop it may take long.
 #[derive(Debug)]
 #[must_use]
 pub struct Left {
@@ -244,7 +244,7 @@ pub struct StateImageV1 {
     srq_contexts: Vec<(u32, Vec<u8>)>,
     #[serde(default)]
     dct_contexts: Vec<(u32, Vec<u8>)>,
-    /// What counters were when the function's only set was allocated. Later images have sets with the objects.
+    /// Values of counters when the function's only set was allocated. Later images have sets with the objects.
     #[serde(default, skip_serializing)]
     counter_set: Option<[u32; 10]>,
     #[serde(default)]
@@ -309,7 +309,7 @@ fn restore_contexts<const N: usize>(
 }
 
 impl FunctionState {
-    /// What an image has of it, without contexts.
+    /// Its part of an image, without contexts.
     pub(crate) fn save(&self) -> StateImageV1 {
         let numbered = self.events.slots.iter().zip(1_u8..);
         StateImageV1 {

@@ -63,7 +63,7 @@ impl Dma for Memory {
 pub struct Raised(Arc<Mutex<Vec<u16>>>);
 
 impl Raised {
-    /// How often `vector` was raised.
+    /// Number of times that `vector` was raised.
     pub fn count(&self, vector: u16) -> usize {
         self.0
             .lock()

@@ -19,7 +19,7 @@ pub const TYPE_ATOMIC: u32 = 3;
 pub const TYPE_IPOIB_ENHANCED: u32 = 6;
 /// Flow tables (type 7).
 pub const TYPE_FLOW_TABLE: u32 = 7;
-/// What devices with InfiniBand links alone have nothing of: Ethernet offloads, RoCE, offloads of IP over InfiniBand,
+/// Types of capabilities that devices with InfiniBand links alone do not have: Ethernet offloads, RoCE, offloads of IP over InfiniBand,
 /// flow tables, flow tables of the embedded switch, that switch, and quality of service.
 pub const TYPES_ABSENT: [u32; 7] = [1, 4, 5, 7, 8, 9, 12];
 /// More general device capabilities (type 0x20).

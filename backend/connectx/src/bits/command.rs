@@ -112,7 +112,7 @@ pub mod create_umem_in {
     pub const LOG_PAGE_SIZE: Field = Field::new(0x20, 4, 0);
     /// Where the object begins in the first page, in bytes.
     pub const PAGE_OFFSET: Field = Field::new(0x24, 31, 0);
-    /// How many pages follow.
+    /// Number of pages that follow.
     pub const NUM_OF_MTT: Wide = Wide::new(0x28);
 }
 
@@ -146,7 +146,7 @@ pub mod general_obj_out_cmd_hdr {
     pub const OBJ_ID: Field = Field::new(0x08, 31, 0);
 }
 
-/// Of a request to create objects: how many in a row, as a power of two.
+/// In a request to create objects: their number in a row, as a power of two.
 pub const LOG_OBJ_RANGE: Field = Field::new(0x0c, 28, 24);
 
 /// Type of an object: a number that no queue pair gets.

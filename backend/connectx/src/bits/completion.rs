@@ -72,14 +72,14 @@ structures! {
     }
 }
 
-/// Of an entry about a packet in a receive queue of a network interface: the hash of its addresses and ports.
+/// In an entry about a packet in a receive queue of a network interface: the hash of its addresses and ports.
 pub const RSS_HASH_RESULT: Field = Field::new(0x0c, 31, 0);
 /// As above: what the hash is of; see [`hash_type`].
 pub const RSS_HASH_TYPE: Field = Field::new(0x10, 31, 24);
 /// As above: the sum of the IP packet, not inverted.
 pub const CHECK_SUM: Field = Field::new(0x14, 31, 16);
 
-/// What a hash is of.
+/// Input of a hash.
 pub mod hash_type {
     /// Addresses of version 4.
     pub const V4: u8 = 0b0101;
@@ -91,17 +91,17 @@ pub mod hash_type {
     pub const UDP: u8 = 0b1010 << 4;
 }
 
-/// Of `HDS_IP_EXT`: the checksum of the network header is right.
+/// In `HDS_IP_EXT`: the checksum of the network header is right.
 pub const NETWORK_CHECKED: u32 = 1 << 1;
-/// Of `HDS_IP_EXT`: the checksum of TCP or UDP is right.
+/// In `HDS_IP_EXT`: the checksum of TCP or UDP is right.
 pub const TRANSPORT_CHECKED: u32 = 1 << 2;
 
-/// Of `OP_OWN`: the first 32 bytes of the entry are the message.
+/// In `OP_OWN`: the first 32 bytes of the entry are the message.
 pub const HOLDS_32: u8 = 1 << 2;
-/// Of `OP_OWN`: the 64 bytes before the entry, which it has with a stride of 128 bytes, are the message.
+/// In `OP_OWN`: the 64 bytes before the entry, which it has with a stride of 128 bytes, are the message.
 pub const HOLDS_64: u8 = 2 << 2;
 
-/// Of `OP_OWN`: the entry is the title of several.
+/// In `OP_OWN`: the entry is the title of several.
 pub const COMPRESSED: u8 = 3 << 2;
 
 /// Offset of the vendor's error syndrome in an error entry.
@@ -127,7 +127,7 @@ codes! {
 }
 
 codes! {
-    /// What went wrong, in an error entry.
+    /// Cause of an error, in an error entry.
     Syndrome: u8 {
         LocalLength = 0x01,
         LocalQpOperation = 0x02,
@@ -145,7 +145,7 @@ codes! {
 }
 
 codes! {
-    /// What went wrong more precisely, in an error entry. For exceeded retries and remote operations the
+    /// Closer cause of an error, in an error entry. For exceeded retries and remote operations the
     /// codes are what ConnectX devices are seen to give (logs of UCX); they have never been documented.
     /// The other codes are this device's own.
     VendorSyndrome: u8 {
@@ -176,7 +176,7 @@ pub const APP_TAG_MATCHING: u32 = 1;
 pub const TAG_SUCCESS: u32 = 1 << 31;
 
 codes! {
-    /// What an entry says of tags (`APP_OP`).
+    /// Meaning of an entry about tags (`APP_OP`).
     TagOpcode: u8 {
         Consumed = 0x1,
         Expected = 0x2,

@@ -13,7 +13,7 @@ structures! {
         RWE: 0x0c [18:18];
         RAE: 0x0c [17:17];
         RLKY: 0x0c [14:14];
-        /// How much of a message completions may hold.
+        /// Longest message that completions hold.
         CS_RES: 0x10 [23:16];
         MIN_RNR_NAK: 0x10 [12:8];
         SRQN_XRQN: 0x14 [23:0];
@@ -45,5 +45,5 @@ pub const STATE_ACTIVE: u32 = 0;
 /// State of a target in its context: it has no initiators any more, and lets none in.
 pub const STATE_DRAINED: u32 = 2;
 
-/// What an event of a work queue says of its kind: a target.
+/// Kind of a work queue in its event: a target.
 pub const EVENT_QUEUE_TYPE: u32 = 6;

@@ -120,7 +120,7 @@ codes! {
     }
 }
 
-/// What waits for a page, in the type of a page fault: requests of a shared receive queue.
+/// Waiting for a page, in the type of a page fault: requests of a shared receive queue.
 pub const PAGE_FAULT_SHARED: u32 = 0;
 /// The same: a requester that sends or writes.
 pub const PAGE_FAULT_REQUESTER_WRITE: u32 = 1;

@@ -88,7 +88,7 @@ pub const UMR_CHECK_QPN: u32 = 1 << 3;
 /// Update: entries replace those from an offset on.
 pub const UMR_TRANSLATION_OFFSET: u32 = 1 << 4;
 
-/// What an update changes: the length.
+/// In the mask of an update: the length changes.
 pub const MASK_LEN: u64 = 1 << 0;
 /// The page size.
 pub const MASK_PAGE_SIZE: u64 = 1 << 1;
@@ -98,7 +98,7 @@ pub const MASK_START_ADDR: u64 = 1 << 6;
 pub const MASK_PD: u64 = 1 << 7;
 /// Whether peers may invalidate.
 pub const MASK_EN_RINVAL: u64 = 1 << 8;
-/// What the number of signature errors is to be after the next one.
+/// The number of signature errors after the next one changes.
 pub const MASK_EXPECTED_SIGERR_COUNT: u64 = 1 << 9;
 /// Whether there are signatures, and which.
 pub const MASK_BSF_EN: u64 = 1 << 12;

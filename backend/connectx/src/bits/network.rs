@@ -1,4 +1,4 @@
-//! What network interfaces are made of: send and receive queues of their own, what packets leave by (TIS), what they
+//! Objects of network interfaces: their send and receive queues, transport interfaces (TIS) and where packets
 //! come by (TIR, and tables of receive queues), and the flow tables that choose.
 
 use super::command::codes;
@@ -88,7 +88,7 @@ structures! {
         RX_HASH_FIELD_SELECTOR_OUTER: 0x50 (4);
     }
 
-    /// What a hash is of.
+    /// Input of a hash.
     rx_hash_field_select(4) {
         L3_PROT_TYPE: 0x00 [31:31];
         L4_PROT_TYPE: 0x00 [30:30];
@@ -102,7 +102,7 @@ structures! {
         CTX: 0x20 (240);
     }
 
-    /// What MODIFY_TIR changes.
+    /// Fields that MODIFY_TIR changes.
     modify_tir_bitmask(8) {
         SELF_LB_EN: 0x04 [4:4];
         HASH: 0x04 [2:2];
@@ -124,7 +124,7 @@ structures! {
         CTX: 0x20 (240);
     }
 
-    /// What MODIFY_RQT changes.
+    /// Fields that MODIFY_RQT changes.
     rqt_bitmask(8) {
         RQN_LIST: 0x04 [0:0];
     }
@@ -166,7 +166,7 @@ structures! {
         GROUP_ID: 0x18 [31:0];
     }
 
-    /// Of what flow tables match, the headers that are not in a tunnel.
+    /// The matched headers that are not in a tunnel.
     fte_match_set_lyr_2_4(64) {
         ETHERTYPE: 0x04 [15:0];
         IP_PROTOCOL: 0x10 [31:24];
@@ -181,7 +181,7 @@ structures! {
         FLOW_CONTEXT: 0x40 (768);
     }
 
-    /// What becomes of packets that match.
+    /// Treatment of packets that match.
     flow_context(768) {
         GROUP_ID: 0x04 [31:0];
         ACTION: 0x0c [15:0];
@@ -223,9 +223,9 @@ structures! {
 pub const CYCLIC: u32 = 1;
 /// Where a table of receive queues has its list in a request.
 pub const QUEUE_LIST: usize = 0x110;
-/// Of `OP_MOD` of SET_FLOW_TABLE_ROOT: the queue pair has no table from now on.
+/// In `OP_MOD` of SET_FLOW_TABLE_ROOT: the queue pair has no table from now on.
 pub const DISCONNECT: u32 = 1;
-/// Of `MATCH_CRITERIA_ENABLE`: headers that are not in a tunnel.
+/// In `MATCH_CRITERIA_ENABLE`: headers that are not in a tunnel.
 pub const OUTER_HEADERS: u32 = 1;
 
 codes! {
@@ -257,7 +257,7 @@ codes! {
 }
 
 codes! {
-    /// What becomes of packets that no entry of a table matches.
+    /// Treatment of packets that no entry of a table matches.
     MissAction: u32 {
         /// Nothing: they are dropped.
         Default = 0,
@@ -274,7 +274,7 @@ codes! {
     }
 }
 
-/// What is done to packets that match.
+/// Actions on packets that match.
 pub mod action {
     /// They are dropped.
     pub const DROP: u32 = 0x2;

@@ -1,4 +1,4 @@
-//! What a port is: virtual port context, registers, management datagrams.
+//! The port: virtual port context, registers, management datagrams.
 
 use super::structures;
 

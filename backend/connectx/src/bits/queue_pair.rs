@@ -58,9 +58,9 @@ structures! {
         SW_SQ_WQEBB_COUNTER: 0xb4 [15:0];
         HW_RQ_COUNTER: 0xb8 [31:0];
         SW_RQ_COUNTER: 0xbc [31:0];
-        /// How much of an answer completions may hold.
+        /// Longest answer that completions hold.
         CS_REQ: 0xc4 [15:8];
-        /// How much of a message that is received completions may hold.
+        /// Longest received message that completions hold.
         CS_RES: 0xc4 [7:0];
         DBR_UMEM_VALID: 0x0d0 [28:28];
     }
@@ -145,7 +145,7 @@ codes! {
 }
 
 codes! {
-    /// What a queue pair of datagrams does to the IP packets that they are, in its context.
+    /// Offloads of IP packets that a queue pair of datagrams does, in its context.
     OffloadMode: u32 {
         None = 0,
         /// Checksums, and segments of TCP.
@@ -156,7 +156,7 @@ codes! {
 }
 
 codes! {
-    /// How much of an answer completions may hold, in a queue pair's context.
+    /// Longest answer that completions hold, in a queue pair's context.
     AnswersHeld: u32 {
         None = 0,
         UpTo32 = 0x11,
@@ -165,7 +165,7 @@ codes! {
 }
 
 codes! {
-    /// How much of a message that is received completions may hold, in a queue pair's context and a target's.
+    /// Longest received message that completions hold, in a queue pair's context and a target's.
     MessagesHeld: u32 {
         None = 0,
         UpTo32 = 1,
@@ -182,7 +182,7 @@ codes! {
     }
 }
 
-/// What the context of a queue pair, target or shared receive queue has in place of a user index where completions
+/// Value in the context of a queue pair, target or shared receive queue in place of a user index where completions
 /// name it by its number alone.
 pub const NO_USER_INDEX: u32 = 0x00ff_ffff;
 

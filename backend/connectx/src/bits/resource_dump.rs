@@ -20,7 +20,7 @@ structures! {
         INLINE_DATA: 0x30 (208);
     }
 
-    /// How each segment begins: its length in dwords, and what it is.
+    /// Header of a segment: its length in dwords and its kind.
     resource_dump_segment_header(4) {
         LENGTH_DW: 0x00 [31:16];
         SEGMENT_TYPE: 0x00 [15:0];

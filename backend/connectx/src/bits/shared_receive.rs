@@ -19,7 +19,7 @@ structures! {
         DBR_ADDR: 0x28 wide;
     }
 
-    /// What the context of a queue of XRC has besides.
+    /// Further fields of the context of a queue of XRC.
     xrc_srqc(64) {
         USER_INDEX_EQUAL_XRC_SRQN: 0x10 [31:31];
         USER_INDEX: 0x10 [23:0];

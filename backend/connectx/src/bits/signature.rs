@@ -31,9 +31,9 @@ structures! {
     mlx5_bsf_basic(16) {
         BSF_SIZE_SBS: 0x00 [31:24];
         CHECK_BYTE_MASK: 0x00 [23:16];
-        /// Of the wire: which bytes go along as they are, or the size of blocks where structures differ.
+        /// For the wire: which bytes go along as they are, or the size of blocks where structures differ.
         WIRE: 0x00 [15:8];
-        /// Of memory: the size of blocks.
+        /// For memory: the size of blocks.
         MEM: 0x00 [7:0];
         W_BFS_PSV: 0x08 [31:0];
         M_BFS_PSV: 0x0c [31:0];
@@ -47,7 +47,7 @@ structures! {
         M_TFS_PSV: 0x0c [31:0];
     }
 
-    /// What T10-DIF has beside its algorithm, of one side.
+    /// Parameters of T10-DIF of one side, beside its algorithm.
     mlx5_bsf_inl(16) {
         VLD_REFRESH: 0x00 [31:16];
         DIF_APPTAG: 0x00 [15:0];
@@ -78,13 +78,13 @@ pub const MAX_PSVS: u32 = 4;
 
 /// Bytes of a form: all of its parts, the last two of which are of the wire and of memory.
 pub const FORM: usize = 64;
-/// Of `BSF_SIZE_SBS`: how long the form is, from this bit on.
+/// In `BSF_SIZE_SBS`: how long the form is, from this bit on.
 pub const SIZE_SHIFT: u32 = 6;
 /// Length of a form: all of its parts.
 pub const SIZE_WITH_INLINE: u32 = 2;
-/// Of `BSF_SIZE_SBS`: both sides have the same structure.
+/// In `BSF_SIZE_SBS`: both sides have the same structure.
 pub const SAME_STRUCTURE: u32 = 1 << 4;
-/// Of a value under way with a selector above it: the value's number.
+/// In a value under way with a selector above it: the value's number.
 pub const PSV_MASK: u32 = 0x00ff_ffff;
 /// Where the selector of the algorithm is.
 pub const SELECTOR_SHIFT: u32 = 24;
@@ -92,38 +92,38 @@ pub const SELECTOR_SHIFT: u32 = 24;
 pub const SELECT_CRC32: u32 = 0x20;
 /// Selector: CRC of 32 bits of iSCSI.
 pub const SELECT_CRC32C: u32 = 0x40;
-/// Of a selector: block follows block.
+/// In a selector: block follows block.
 pub const SELECT_REPEAT: u32 = 0x2;
-/// Of a selector: the computation begins with zeros.
+/// In a selector: the computation begins with zeros.
 pub const SELECT_ZEROS: u32 = 0x1;
 
-/// Of `VLD_REFRESH`: there is T10-DIF.
+/// In `VLD_REFRESH`: there is T10-DIF.
 pub const DIF_VALID: u32 = 1 << 15;
-/// Of `VLD_REFRESH`: each use begins with the tags that are here.
+/// In `VLD_REFRESH`: each use begins with the tags that are here.
 pub const DIF_REFRESH: u32 = 1 << 14;
-/// Of `RP_INV_SEED`: block follows block.
+/// In `RP_INV_SEED`: block follows block.
 pub const DIF_REPEAT: u32 = 1 << 7;
-/// Of `RP_INV_SEED`: the computation begins with ones.
+/// In `RP_INV_SEED`: the computation begins with ones.
 pub const DIF_ONES: u32 = 1 << 3;
-/// Of `SIG_TYPE`: the block guard is a CRC.
+/// In `SIG_TYPE`: the block guard is a CRC.
 pub const DIF_CRC: u32 = 1;
-/// Of `SIG_TYPE`: the block guard is a check sum of the Internet protocol.
+/// In `SIG_TYPE`: the block guard is a check sum of the Internet protocol.
 pub const DIF_CHECKSUM: u32 = 2;
-/// Of `DIF_INC_REF_GUARD_CHECK`: reference tags count blocks.
+/// In `DIF_INC_REF_GUARD_CHECK`: reference tags count blocks.
 pub const DIF_INCREMENT: u32 = 1 << 6;
-/// Of `DIF_INC_REF_GUARD_CHECK`: an application tag of ones says that a block is not to be looked at.
+/// In `DIF_INC_REF_GUARD_CHECK`: an application tag of ones says that a block is not to be looked at.
 pub const DIF_ESCAPE_APPLICATION: u32 = 1;
-/// Of `DIF_INC_REF_GUARD_CHECK`: the same of both tags.
+/// In `DIF_INC_REF_GUARD_CHECK`: the same of both tags.
 pub const DIF_ESCAPE_BOTH: u32 = 2;
 
 /// Bytes of a block by their selector; zero where there is none.
 pub const BLOCKS: [u16; 7] = [0, 512, 520, 4096, 4160, 0, 4048];
 
-/// Of `SYNDROME` of a completion: the reference tag.
+/// In `SYNDROME` of a completion: the reference tag.
 pub const WRONG_REFERENCE: u32 = 1 << 11;
-/// Of `SYNDROME` of a completion: the application tag.
+/// In `SYNDROME` of a completion: the application tag.
 pub const WRONG_APPLICATION: u32 = 1 << 12;
-/// Of `SYNDROME` of a completion: the check value of the data.
+/// In `SYNDROME` of a completion: the check value of the data.
 pub const WRONG_GUARD: u32 = 1 << 13;
-/// Of `DOMAIN` of a completion: memory. The wire is zero.
+/// In `DOMAIN` of a completion: memory. The wire is zero.
 pub const DOMAIN_MEMORY: u32 = 1;

@@ -50,7 +50,7 @@ structures! {
         RGID: 0x20 (16);
     }
 
-    /// What is done to the IP packet that a datagram is. Its headers follow, where they are inline, and begin
+    /// Offloads of the IP packet in a datagram. Its headers follow, where they are inline, and begin
     /// within the segment.
     mlx5_wqe_eth_seg(16) {
         CS_FLAGS: 0x04 [31:24];
@@ -90,7 +90,7 @@ pub const SEGMENT: usize = 16;
 pub const MAX_SEND: usize = 63 * SEGMENT;
 /// In the byte count of a data segment: the data follows.
 pub const INLINE: u32 = 1 << 31;
-/// Of the byte count of an inline segment, the length.
+/// In the byte count of an inline segment: the length.
 pub const INLINE_LENGTH: u32 = 0x3ff;
 /// Bits of `FL_MLID` that are of the source LID; the topmost one asks for a loopback.
 pub const PATH_BITS: u8 = 0x7f;
@@ -99,9 +99,9 @@ pub const AV_EXTENDED: u32 = 1 << 31;
 /// In the flow label of an address vector: it has a global route.
 pub const AV_GRH: u32 = 1 << 30;
 
-/// Of `CS_FLAGS`: the checksum of the network header is to be computed.
+/// In `CS_FLAGS`: the checksum of the network header is to be computed.
 pub const NETWORK_CHECKSUM: u32 = 1 << 6;
-/// Of `CS_FLAGS`: the checksum of TCP or UDP is to be computed.
+/// In `CS_FLAGS`: the checksum of TCP or UDP is to be computed.
 pub const TRANSPORT_CHECKSUM: u32 = 1 << 7;
 
 codes! {
@@ -127,7 +127,7 @@ codes! {
 }
 
 codes! {
-    /// What changes in a list of tags: the upper half of `OPCODE`.
+    /// Change of a list of tags: the upper half of `OPCODE`.
     TagChangeOpcode: u32 {
         Nop = 0,
         Append = 1,
@@ -135,7 +135,7 @@ codes! {
     }
 }
 
-/// Of the `FLAGS` of such a change: software says how many unexpected messages it has seen.
+/// In the `FLAGS` of such a change: software says how many unexpected messages it has seen.
 pub const TAG_COUNT: u32 = 1 << 6;
-/// Of the `FLAGS` of such a change: it completes.
+/// In the `FLAGS` of such a change: it completes.
 pub const TAG_COMPLETES: u32 = 1 << 7;

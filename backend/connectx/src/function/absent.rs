@@ -22,7 +22,7 @@ pub struct Part {
     pub region: Region,
     /// Where the part begins, in bytes.
     pub offset: u64,
-    /// What it reads as.
+    /// Its bytes.
     pub bytes: Vec<u8>,
     /// The bits that its guest may write; empty where that is none.
     pub writable: Vec<u8>,
@@ -35,7 +35,7 @@ pub struct Absent {
     pub at_work: bool,
     /// The function as it is.
     pub working: Vec<Part>,
-    /// What is different of one that has failed and is yet to come up.
+    /// Differences of a function that has failed and is yet to come up.
     pub failed: Vec<Part>,
     /// The health counter, 24 bits of a big-endian dword: where it is. It has to change.
     pub counter: (Region, u64),
@@ -56,7 +56,7 @@ fn parts(segment: &InitializationSegment, device: &Registers) -> Vec<Part> {
 }
 
 impl<B: Backend> Function<B> {
-    /// What its guest is to see if nobody serves it from now on.
+    /// The picture that its guest sees without a server from now on.
     #[must_use]
     pub fn absent(&self) -> Absent {
         let (config, _, segment) = self.registers();

@@ -51,7 +51,7 @@ pub struct FunctionImageV1<D: Dma + 'static> {
 pub struct SoftwareImageV1<D: Dma + 'static> {
     pub(crate) state: StateImageV1,
     pub(crate) objects: VfImage<Mlx5<D>>,
-    /// What the driver has set at its port.
+    /// Settings of the driver at its port.
     pub(crate) node_description: Vec<u8>,
     pub(crate) capability_mask: u32,
 }
@@ -64,14 +64,14 @@ pub enum RestoreError {
         "the image is of a function with {what} {there}, and this one has {here}; configure both alike"
     )]
     Differs {
-        /// What differs.
+        /// The difference.
         what: &'static str,
         /// The value in the image.
         there: u64,
         /// The value of this function.
         here: u64,
     },
-    /// What the driver has set up makes no sense.
+    /// The state of the driver is not sound.
     #[error("{0}; save the image anew")]
     Invalid(String),
     /// The objects.

@@ -26,7 +26,7 @@ const BAR2: usize = 0x18;
 const DEVICE_CONTROL: usize = EXPRESS + 0x08;
 const INITIATE_FLR: u16 = 1 << 15;
 
-/// What a write to configuration space asks of the rest of the device.
+/// Effect of a write to configuration space on the rest of the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum ConfigEffect {
@@ -202,7 +202,7 @@ impl ConfigSpace {
         (bytes.unwrap_or([0; N]), writable.unwrap_or([0; N]))
     }
 
-    /// What an image has of it.
+    /// Its part of an image.
     #[must_use]
     pub fn save(&self) -> ConfigImageV1 {
         let written = |at: &usize| self.writable[*at] != 0;
@@ -256,7 +256,7 @@ impl MsixTable {
         self.entries.fill([0, 0, 0, Self::MASKED]);
     }
 
-    /// What an image has of it.
+    /// Its part of an image.
     #[must_use]
     pub fn save(&self) -> MsixImageV1 {
         MsixImageV1 {

@@ -16,7 +16,7 @@ const COMMAND_INTERFACE: u32 = 5;
 /// Offset of the health buffer.
 const HEALTH_BUFFER: usize = 0x200;
 
-/// How the driver says it uses the device.
+/// Interfaces by which drivers use the device.
 mod interface {
     pub const FULL: u32 = 0;
     /// Not at all. A device is so from a reset on until it is given a command
@@ -26,7 +26,7 @@ mod interface {
     pub const SOFTWARE_RESET: u32 = 7;
 }
 
-/// What a write asks of the rest of the device.
+/// Effect of a write on the rest of the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum SegmentEffect {
@@ -45,7 +45,7 @@ pub enum SegmentEffect {
 pub struct SegmentImageV1 {
     /// DMA address of the command queue.
     queue: u64,
-    /// How the driver uses the device.
+    /// The interface by which the driver uses the device.
     interface: u32,
 }
 
@@ -76,7 +76,7 @@ impl InitializationSegment {
         (self.interface != interface::DISABLED && queue != 0).then_some(queue)
     }
 
-    /// What an image has of it.
+    /// Its part of an image.
     #[must_use]
     pub const fn save(&self) -> SegmentImageV1 {
         SegmentImageV1 {

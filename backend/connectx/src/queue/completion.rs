@@ -20,7 +20,7 @@ pub use compression::{Compression, MAX_COMPRESSED};
 use entry::encode;
 pub use image::CompletionQueueImageV1;
 
-/// What an armed queue waits for.
+/// Entries that an armed queue waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Arm {
     /// Nothing.
@@ -31,7 +31,7 @@ pub enum Arm {
     Solicited,
 }
 
-/// How long the event of an armed queue waits for more entries: for so many of
+/// Time that the event of an armed queue waits for more entries: for so many of
 /// them, but no longer than a period. Without either it does not wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -42,7 +42,7 @@ pub struct Moderation {
     pub period: u16,
 }
 
-/// What becomes of a queue's event.
+/// Treatment of a queue's event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Notice {
@@ -186,11 +186,11 @@ pub struct CompletionQueue {
     moderation: Moderation,
     /// Index of the first entry that the event tells of which waits, if one does.
     held_from: Option<u32>,
-    /// Of a queue of compressed completions.
+    /// State of compressed completions, in a queue that has such.
     compression: Option<Box<Compression>>,
 }
 
-/// How a queue behaves, besides where it is.
+/// Properties of a queue, besides its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Traits {
     /// Its number.
@@ -203,9 +203,9 @@ pub struct Traits {
     pub announced: bool,
     /// Write on although the driver has not taken earlier entries.
     pub ignore_overrun: bool,
-    /// How long its events wait for more entries.
+    /// Time that its events wait for more entries.
     pub moderation: Moderation,
-    /// Of a queue of compressed completions, which format those of received messages have.
+    /// Format of compressed completions of received messages, in a queue that has such.
     pub compression: Option<u8>,
 }
 
@@ -239,7 +239,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Of a queue of compressed completions, which format those of received messages have.
+    /// Format of compressed completions of received messages, in a queue that has such.
     #[must_use]
     pub fn compression(&self) -> Option<u8> {
         self.compression
@@ -247,14 +247,14 @@ impl CompletionQueue {
             .map(|compression| compression.format)
     }
 
-    /// How many bytes of the host's memory it takes, besides itself.
+    /// Bytes of the host's memory that it takes, besides itself.
     #[must_use]
     pub fn kept(&self) -> usize {
         let compression = self.compression.as_deref().map_or(0, size_of_val);
         self.ring.buffer.held() + compression
     }
 
-    /// How long its events wait for more entries.
+    /// Time that its events wait for more entries.
     #[must_use]
     pub const fn moderation(&self) -> Moderation {
         self.moderation
@@ -277,7 +277,7 @@ impl CompletionQueue {
         self.announced
     }
 
-    /// What the queue waits for.
+    /// Entries that the queue waits for.
     #[must_use]
     pub const fn arm(&self) -> Arm {
         self.arm

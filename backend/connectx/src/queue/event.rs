@@ -19,7 +19,7 @@ pub trait Interrupts: std::fmt::Debug + Send {
     fn raise(&mut self, vector: u16);
 }
 
-/// What an entry says.
+/// Contents of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
     /// Kind of event.
@@ -114,7 +114,7 @@ impl EventQueue {
         }
     }
 
-    /// What an image has of it.
+    /// Its part of an image.
     #[must_use]
     pub fn save(&self, eqn: u8) -> EventQueueImageV1 {
         EventQueueImageV1 {

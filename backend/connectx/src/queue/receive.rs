@@ -39,7 +39,7 @@ pub struct ReceiveQueueImageV1 {
 }
 
 impl ReceiveQueue {
-    /// What an image has of it.
+    /// Its part of an image.
     #[must_use]
     pub fn save(&self) -> ReceiveQueueImageV1 {
         ReceiveQueueImageV1 {

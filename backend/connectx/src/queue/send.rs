@@ -78,7 +78,7 @@ pub struct SendQueueImageV1 {
 }
 
 impl SendQueue {
-    /// What an image has of it.
+    /// Its part of an image.
     #[must_use]
     pub fn save(&self) -> SendQueueImageV1 {
         SendQueueImageV1 {

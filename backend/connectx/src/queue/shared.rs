@@ -35,7 +35,7 @@ pub struct SharedQueueImageV1 {
 }
 
 impl SharedQueue {
-    /// What an image has of it.
+    /// Its part of an image.
     #[must_use]
     pub fn save(&self) -> SharedQueueImageV1 {
         SharedQueueImageV1 {

@@ -55,7 +55,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<(Format, [Option<u32>; 2])> {
     format.is_valid().then_some((format, values))
 }
 
-/// What one side has; `Some(None)` is nothing.
+/// Signature of one side; `Some(None)` is nothing.
 fn side(block: u16, selector: u32, part: &[u8]) -> Option<Option<Signature>> {
     let is_dif = dif::VLD_REFRESH.is_set(part);
     match (block, selector, is_dif) {
@@ -139,7 +139,7 @@ mod tests {
         SIZE_WITH_INLINE << SIZE_SHIFT | SAME_STRUCTURE,
     );
 
-    /// What Linux' `mlx5_fill_inl_bsf` writes.
+    /// Fields that Linux' `mlx5_fill_inl_bsf` writes.
     fn of_linux(tag: u32) -> Vec<(Field, u32)> {
         vec![
             (dif::VLD_REFRESH, DIF_VALID | DIF_REFRESH),

@@ -1,15 +1,15 @@
-//! How firmware treats commands, where a function is made after an adapter's: it takes its time, answers them in
+//! Treatment of commands by firmware, where a function is made after an adapter's: it takes its time, answers them in
 //! another order, and some of them never. A function does so when it is told to, for tests of drivers.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What firmware is like. Whoever has it may change it at any time.
+/// Temper of firmware. Whoever has it may change it at any time.
 #[derive(Debug, Default)]
 pub struct Temper {
     /// Longest time that a command takes, in nanoseconds.
     delay: AtomicU64,
-    /// How many commands are not answered.
+    /// Number of commands that are not answered.
     lost: AtomicU32,
 }
 
@@ -31,7 +31,7 @@ impl Temper {
         self.lost.store(count, Ordering::Relaxed);
     }
 
-    /// How many commands are yet to be lost.
+    /// Number of commands that are yet to be lost.
     #[must_use]
     pub fn to_lose(&self) -> u32 {
         self.lost.load(Ordering::Relaxed)

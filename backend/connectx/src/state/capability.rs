@@ -39,7 +39,7 @@ const ATOMIC_SIZES: u32 = 1 << 2 | 1 << 3;
 
 /// General capabilities of a function.
 ///
-/// What is not set here is not there, and drivers do without: Ethernet and its
+/// A bit that is not set here stands for a missing capability, and drivers do without: Ethernet and its
 /// offloads, write-combining doorbells.
 pub(crate) fn general(configuration: &Configuration, quota: &Quota) -> Box<[u8; cap::SIZE]> {
     let mut caps = Box::new([0; cap::SIZE]);
@@ -234,7 +234,7 @@ pub(crate) fn paging() -> Box<[u8; odp_cap::SIZE]> {
     caps
 }
 
-/// What queues of network interfaces do for IP over InfiniBand: checksums, and segments of TCP of packets of 64 KiB.
+/// Offloads of IP over InfiniBand by queues of network interfaces: checksums, and segments of TCP of packets of 64 KiB.
 /// No header has to be in the request itself.
 pub(crate) fn enhanced_ipoib() -> [u8; offload_caps::SIZE] {
     /// Code: no header is required inline.
@@ -269,7 +269,7 @@ pub(crate) fn flow_tables() -> [u8; FLOW_TABLE_CAPS] {
     caps
 }
 
-/// What a driver has chosen of the capabilities.
+/// Capabilities that a driver has chosen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ChosenImageV1 {

@@ -72,7 +72,7 @@ impl DeviceMemory {
         })
     }
 
-    /// What an image has of it.
+    /// Its part of an image.
     pub fn save(&self) -> Vec<(u64, u64)> {
         self.pieces.iter().map(|(&at, &len)| (at, len)).collect()
     }

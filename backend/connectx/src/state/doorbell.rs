@@ -12,13 +12,13 @@ const WAITING: usize = 16;
 /// A doorbell that a write is, or is a part of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Doorbell {
-    /// Of a send queue or a completion queue: `register` is its place in the page.
+    /// A send queue or a completion queue: `register` is its place in the page.
     Queue { register: u16, part: Part },
-    /// Of the event queue whose number is in the upper byte of `word`.
+    /// The event queue whose number is in the upper byte of `word`.
     Events { word: u32, arm: bool },
 }
 
-/// How much of a doorbell of eight bytes there is.
+/// Part of a doorbell of eight bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     Whole([u8; 8]),

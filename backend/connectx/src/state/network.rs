@@ -1,4 +1,4 @@
-//! What a function's network interfaces are made of, besides queues: what packets leave by (TIS), what they come by
+//! Objects of a function's network interfaces, besides queues: transport interfaces (TIS), where packets come by
 //! (TIR), tables of receive queues, flow tables, and which of those the packets of an underlay queue pair go to first.
 
 pub(crate) mod flow_table;
@@ -50,7 +50,7 @@ pub(crate) enum Named {
 /// Why something cannot be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unmade {
-    /// What is named is not there.
+    /// A named object does not exist.
     Missing,
     /// It is named by others.
     InUse,
@@ -60,7 +60,7 @@ pub(crate) enum Unmade {
     Invalid,
 }
 
-/// What packets leave by.
+/// A transport interface that packets leave by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Tis {
@@ -79,7 +79,7 @@ pub(crate) enum Dispatched {
     Table(u32),
 }
 
-/// What packets come by.
+/// A transport interface that packets come by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tir {
     pub domain: u32,
@@ -107,7 +107,7 @@ impl QueueTable {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Queue {
-    /// Of a send queue, what its packets leave by.
+    /// The TIS of a send queue.
     pub tis: Option<u32>,
     /// Its context as its creator gave it.
     pub context: Vec<u8>,
@@ -126,7 +126,7 @@ struct TirImageV1 {
     fields: u32,
 }
 
-/// What an image has of all this.
+/// All of this in an image.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct NetworkImageV1 {
@@ -162,7 +162,7 @@ pub(crate) struct Network {
     flow_tables: BTreeMap<u32, FlowTable>,
     /// The flow tables that packets of underlay queue pairs go to first.
     roots: BTreeMap<u32, u32>,
-    /// How often each object is named by others.
+    /// Number of times that others name each object.
     uses: BTreeMap<(Named, u32), u32>,
 }
 
@@ -491,7 +491,7 @@ impl Network {
         Ok(())
     }
 
-    /// Which receive queue takes a packet that has come to an underlay queue pair, and what was looked at to find it.
+    /// Finds the receive queue that takes a packet that has come to an underlay queue pair, and what was looked at to find it.
     pub fn steer(&self, underlay: Qpn, packet: &[u8]) -> Steering {
         let headers = Headers::of(packet);
         let mut found = Steering::default();
@@ -545,7 +545,7 @@ impl Network {
         HELD + 4 * max as usize
     }
 
-    /// What an image has of it.
+    /// Its part of an image.
     pub fn save(&self) -> NetworkImageV1 {
         let tir = |(number, tir): (&u32, &Tir)| TirImageV1 {
             number: *number,

@@ -62,7 +62,7 @@ pub(crate) enum Kind {
     EventQueue,
 }
 
-/// What an image has of them.
+/// Their part of an image.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct UserContextsImageV1 {
@@ -201,7 +201,7 @@ impl UserContexts {
         self.used.contains_key(&memory)
     }
 
-    /// What an image has of them.
+    /// Their part of an image.
     pub fn save(&self) -> UserContextsImageV1 {
         UserContextsImageV1 {
             open: self.open.iter().copied().collect(),

@@ -77,7 +77,7 @@ impl UserMemory {
         self.0.remove(&number)
     }
 
-    /// What an image has of them.
+    /// Their part of an image.
     pub fn save(&self) -> Vec<UserMemoryImageV1> {
         self.0.values().cloned().collect()
     }

@@ -29,7 +29,7 @@ use crate::refusal::{Outcome, Refusal, refuse};
 
 /// Bytes in front of the register, in request and reply.
 const BODY: usize = 0x10;
-/// What can be dumped: names as drivers know them, and kinds of segments. Firmware is free to choose the
+/// Resources with dumps: names as drivers know them, and kinds of segments. Firmware is free to choose the
 /// latter.
 const RESOURCES: [(&str, u32, Opcode); 3] = [
     ("PRM_QUERY_QP", 0x3000, Opcode::QueryQp),

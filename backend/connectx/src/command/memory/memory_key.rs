@@ -24,7 +24,7 @@ const LOG_MIN_PAGE: u32 = 12;
 /// Largest page, as a power of two.
 const LOG_MAX_PAGE: u32 = 31;
 
-/// How a context names each right.
+/// Access rights by their bits in a context.
 const RIGHTS: [(crate::bits::Field, Access); 5] = [
     (mkc::LR, Access::LOCAL_READ),
     (mkc::LW, Access::LOCAL_WRITE),

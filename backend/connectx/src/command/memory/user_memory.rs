@@ -28,7 +28,7 @@ const RECORD: u64 = 8;
 /// Pages of the longest region over an object.
 const KEY_PAGES: u64 = 1 << 20;
 
-/// How requests name where a queue lies.
+/// Fields of a request that say where a queue lies.
 struct Queue {
     named: Field,
     number: Field,

@@ -1,4 +1,4 @@
-//! What network interfaces are made of: transport domains, TIS, TIR, tables of receive queues, and the counters of
+//! Objects of network interfaces: transport domains, TIS, TIR, tables of receive queues, and the counters of
 //! the virtual port that their drivers show.
 
 use hca::Dma;
@@ -71,7 +71,7 @@ pub(crate) fn parse_tir(request: &[u8]) -> Result<Tir, Refusal> {
     })
 }
 
-/// What a MODIFY_TIR changes.
+/// The change that a MODIFY_TIR asks for.
 #[derive(Debug)]
 pub(crate) struct NewTir {
     number: u32,
@@ -303,7 +303,7 @@ pub(crate) fn query_vport_counter<D: Dma + 'static>(
     Ok(())
 }
 
-/// How a TIR computes the hash of packets.
+/// The hash that a TIR computes of packets.
 fn hasher(context: &[u8]) -> Result<Hasher, Refusal> {
     let function = HashFunction::from_code(tirc::RX_HASH_FN.get(context));
     let function = function.ok_or(refuse(Status::BadParameter, "no such hash function"))?;

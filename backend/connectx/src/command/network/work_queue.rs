@@ -62,7 +62,7 @@ fn place(request: &[u8], queue: &[u8], log_stride: u32) -> Result<Place, Refusal
     })
 }
 
-/// What is the same in contexts of either kind.
+/// Checks the fields that both kinds of contexts have.
 fn check_context(context: &[u8]) -> Outcome {
     let format = TimestampFormat::from_code(sqc::TS_FORMAT.get(context));
     let clock = matches!(

@@ -77,7 +77,7 @@ fn moderation(context: &[u8]) -> Moderation {
     }
 }
 
-/// Which format completions have that are compressed, if they are.
+/// Format of compressed completions, if they are compressed.
 fn compression(context: &[u8]) -> Result<Option<u8>, Refusal> {
     let enabled = cqc::CQE_COMP_EN.is_set(context);
     let layout = cqc::CQE_COMPRESSION_LAYOUT.get(context);

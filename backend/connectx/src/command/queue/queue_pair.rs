@@ -40,7 +40,7 @@ const fn transport(service: ServiceType) -> Transport {
     }
 }
 
-/// Which requests a queue pair has.
+/// Format of a queue pair's requests.
 fn format(context: &[u8], transport: Transport) -> Result<Format, Refusal> {
     let mode = OffloadMode::from_code(qpc::ULP_STATELESS_OFFLOAD_MODE.get(context));
     match (transport, mode) {
@@ -114,7 +114,7 @@ impl Receive {
     }
 }
 
-/// What a user context's queue pair receives into, and whether that is a domain of XRC; `None` where a context may
+/// The receive type of a user context's queue pair, and true for a domain of XRC; `None` where a context may
 /// not have such a queue pair: those of management, and those that change any key of the function, are the
 /// driver's.
 pub(crate) fn receives(context: &[u8]) -> Option<(ReceiveType, bool)> {
@@ -443,7 +443,7 @@ impl QueuePairChange {
     }
 }
 
-/// Which fields of the context in a change count.
+/// Fields of the context that count in a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Given {
     pkey_index: bool,
@@ -465,7 +465,7 @@ struct Given {
 }
 
 impl Given {
-    /// What a command must give, and what its mask says that it also gives.
+    /// Fields that a command must give, and those that its mask adds.
     const fn of(opcode: AnyOpcode, mask: u32) -> Self {
         let init = matches!(opcode, AnyOpcode::Rst2Init);
         let rtr = matches!(opcode, AnyOpcode::Init2Rtr);

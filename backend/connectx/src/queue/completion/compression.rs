@@ -17,10 +17,10 @@ pub const MAX_COMPRESSED: usize = 64;
 /// Completions in an array.
 const ARRAY: usize = 8;
 
-/// What a queue of compressed completions has besides.
+/// Further state of a queue of compressed completions.
 #[derive(Debug)]
 pub struct Compression {
-    /// Which of the formats mini CQEs of received messages have. Each says what this device knows nothing of: hashes,
+    /// Format of mini CQEs of received messages. Each says what this device knows nothing of: hashes,
     /// checksums, strides.
     pub format: u8,
     /// The first of those that wait, where any do.
@@ -30,7 +30,7 @@ pub struct Compression {
 }
 
 impl Compression {
-    /// Of a queue without completions.
+    /// The state of a queue without completions.
     #[must_use]
     pub fn new(format: u8) -> Box<Self> {
         Box::new(Self {
@@ -148,7 +148,7 @@ impl CompletionQueue {
 }
 
 impl Notice {
-    /// What becomes of an event after both.
+    /// Treatment of an event after both.
     fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::Now, _) | (_, Self::None) => self,

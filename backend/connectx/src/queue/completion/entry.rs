@@ -108,7 +108,7 @@ const fn received(kind: RecvKind) -> CqeOpcode {
     }
 }
 
-/// What an entry about tags has besides.
+/// Further fields of an entry about tags.
 #[inline(never)]
 fn encode_tags(entry: &CompletionEntry, bytes: &mut [u8; CQE_SIZE]) -> CqeOpcode {
     let (srqn, tag_opcode, opcode) = match entry.side {
@@ -224,7 +224,7 @@ fn encode_error(entry: &CompletionEntry, bytes: &mut [u8; CQE_SIZE]) -> CqeOpcod
     }
 }
 
-/// What the driver is told besides the status. Of the responder's reasons it
+/// Cause that the driver is told besides the status. Of the responder's reasons it
 /// hears no more than a packet says: whose key it was, and which, is a matter of
 /// another function.
 fn vendor_syndrome(entry: &CompletionEntry) -> u8 {

@@ -31,13 +31,13 @@ pub struct CompletionQueueImageV1 {
     overrun: bool,
     moderation: Moderation,
     held_from: Option<u32>,
-    /// Of a queue of compressed completions, which format those of received messages have.
+    /// Format of compressed completions of received messages, in a queue that has such.
     #[serde(default)]
     compression: Option<u8>,
 }
 
 impl CompletionQueue {
-    /// What an image has of it.
+    /// Its part of an image.
     #[must_use]
     pub fn save(&self) -> CompletionQueueImageV1 {
         CompletionQueueImageV1 {

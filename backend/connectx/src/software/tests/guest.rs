@@ -171,7 +171,7 @@ pub struct Guest {
     pub function: Function<Software<Alone>>,
     engine: Arc<Mutex<Engine<Mlx5<Memory>>>>,
     pub vf: VfId,
-    /// What the driver has switched on at the port.
+    /// Capability bits that the driver has set at the port.
     pub capability_bits: Arc<AtomicU32>,
     pub raised: Raised,
     pub free: u64,
@@ -180,7 +180,7 @@ pub struct Guest {
     pub moves: bool,
 }
 
-/// What a guest has below.
+/// The device below a guest.
 struct Device {
     function: Function<Software<Alone>>,
     engine: Arc<Mutex<Engine<Mlx5<Memory>>>>,
@@ -289,7 +289,7 @@ impl Guest {
         guest
     }
 
-    /// What the clock says, in nanoseconds.
+    /// Time of the clock, in nanoseconds.
     pub fn now(&self) -> u64 {
         self.clock.0.load(Ordering::Relaxed)
     }

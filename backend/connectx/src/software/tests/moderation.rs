@@ -5,7 +5,7 @@ use crate::Region;
 use crate::bits::command::{Opcode, Status, create_eq_in};
 use crate::bits::completion::{cqc, create_cq_in, modify_cq_in, query_cq_out};
 
-/// What MODIFY_CQ changes: period, count.
+/// Fields that MODIFY_CQ changes: period, count.
 const MODERATION: u32 = 0b11;
 
 /// A pair whose driver takes every event and arms again.

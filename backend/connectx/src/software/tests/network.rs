@@ -59,7 +59,7 @@ struct Interface {
     posted: u16,
     rqs: Vec<Queue>,
     rqt: u32,
-    /// Of TCP over IPv4, and of all else.
+    /// For TCP over IPv4, and for all other packets.
     tirs: [u32; 2],
     table: u32,
     groups: [u32; 2],

@@ -13,7 +13,7 @@ fn dword(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(*bytes[at..].first_chunk().unwrap())
 }
 
-/// Of ACCESS_REG.
+/// A request of ACCESS_REG.
 fn request(kind: u32, index: u32, key: u32, (addr, size): (u64, u32)) -> Vec<u8> {
     let mut bytes = vec![0; BODY + REGISTER];
     let mut put = |at: usize, value: u32| bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
@@ -66,7 +66,7 @@ fn segments(mut dump: &[u8]) -> Vec<(u32, Vec<u8>)> {
     segments
 }
 
-/// What the menu calls by this name.
+/// The kind that has this name in the menu.
 fn kind_of(menu: &[u8], name: &str) -> u32 {
     let count = dword(menu, 4) as usize;
     let mut records = menu[8..].as_chunks::<52>().0[..count].iter();

@@ -28,7 +28,7 @@ fn request(code: u16, uid: u32, number: u32) -> Vec<u8> {
     request
 }
 
-/// What programs and their driver do.
+/// Programs and their driver.
 struct Programs {
     guest: Guest,
     uar: u32,

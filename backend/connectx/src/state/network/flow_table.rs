@@ -65,7 +65,7 @@ pub(crate) struct FlowEntry {
 pub(crate) struct FlowTable {
     pub level: u8,
     log_size: u32,
-    /// What becomes of packets that no entry matches.
+    /// Treatment of packets that no entry matches.
     pub miss: Next,
     groups: BTreeMap<u32, Group>,
     /// In the order of their indices, side by side: a packet may look at all of them.

@@ -1,4 +1,4 @@
-//! What of a packet of IP over InfiniBand (RFC 4391) flow tables match, and its hash (RSS).
+//! The parts of a packet of IP over InfiniBand (RFC 4391) that flow tables match, and its hash (RSS).
 
 use hca::work::PacketHash;
 
@@ -30,7 +30,7 @@ pub(crate) struct Headers<'a> {
 }
 
 impl<'a> Headers<'a> {
-    /// Of any bytes.
+    /// Reads any bytes.
     pub fn of(packet: &'a [u8]) -> Self {
         let kind = packet
             .first_chunk()
@@ -80,7 +80,7 @@ fn ports(transport: Option<&[u8]>) -> Option<[[u8; 2]; 2]> {
     Some([[a, b], [c, d]])
 }
 
-/// How the hash of packets is computed.
+/// Computation of the hash of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Hasher {
     /// The function.
@@ -146,7 +146,7 @@ impl Hasher {
     }
 }
 
-/// What a hash is of.
+/// Input of a hash.
 struct Input {
     bytes: [u8; MAX_INPUT],
     len: usize,

@@ -1,4 +1,4 @@
-//! What packets look at on their way, and how long that takes.
+//! Tables that packets look at on their way, and how long that takes.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -44,7 +44,7 @@ fn memory() -> Memory {
     memory
 }
 
-/// What a completion says: opcode, number, index of the queue pair, send opcode, counter, length.
+/// Contents of a completion: opcode, number, index of the queue pair, send opcode, counter, length.
 type Said = (u8, u32, u32, u8, u16, u32);
 
 fn said(entry: &CompletionEntry) -> Said {
@@ -71,7 +71,7 @@ struct Reader {
     log_size: u32,
     log_stride: u32,
     consumer: u32,
-    /// How many titles there were.
+    /// Number of titles.
     titles: usize,
 }
 
