@@ -32,8 +32,8 @@ impl Fabric {
         self.deadline()
     }
 
-    /// When [`Fabric::advance`] has something to do; `None` for not until something happens. What
-    /// [`Fabric::run`] does may bring it nearer.
+    /// When [`Fabric::advance`] has something to do; `None` for not until something happens. [`Fabric::run`] may
+    /// bring it nearer.
     pub fn deadline(&self) -> Option<Duration> {
         self.timers.next()
     }

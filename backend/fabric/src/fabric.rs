@@ -156,8 +156,8 @@ impl Fabric {
         }
     }
 
-    /// Has every management packet that crosses the link at certain ports shown as
-    /// [`Output::Tapped`]; `None` for no more. What a node sends to itself crosses no link.
+    /// Has every management packet that crosses the link at certain ports shown as [`Output::Tapped`]; `None` for
+    /// no more. Packets of a node to itself cross no link.
     pub fn set_tap(&mut self, tap: Option<Tap>) {
         self.tap = tap;
     }

@@ -57,8 +57,8 @@ impl Fabric {
         })
     }
 
-    /// Has a port have counted what an image says. Counters may have any value, so that there is nothing
-    /// to check; what the port does not count is left out.
+    /// Has a port have counted what an image says. Counters may have any value, so that there is nothing to check;
+    /// counters that the port does not have are left out.
     pub fn restore_counters(&mut self, at: PortRef, image: &CountersImageV1) {
         let now = self.timers.now();
         let (Some(port), Some(ledger)) = (self.nodes.port_mut(at), self.ledgers.port_mut(at))

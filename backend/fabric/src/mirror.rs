@@ -83,9 +83,9 @@ impl Mirror {
         self.hosts.get(host).copied()
     }
 
-    /// The answer to a subnet management packet of a host, as it comes back to it. A Set is refused
-    /// by the node that it reaches; what reaches none has no answer, nor has anything but a Get or
-    /// Set. `manager` is what the subnet manager says of itself, if that is known.
+    /// The answer to a subnet management packet of a host, as it comes back to it. A Set is refused by the node
+    /// that it reaches; a request that reaches none has no answer, nor has anything but a Get or Set. `manager` is
+    /// what the subnet manager says of itself, if that is known.
     pub fn ask(
         &mut self,
         host: usize,

@@ -1,10 +1,10 @@
-//! The engine: every function's objects, and what is done with them. The verbs are in the room `verbs`;
-//! what moves data is in `local` and `transport`; whose turn it is, here.
+//! The engine: every function's objects, and what is done with them. The verbs are in the room `verbs`; data moves
+//! in `local` and `transport`; the order of turns is here.
 //!
-//! An engine has parts, each with methods that need no more than it and the objects: [`Objects`] are
-//! the functions and what they have created, [`Scheduler`] whose turn it is and what is due, [`Polling`]
-//! what is looked at without being rung, [`Exits`] where frames leave and arrive. What an engine does by
-//! itself needs most of them: requests, completions, failures.
+//! An engine has parts, each with methods that need no more than it and the objects: [`Objects`] are the functions
+//! and what they have created, [`Scheduler`] the order of turns and the timers, [`Polling`] the doorbell records
+//! that are looked at without being rung, [`Exits`] where frames leave and arrive. The engine's own work needs most
+//! of them: requests, completions, failures.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -209,7 +209,7 @@ impl<F: Face> Engine<F> {
         }
     }
 
-    /// Has frames watched from now on, or not any more. What is watched goes in frames.
+    /// Has frames watched from now on, or not any more. Watched traffic goes in frames.
     pub fn set_watch(&mut self, watch: Option<Box<dyn Watch>>) {
         self.exits.endpoint.watch = watch;
         self.objects.vfs.iter_mut().for_each(|vf| vf.version += 1);

@@ -1,14 +1,13 @@
 //! Everything that a function is, as plain data: to be kept in a file, sent to another host, and made a
 //! function of again.
 //!
-//! Objects are named by their numbers, and times count from the moment of saving. What a function has
-//! looked up (paths, peers, records, requests fetched ahead) is not in its image: it is looked up
-//! again. What is the port's, management says where the function comes to be
-//! ([`Engine::set_port`](crate::Engine::set_port)); what is on its way in frames is the wire's, until it
-//! arrives: what has come for a function at rest is in its image.
+//! Objects are named by their numbers, and times count from the moment of saving. Results of look-ups (paths,
+//! peers, records, requests fetched ahead) are not in an image: they are looked up again. Management sets the port
+//! where the function comes to be ([`Engine::set_port`](crate::Engine::set_port)); frames on their way belong to
+//! the wire until they arrive. Packets held for a quiesced function are in its image.
 //!
-//! An image may come from anywhere. Whoever restores one checks every number and length in it and
-//! charges the function's quota as the verbs do.
+//! An image may come from anywhere. Restoring checks every number and length in it and charges the function's quota
+//! as the verbs do.
 //!
 //! Fields of the structures here, and of those that they are made of (work requests, attributes), are
 //! the format. Version 1 only ever gets further fields, each with a default.

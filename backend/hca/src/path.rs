@@ -185,7 +185,7 @@ pub trait Subnet: std::fmt::Debug + Send {
     }
 
     /// Is told of what a function has begun to hold back: an index has reached the threshold of its service level.
-    /// What time it is, is not in it.
+    /// The event has no time.
     fn held_back(&mut self, _at: VfId, _event: AdapterCongestionEvent) {}
 
     /// The way of a unicast packet, also of one to the sender's own port. The
@@ -214,7 +214,7 @@ pub trait Subnet: std::fmt::Debug + Send {
     }
 
     /// The functions, of those that [`Subnet::resolve_multicast`] tells, that a packet of `words` words reaches
-    /// where links on the way lose packets; `None`: all of them. What does not reach all is counted.
+    /// where links on the way lose packets; `None`: all of them. Packets that do not reach all are counted.
     fn lose_multicast(&mut self, _path: PathId, _words: u64) -> Option<Vec<VfId>> {
         None
     }

@@ -115,7 +115,7 @@ pub trait Face: Debug + Sized + Send + 'static {
     /// A completion queue.
     type Completion: Debug + Send;
 
-    /// A send queue in an image. What the face has fetched or looked at is looked at again.
+    /// A send queue in an image. Requests that the face has fetched are fetched again.
     type SendImage: Image;
     /// A receive queue in an image.
     type RecvImage: Image;
@@ -207,9 +207,8 @@ pub trait Face: Debug + Sized + Send + 'static {
     /// the queue counts, is posted.
     fn ring_send(queue: &mut Self::Send, through: u16);
 
-    /// Whether requests remain of those that the last look at the queue's record
-    /// found posted. `true` where that is not known. What was posted since then
-    /// is announced by a doorbell of its own, or found by polling.
+    /// Whether requests remain of those that the last look at the queue's record found posted. `true` where that is
+    /// not known. Requests posted since then are announced by a doorbell of their own, or found by polling.
     #[inline]
     fn send_announced(_queue: &Self::Send) -> bool {
         true

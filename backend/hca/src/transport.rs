@@ -1,9 +1,9 @@
 //! Data in frames: what goes to other engines, or over links that lose, delay or show it.
 //!
 //! Each side of a connection owns itself: a `requester` takes requests and answers and gives frames and
-//! completions, a `responder` takes frames and gives answers. Frames leave and arrive at an
-//! [`Endpoint`]; what links do to them are decorators of it. Messages between functions of one engine
-//! with a clean path do not come here: they are one copy (the module `message`).
+//! completions, a `responder` takes frames and gives answers. Frames leave and arrive at an [`Endpoint`]; the
+//! faults of links are decorators of it. Messages between functions of one engine with a clean path do not come
+//! here: they are one copy (the module `message`).
 
 pub(crate) mod datagram;
 pub(crate) mod dynamic;

@@ -163,7 +163,7 @@ pub struct Moved {
 /// Why a move changed more switches than as few as do ([`Migration::fewest`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotFewest {
-    /// The subnet is no fat-tree; what shows it.
+    /// The subnet is no fat-tree; the evidence.
     NoTree(String),
     /// Paths take several lanes.
     Lanes,

@@ -101,9 +101,8 @@ pub(crate) struct Candidate {
 
 /// Partitions and multicast groups of a partition configuration file.
 ///
-/// The format is OpenSM's. What OpenSM passes over with a warning in its log, such as a flag that it
-/// does not know, is a mistake here; and where OpenSM takes a port GUID, a name stands for one if
-/// the caller knows it.
+/// The format is OpenSM's. An entry that OpenSM passes over with a warning in its log, such as a flag that it does
+/// not know, is an error here; and where OpenSM takes a port GUID, a name stands for one if the caller knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Partitions {
     partitions: Vec<Partition>,

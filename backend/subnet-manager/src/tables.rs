@@ -81,9 +81,8 @@ impl Tables {
             .collect()
     }
 
-    /// A block of a switch's linear table; `None` where the switch's table is not known. What lies
-    /// beyond the highest LID was never sent, and counts as dropped; so does what was never sent of
-    /// the second table.
+    /// A block of a switch's linear table; `None` where the switch's table is not known. Entries beyond the highest
+    /// LID were never sent, and count as dropped; so do those of the second table that were never sent.
     pub(crate) fn linear(&self, switch: Guid, number: u16) -> Option<LinearBlock> {
         let held = self.0.get(&switch)?;
         if number >= LinearBlock::SECONDARY_FIRST {

@@ -1,8 +1,8 @@
 //! Attributes of subnet management: the 64 bytes of data in a subnet management packet
 //! (IBA 14.2.5).
 //!
-//! Scalars are structures of named fields; what is an array in the specification is a block type
-//! whose doc comment says which attribute modifier selects which block.
+//! Scalars are structures of named fields; an array of the specification is a block type. Its doc comment tells the
+//! attribute modifier of each block.
 
 mod node;
 mod notice;

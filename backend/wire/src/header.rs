@@ -99,8 +99,8 @@ pub enum Service {
     Ud = 3,
     /// Extended reliable connection.
     Xrc = 5,
-    /// Dynamic connection. The specification leaves these opcodes to manufacturers; what the packets of
-    /// hardware look like is not public.
+    /// Dynamic connection. The specification leaves these opcodes to manufacturers; their form in hardware is not
+    /// public.
     Dc = 6,
 }
 

@@ -1,7 +1,7 @@
 //! Reliable multi-packet transactions: how what is longer than one datagram travels (IBA 13.6).
 //!
-//! The header follows the common one in every datagram of a class that can use it; what is reliable
-//! says so in the flags.
+//! The header follows the common one in every datagram of a class that can use it; the flags tell whether it is
+//! reliable.
 
 use core::ops::Range;
 

@@ -252,8 +252,8 @@ macro_rules! composite {
         }
 
         impl $name {
-            /// Every field's name and place in bits, as for the other structures; what is kept as
-            /// bytes is not among them.
+            /// Every field's name and place in bits, as for the other structures; fields that are kept as bytes are
+            /// not among them.
             pub const FIELDS: &'static [(&'static str, core::ops::Range<usize>)] =
                 &[ $( (stringify!($field), $start..$end), )* ];
 

@@ -76,8 +76,8 @@ impl Fabric {
         }
     }
 
-    /// Makes a request to a port's congestion control agent its own response; false when it gets none. Who manages the
-    /// subnet says how ports are held back: their owners may look.
+    /// Makes a request to a port's congestion control agent its own response; false when it gets none. The subnet's
+    /// managers set how ports are held back: their owners may only look.
     pub(crate) fn answer_congestion(
         &mut self,
         at: PortRef,

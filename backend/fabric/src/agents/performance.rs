@@ -19,8 +19,8 @@ use crate::timers::Timers;
 /// All ports of a switch together.
 const ALL_PORTS: u8 = 255;
 
-/// A port's totals in the order of PortCounters' selection bits. What this fabric never sees (link
-/// recoveries, neighbours' errors) is zero.
+/// A port's totals in the order of PortCounters' selection bits. Events that this fabric never has (link
+/// recoveries, neighbours' errors) are zero.
 fn short(_: &Port, totals: &Totals) -> [u64; SHORT] {
     [
         totals.get(Counter::SymbolErrors),
@@ -69,8 +69,8 @@ fn errors(_: &Port, totals: &Totals) -> [u64; ERRORS] {
     ]
 }
 
-/// A port's totals in the order of PortXmitDiscardDetails' selection bits. Who sends keeps to the MTU
-/// of the whole path, and nothing outlives the life of a switch.
+/// A port's totals in the order of PortXmitDiscardDetails' selection bits. Senders keep to the MTU of the whole
+/// path, and no packet outlives its lifetime in a switch.
 fn discards(_: &Port, totals: &Totals) -> [u64; DISCARDS] {
     [
         totals.get(Counter::InactiveDiscards),

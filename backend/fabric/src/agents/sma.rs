@@ -40,10 +40,10 @@ impl Fabric {
     /// Answers a management datagram for the port itself without a packet on any link: what a
     /// driver's MAD_IFC command does.
     ///
-    /// Serves subnet management requests, whatever the route in them says, performance management,
-    /// congestion control, and what a device tells of itself. What the port's [`SmpAccess`] denies is answered as an unsupported attribute,
-    /// so that nobody has to wait for a time-out. The management key that a port has need not be
-    /// known to read, but is not shown either. `None`: no answer belongs to this datagram.
+    /// Serves subnet management requests, whatever the route in them says, performance management, congestion
+    /// control, and what a device tells of itself. Requests that the port's [`SmpAccess`] denies are answered as
+    /// unsupported attributes, so that nobody has to wait for a time-out. The management key that a port has need
+    /// not be known to read, but is not shown either. `None`: no answer belongs to this datagram.
     pub fn local_mad(&mut self, port: PortRef, mad: &[u8; SIZE]) -> Option<[u8; SIZE]> {
         let access = self.port(port)?.access;
         let mut bytes = *mad;

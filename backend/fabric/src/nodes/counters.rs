@@ -28,8 +28,8 @@ pub struct PortCounters {
     levels: Levels,
 }
 
-/// Data on service levels from 1 on, in units of 4 bytes: sent, received. There is room for it once it
-/// is needed. What a port has counted besides was on service level 0.
+/// Data on service levels from 1 on, in units of 4 bytes: sent, received. There is room for it once it is needed.
+/// The rest of a port's traffic was on service level 0.
 #[derive(Debug, Default)]
 pub(crate) struct Levels(OnceLock<Box<[[AtomicU64; 2]; LEVELS - 1]>>);
 

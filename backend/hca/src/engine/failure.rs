@@ -32,10 +32,9 @@ pub(crate) const LONGEST_ERROR_RECHECK: u64 = 100_000_000;
 const LONG_MESSAGE: u32 = 4096;
 
 impl<F: Face> Engine<F> {
-    /// The time of a completion now, of `byte_len` bytes. In a turn the clock is
-    /// read with the first one and with long messages, for a look costs as much
-    /// as a short message does. What completes in a turn was posted before its
-    /// first completion, so that none has a time from before its request.
+    /// The time of a completion now, of `byte_len` bytes. In a turn the clock is read with the first one and with
+    /// long messages, for a look costs as much as a short message does. Requests that complete in a turn were
+    /// posted before its first completion, so that none has a time from before its request.
     #[inline]
     pub(crate) fn completion_time(&mut self, byte_len: u32) -> u64 {
         match self.burst {

@@ -332,7 +332,7 @@ impl Polling {
         }
     }
 
-    /// No longer looks at anything of a function that is being reset. What it had is to be dropped.
+    /// No longer looks at anything of a function that is being reset. Returns its state, to be dropped.
     pub fn forget<F: Face>(&mut self, objects: &mut Objects<F>, vf: VfId) -> Polled {
         let state = objects.vf_mut(vf);
         self.all -= state.polled.all.len();

@@ -1,10 +1,10 @@
 //! Functions that rest. An image is made of a function that rests, and becomes one.
 //!
-//! Nothing gets lost by a rest. What is on its way to the function when it comes to rest waits for it, in
-//! the order in which it has come, and so do datagrams that others send to it meanwhile ([`Rest::held`]);
-//! all that goes along in the function's image. Who has a connection with it does not begin to send, and
-//! what it has sent before is not overdue: no retry is used up. A function that does not come back within
-//! [`MAX_QUIESCE_NS`] is dead to the others, as one with a port that is down.
+//! Nothing gets lost by a rest. Packets on their way to the function when it is quiesced are held for it, in the
+//! order in which they came, and so are datagrams that others send to it meanwhile ([`Rest::held`]); all that goes
+//! along in the function's image. A peer that has a connection with it does not begin to send, and its earlier
+//! requests are not overdue: no retry is used up. A function that does not come back within [`MAX_QUIESCE_NS`] is
+//! dead to the others, as one with a port that is down.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

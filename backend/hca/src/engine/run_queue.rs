@@ -217,8 +217,8 @@ impl<F: Face> Engine<F> {
         self.discard(gone);
     }
 
-    /// Takes away objects that a function had before it was reset, a bounded number of them; returns
-    /// whether some are left. What they were is discarded.
+    /// Takes away objects that a function had before it was reset, a bounded number of them; returns whether some
+    /// are left. The objects are discarded.
     pub fn clear_away(&mut self, vf: VfId) -> bool {
         let mut left = SHARED_TURN;
         while left > 0

@@ -17,7 +17,7 @@ const LONGEST_SHARED: u64 = 2000;
 /// Requests between two looks at the clock.
 const REQUESTS_PER_LOOK: u32 = 8;
 
-/// The order of functions' turns. What a function does in its turn, its [`RunQueue`] says.
+/// The order of functions' turns. The work of a function's turn is in its [`RunQueue`].
 #[derive(Debug, Default)]
 pub(crate) struct Scheduler {
     /// Functions with work, in the order of their turns.

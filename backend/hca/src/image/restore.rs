@@ -1,5 +1,5 @@
-//! An image becomes a function. What it says is not trusted: what it makes is no more than what a
-//! guest could have made by verbs and packets, within the function's quota.
+//! An image becomes a function. Its content is not trusted: the function has nothing that a guest could not have
+//! made by verbs and packets, within the function's quota.
 
 use wire::Qpn;
 

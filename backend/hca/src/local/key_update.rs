@@ -52,8 +52,8 @@ impl<F: Face> Objects<F> {
         }
     }
 
-    /// Sets a signature value under way. What keys begin with is in their forms, too, so that nothing is kept; but
-    /// nobody sets another domain's.
+    /// Sets a signature value under way. The initial values of keys are in their formats, too, so that nothing is
+    /// kept; but nobody sets another domain's.
     pub(crate) fn set_signature(&mut self, index: QpIndex, wr: &mut SendWr) -> Outcome {
         let Some(qp) = self.qps.get(index.0) else {
             return Outcome::Failed(Status::LocalQpOperation);

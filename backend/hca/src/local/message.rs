@@ -144,8 +144,8 @@ impl<F: Face> Message<'_, F> {
     /// Moves the message on.
     ///
     /// # Errors
-    /// [`Refusal`]; whose fault it is. Where both ends are at fault it is the
-    /// requester's, whose HCA would not have sent anything.
+    /// [`Refusal`]; it tells the end at fault. Where both ends are at fault it is the requester's, whose HCA would
+    /// not have sent anything.
     #[inline(always)]
     pub fn execute(&mut self, wr: &mut SendWr, budget: &mut i64) -> Result<Progress, Refusal> {
         if self.req.offset == 0 {

@@ -88,8 +88,8 @@ impl<F: Face> Message<'_, F> {
         (self.req.offset, self.resp.received) = (offset, offset);
     }
 
-    /// Brings what has been looked at of the message to where it goes, as far as it is not there yet; whether all of it
-    /// is. What was looked at is what is brought, whatever the sender has in its memory by now.
+    /// Brings what has been looked at of the message to where it goes, as far as it is not there yet; whether all
+    /// of it is. The bytes that were looked at are brought, whatever the sender has in its memory by now.
     fn brings_head(&mut self, budget: &mut i64) -> Result<bool, Refusal> {
         let head = self.resp.head();
         let bytes = head.bytes();

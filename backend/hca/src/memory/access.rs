@@ -43,8 +43,8 @@ impl<'a, D: Dma> Cursor<'a, D> {
         }
     }
 
-    /// The window at the position, at most `max` bytes; `None` at the end. What
-    /// it costs to find is charged to `budget`, but for the cost of any window.
+    /// The window at the position, at most `max` bytes; `None` at the end. The cost of finding it is charged to
+    /// `budget`, but for the cost of any window.
     ///
     /// # Errors
     /// [`KeyError`] when the position may not be accessed.
@@ -203,7 +203,7 @@ pub fn check_list<D>(domain: Domain<'_, D>, sges: &[Sge], needed: Access) -> Res
 /// `to` stays as it is.
 ///
 /// # Errors
-/// [`KeyError`]; what precedes it has been read.
+/// [`KeyError`]; the bytes before it have been read.
 #[inline]
 pub(crate) fn read_list<D: Dma>(
     domain: Domain<'_, D>,
@@ -291,8 +291,8 @@ pub(crate) const fn fits(len: u64, budget: i64) -> bool {
     len as i64 <= budget.saturating_add(OVERDRAFT)
 }
 
-/// Does something as a whole, whatever is left of the turn, which is charged with what it costs. What ends a turn ends
-/// this one.
+/// Does something as a whole, whatever is left of the turn, and charges its cost to the turn. An end of the turn
+/// within it ends the turn.
 #[inline]
 pub(crate) fn as_a_whole<R>(budget: &mut i64, act: impl FnOnce(&mut i64) -> R) -> R {
     let mut left = i64::MAX;
@@ -310,7 +310,7 @@ pub(crate) fn as_a_whole<R>(budget: &mut i64, act: impl FnOnce(&mut i64) -> R) -
 /// is not the first: what precedes it is not copied twice.
 ///
 /// # Errors
-/// [`CopyError`] names the failing end; what precedes it has been copied.
+/// [`CopyError`] names the failing end; the bytes before it have been copied.
 #[inline]
 pub fn copy<A: Dma, B: Dma>(
     from: &mut Source<'_, A>,

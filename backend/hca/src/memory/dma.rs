@@ -75,8 +75,7 @@ pub fn read<D: Dma>(dma: &D, addr: u64, data: &mut [u8]) -> Result<(), DmaFault>
 /// Writes `data` at `addr`.
 ///
 /// # Errors
-/// [`DmaFault`] when part of the range is not mapped for writing; what precedes
-/// the fault may have been written.
+/// [`DmaFault`] when part of the range is not mapped for writing; the bytes before the fault may have been written.
 #[inline]
 pub fn write<D: Dma>(dma: &D, addr: u64, data: &[u8]) -> Result<(), DmaFault> {
     let mut done = 0;

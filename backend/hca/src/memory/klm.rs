@@ -118,8 +118,8 @@ impl KlmList {
         self.add_up(self.ends.len().min(at));
     }
 
-    /// The entry that holds byte `offset`, and how far into it that byte lies. What it costs to find is
-    /// charged to `budget`.
+    /// The entry that holds byte `offset`, and how far into it that byte lies. The cost of finding it is charged to
+    /// `budget`.
     pub(crate) fn find(&self, offset: u64, budget: &mut i64) -> Option<(Klm, u64)> {
         let pattern = self.entries.first().and_then(Klm::repeats);
         let (turn, offset) = match pattern {

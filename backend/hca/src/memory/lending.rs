@@ -1,7 +1,7 @@
 //! Memory of a guest that is lent to other engines: frames to them need not hold its bytes.
 //!
-//! Who reads lent memory has it for as long as it takes to copy a frame. What a guest, or its engine, ends
-//! is revoked first: a queue pair, a request, a key, a mapping. Who revokes waits for those that read just
+//! A reader has lent memory for as long as it takes to copy a frame. Before a guest, or its engine, ends an object,
+//! its loans are revoked: a queue pair, a request, a key, a mapping. Who revokes waits for those that read just
 //! then, and nobody else begins. So nothing is read any more when the guest is told that it has ended.
 
 use std::collections::HashMap;
@@ -140,7 +140,7 @@ impl Eq for Loan {}
 pub(crate) enum Unread<E> {
     /// The lender has ended the transfer, and waits for nothing.
     Stale,
-    /// It is not lent any more. Who has lent it knows that from now on.
+    /// It is not lent any more. The lender knows that from now on.
     Void,
     /// The receiver of the bytes failed.
     Fault(E),

@@ -172,7 +172,7 @@ pub enum KeyError {
     /// The page is not there now, or must not be written now. Its owner brings it when it is told.
     #[error("a page of memory key {0:#010x} is not there")]
     Absent(u32),
-    /// The region's bytes have signatures. Who copies does so by [`signature`](crate::memory::signature).
+    /// The region's bytes have signatures. Copies go by [`signature`](crate::memory::signature).
     #[error("memory key {0:#010x} has signatures")]
     Signed(u32),
 }

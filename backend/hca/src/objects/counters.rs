@@ -1,7 +1,7 @@
 //! Counters of ports and queue pairs.
 //!
-//! One thread writes each counter: the engine in which the function lives. So nothing is locked, and to add is
-//! a load and a store. Who reads may be elsewhere.
+//! One thread writes each counter: the engine in which the function lives. So nothing is locked, and to add is a
+//! load and a store. Readers may be on other threads.
 
 pub(crate) mod set;
 pub(crate) mod traffic;
@@ -218,7 +218,7 @@ impl TrafficCounters {
         Self::add(&self.level(sl).multicast_xmit_packets, 1);
     }
 
-    /// A packet for a group has come to the port. Who takes it counts the rest.
+    /// A packet for a group has come to the port. The members of the group count the rest.
     #[inline]
     pub(crate) fn received_for_group(&self, sl: Sl) {
         self.add_packets(sl, &self.level(sl).multicast_rcv_packets, 1);

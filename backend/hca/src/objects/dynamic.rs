@@ -19,7 +19,7 @@ pub struct DctDesc {
     pub srqn: u32,
     /// Completion queue.
     pub cqn: u32,
-    /// Access key. Who does not know it is refused.
+    /// Access key. Requests without it are refused.
     pub key: u64,
     /// Rights of initiators, P_Key, longest path MTU and RNR timer; the rest has no meaning.
     pub attr: QpAttr,

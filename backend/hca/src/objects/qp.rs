@@ -218,7 +218,7 @@ pub(crate) enum RecvQueue<F: Face> {
     None,
     Own(F::Recv),
     Shared(SrqIndex),
-    /// A shared receive queue with a list of tags; what the queue pair keeps of them is its [`Role`].
+    /// A shared receive queue with a list of tags; the queue pair's state of matching is its [`Role`].
     Tagged(SrqIndex),
     Xrc(u32),
 }

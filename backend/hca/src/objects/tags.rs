@@ -1,10 +1,10 @@
 //! Tag matching: what a shared receive queue with a list of tags keeps, and what its queue pairs do.
 //!
 //! Messages to such a queue begin with a header that says a tag. One whose tag an entry of the list has, under the
-//! entry's mask, goes to the entry's memory, the first such entry in the order in which they were added. What no
-//! entry has is *unexpected*: it takes a receive request, with its header, and software matches it. Until software
-//! has said how many unexpected messages it has seen, and that is as many as there were, entries that it adds match
-//! nothing: it may be about to find that an unexpected message was theirs.
+//! entry's mask, goes to the entry's memory, the first such entry in the order in which they were added. A message
+//! that no entry matches is *unexpected*: it takes a receive request, with its header, and software matches it.
+//! Until software has said how many unexpected messages it has seen, and that is as many as there were, entries
+//! that it adds match nothing: it may be about to find that an unexpected message was theirs.
 //!
 //! The header of a rendezvous says where the message lies instead of having it with it. The HCA reads it from
 //! there, and tells the sender with a last message that it has done so.

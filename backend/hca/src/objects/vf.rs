@@ -35,7 +35,7 @@ pub(crate) struct Vf<F: Face> {
     pub face: F::Vf,
     /// Changes with the port and with a reset: connections from and to here look their peers up again.
     pub version: u64,
-    /// It lives in another engine. What is known of it here is its port.
+    /// It lives in another engine. This engine knows only its port.
     pub elsewhere: bool,
     /// Its share of the host's memory.
     pub memory: Memory,

@@ -55,7 +55,7 @@ pub enum Operation {
     UpdateKey,
     /// Change the list of tags of the queue pair's shared receive queue.
     ChangeTags,
-    /// Set a signature value under way (PSV). What keys begin with is in their own formats.
+    /// Set a signature value under way (PSV). The initial values of keys are in their own formats.
     SetSignature,
 }
 

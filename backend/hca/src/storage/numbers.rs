@@ -91,8 +91,8 @@ impl<T> Numbers<T> {
         fits
     }
 
-    /// As [`Numbers::make_room`], for an object that has its number already. What comes before it in the
-    /// table takes room, too.
+    /// As [`Numbers::make_room`], for an object that has its number already. Entries before it in the table take
+    /// room, too.
     pub fn make_room_at(&mut self, number: u32, memory: &mut Memory) -> bool {
         let needed = self.slot(number).saturating_add(1);
         if self.slots.len() >= needed || needed > 1 << self.log_size {

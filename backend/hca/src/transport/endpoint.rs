@@ -1,5 +1,5 @@
-//! The end of a port towards the subnet, where frames leave and arrive. What links do to frames, each
-//! imperfection by itself, is a decorator of it.
+//! The end of a port towards the subnet, where frames leave and arrive. Each imperfection of links is a decorator
+//! of it.
 
 pub(crate) mod capture;
 pub(crate) mod delay;
@@ -146,7 +146,7 @@ pub trait Endpoint: Debug + Send {
     /// Whether frames are on their way from a function, or to a port.
     fn carries(&self, from: VfId, to: VfId) -> bool;
 
-    /// Whether there is room for a function's frame on a way. Who finds none may ask again when something
+    /// Whether there is room for a function's frame on a way. A sender without room may ask again when something
     /// arrives.
     fn has_room(&mut self, _from: VfId, _route: &Route) -> bool {
         true

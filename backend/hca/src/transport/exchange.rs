@@ -373,8 +373,8 @@ impl<F: Face> Engine<F> {
         self.exits.transmit(transmit, &mut outside);
     }
 
-    /// Joins the engine to others: paths that end [`End::Away`] over this link lead there. What arrives at
-    /// the endpoint is for functions of this engine.
+    /// Joins the engine to others: paths that end [`End::Away`] over this link lead there. Frames that arrive at
+    /// the endpoint are for functions of this engine.
     pub fn add_link(&mut self, endpoint: Box<dyn Endpoint>) -> LinkId {
         self.exits.add(endpoint)
     }

@@ -180,8 +180,8 @@ pub struct Frame {
     pub borrows: bool,
     /// Payload of all packets.
     pub payload: Vec<u8>,
-    /// In place of the payload: where it lies in the sender's memory, for an engine of the same program.
-    /// Who keeps a frame, or writes it down, has it take its payload along first (`Frame::take_along`).
+    /// In place of the payload: where it lies in the sender's memory, for an engine of the same program. A holder
+    /// that keeps a frame, or writes it down, has it take its payload along first (`Frame::take_along`).
     pub loan: Option<Box<Loan>>,
     /// The payload stands for several datagrams. Such a frame goes from one function that lives in no engine to
     /// another ([`Station`](super::Station)), over links that do nothing to it.

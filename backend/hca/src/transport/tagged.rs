@@ -49,8 +49,8 @@ impl<F: Face> Responder<F> {
     }
 }
 
-/// Takes the memory of the entry that a message has matched which begins so, or else the next receive request. What
-/// has been taken for a message whose copy failed is filled anew.
+/// Takes the memory of the entry that a message has matched which begins so, or else the next receive request. A
+/// receive request taken for a message whose copy failed is filled anew.
 pub(crate) fn take_tagged<F: Face>(
     core: &Core,
     resp: &mut Responder<F>,

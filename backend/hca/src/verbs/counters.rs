@@ -22,7 +22,7 @@ impl<F: Face> Engine<F> {
         Ok(number)
     }
 
-    /// Frees a set of counters. What its queue pairs count from now on nobody reads.
+    /// Frees a set of counters. Nobody reads the later counts of its queue pairs.
     ///
     /// # Errors
     /// [`VerbError::NotFound`].

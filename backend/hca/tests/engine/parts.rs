@@ -9,7 +9,7 @@ use wire::Gid;
 use crate::lab::{Lab, Qp, base, datagram, physical, received, remote, sent};
 
 /// Objects of a part.
-const MOST: usize = 256;
+const MAX_PART_OBJECTS: usize = 256;
 const MANY: usize = 1500;
 
 /// Functions 0 and 1 talk, 2 has many objects, 3 sends to it.
@@ -75,11 +75,18 @@ fn neighbours_work_between_the_parts() {
     let (mut saving, mut before, mut parts) = (Saving::default(), 0, 0);
     while lab.engine.save_part(vf, &mut saving) {
         let objects = saving.objects();
-        assert!(objects - before <= MOST, "{} at once", objects - before);
+        assert!(
+            objects - before <= MAX_PART_OBJECTS,
+            "{} at once",
+            objects - before
+        );
         (before, parts) = (objects, parts + 1);
         exchange(&mut lab, &a, parts);
     }
-    assert!(usize::from(parts) >= 3 * MANY / MOST, "{parts} parts");
+    assert!(
+        usize::from(parts) >= 3 * MANY / MAX_PART_OBJECTS,
+        "{parts} parts"
+    );
     let image = saving.finish();
     assert!(
         serde_json::to_string(&image).unwrap() == whole,
@@ -95,7 +102,11 @@ fn neighbours_work_between_the_parts() {
     let (mut restoring, mut before) = (Restoring::new(image).unwrap(), 0);
     while lab.engine.restore_part(vf, &mut restoring).unwrap() {
         let objects = count(&lab);
-        assert!(objects - before <= MOST, "{} at once", objects - before);
+        assert!(
+            objects - before <= MAX_PART_OBJECTS,
+            "{} at once",
+            objects - before
+        );
         (before, parts) = (objects, parts + 1);
         exchange(&mut lab, &a, parts);
         // What others send meanwhile waits, and finds its queue pair.

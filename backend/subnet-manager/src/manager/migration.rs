@@ -1,12 +1,11 @@
 //! Moving VMs' addresses from functions to others; giving a VM a LID when it starts, where LIDs are
 //! dynamic, and taking it back when it ends.
 //!
-//! The GUID at a function's port says whose it is. LIDs and P_Key tables belong to GUIDs, so that
-//! whoever sweeps the subnet next puts them where the GUIDs are. A migration is therefore done, or
-//! not done, with one packet: the one that gives the function at the destination the VM's GUID.
-//! Before it, the function at the source gives its LID up; whoever finds two functions with one
-//! GUID afterwards knows that the one without a LID is what the VM left, and gives that one the
-//! GUID that is missing.
+//! The GUID at a function's port says whose it is. LIDs and P_Key tables belong to GUIDs, so that whoever sweeps
+//! the subnet next puts them where the GUIDs are. A migration is therefore done, or not done, with one packet: the
+//! one that gives the function at the destination the VM's GUID. Before it, the function at the source gives its
+//! LID up; a manager that finds two functions with one GUID afterwards knows that the VM has left the one without a
+//! LID, and gives that one the GUID that is missing.
 //!
 //! In order: *detach* takes the LID away at the source and prepares the P_Key table at the
 //! destination; *identify* sets the GUID there; *address* sets the LID there, and the GUID and
@@ -155,9 +154,8 @@ impl Migrations {
         self.has_waiting() || !self.running.is_empty()
     }
 
-    /// Answers those that wait, since another manager is the master. A VM that has started or ended
-    /// meanwhile is found so by the first sweep after; what is left of a failed migration is the other
-    /// manager's to put in order.
+    /// Answers those that wait, since another manager is the master. A VM that has started or ended meanwhile is
+    /// found so by the first sweep after; the other manager puts the remains of a failed migration in order.
     pub(super) fn refuse(&mut self, known: &mut Knowledge) {
         self.settle(known);
         while let Some(Waiting {

@@ -34,7 +34,7 @@ struct Parts {
     protocol: u8,
     /// Bytes of the IP header.
     header: usize,
-    /// Behind the packet. What follows is no part of it.
+    /// Behind the packet. Bytes after it are no part of it.
     end: usize,
 }
 

@@ -165,7 +165,8 @@ impl Train {
         { train.get(usize::from(self.ip) + 13) }.is_some_and(|flags| flags & CWR != 0)
     }
 
-    /// Appends one of the datagrams. What is no longer the train that was read appends what there is of it.
+    /// Appends one of the datagrams. If the train has changed since it was read, it appends the bytes that are
+    /// there.
     pub fn write(&self, train: &[u8], number: u32, to: &mut Vec<u8>) {
         let start = to.len();
         let part = self.part(number);

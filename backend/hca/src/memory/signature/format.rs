@@ -193,7 +193,7 @@ impl Format {
         }
     }
 
-    /// Bytes on the wire of `len` bytes in memory. What is no whole block has nothing behind it.
+    /// Bytes on the wire of `len` bytes in memory. An incomplete block has no signature behind it.
     pub(crate) fn wire_len(&self, len: u64) -> u64 {
         let data = match self.memory {
             None => len,

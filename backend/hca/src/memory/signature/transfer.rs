@@ -76,8 +76,8 @@ pub(crate) fn write<D: Dma>(
     }
 }
 
-/// The first page that is not there of what is behind `len` bytes of a key with signatures: the byte that it is needed for,
-/// counted from `addr` on, and the memory that is to be there. What is needed for a byte is all of its block on either
+/// The first page that is not there of what is behind `len` bytes of a key with signatures: the byte that it is
+/// needed for, counted from `addr` on, and the memory that is to be there. A byte needs all of its block on either
 /// side: a check takes more than a request names.
 #[cold]
 pub(crate) fn missing<D: Dma>(
@@ -142,8 +142,8 @@ fn begin<'a, 'b, D: Dma>(
 }
 
 impl<'a, D: Dma> Transfer<'a, '_, D> {
-    /// DMA address of byte `at` of what the key's list describes, and how many of `len` bytes lie there. What is
-    /// around them in a block is looked up with them: an access is to all of it, most often.
+    /// DMA address of byte `at` of what the key's list describes, and how many of `len` bytes lie there. The rest
+    /// of their block is looked up with them: an access is to all of it, most often.
     fn place(&mut self, at: u64, len: u64) -> Result<(u64, u64), KeyError> {
         let (first, addr, run) = self.found;
         if let Some(into) = at.checked_sub(first).filter(|into| *into < run) {

@@ -10,7 +10,7 @@ use crate::objects::work::{Operation, SendWr};
 /// As [`read_list`], of a request's payload, whatever it consists of.
 ///
 /// # Errors
-/// [`KeyError`]; what precedes it has been read.
+/// [`KeyError`]; the bytes before it have been read.
 #[inline]
 pub(crate) fn read_payload<D: Dma>(
     domain: Domain<'_, D>,

@@ -6,8 +6,8 @@ use crate::objects::ids::VfId;
 use crate::path::Route;
 use crate::transport::endpoint::{Destination, Endpoint, Outside, Transmit};
 
-/// Loses packets where links on the way do ([`Route::faulty`]). What arrives of a frame goes on in as
-/// many frames as there are gaps.
+/// Loses packets where links on the way do ([`Route::faulty`]). The packets of a frame that arrive go on in as many
+/// frames as there are gaps.
 #[derive(Debug)]
 pub struct Lossy<E>(pub E);
 

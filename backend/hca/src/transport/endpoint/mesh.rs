@@ -2,8 +2,8 @@
 //! one leads a ring.
 //!
 //! A ring holds [`RING`] frames. Where it is full, those who are about to ask for something wait
-//! ([`Endpoint::has_room`]); answers, and datagrams for groups, wait beside it. What each function has on
-//! its way is bounded, so these are.
+//! ([`Endpoint::has_room`]); answers, and datagrams for groups, wait beside it. Each function's frames on their way
+//! are bounded, so these are.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -51,8 +51,8 @@ impl Homes {
         home.map_or(0, |home| usize::from(home.engine.load(Ordering::Acquire)))
     }
 
-    /// Whether a function takes trains of datagrams as they are. Who finds that it does not any more, after
-    /// one has left for it, drops it.
+    /// Whether a function takes trains of datagrams as they are. A train that has left for a function that does not
+    /// take trains any more is dropped.
     #[must_use]
     pub fn takes_trains(&self, vf: VfId) -> bool {
         let home = self.0.get(usize::from(vf.0));

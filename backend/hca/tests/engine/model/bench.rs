@@ -174,12 +174,12 @@ impl Bench {
 
     pub(super) fn save_and_restore(&mut self, node_: usize, restored: Restored, way: Way) {
         // The laboratory's paths have numbers for so many functions.
-        const MOST: u16 = 16;
+        const MAX_FUNCTIONS: u16 = 16;
         if let Way::Engines(..) = way {
             return self.lab.relocate(node_);
         }
         let last = self.lab.nodes.iter().map(|node| node.vf.0).max();
-        let full = last.is_some_and(|last| last + 1 >= MOST);
+        let full = last.is_some_and(|last| last + 1 >= MAX_FUNCTIONS);
         if restored == Restored::Here || full || way == Way::Line {
             return self.lab.save_and_restore(node_, false);
         }

@@ -97,9 +97,9 @@ impl Knowledge {
 impl SubnetManager {
     /// Begins what has waited longest, and whatever else changes none of the same switches.
     ///
-    /// Functions are taken in the order in which migrations were asked for: who waits keeps the
-    /// switches at both its ends, and with them the functions there, from those who come after. Who
-    /// waits for a place does not, since those who come after may be what makes it.
+    /// Functions are taken in the order in which migrations were asked for: a migration that waits keeps the
+    /// switches at both its ends, and with them the functions there, from later ones. A migration that waits for a
+    /// place does not, since later ones may make it.
     pub(in crate::manager) fn begin_round(&mut self) {
         self.migrations.look_for_fewest(&self.known);
         let mut waiting = mem::take(&mut self.migrations.waiting);

@@ -11,11 +11,11 @@ use crate::routing::{Graph, Routing, RoutingEngine, RoutingError};
 /// Dimension-order routing: first along dimension 0 the shorter way round, then along dimension 1,
 /// and so on.
 ///
-/// In dimension d, from 0, port 2d + 1 of every switch leads to port 2d + 2 of the next one. Whoever
-/// crosses the cable that closes a ring does so on a service level of its own: that breaks the rings
-/// up, and 2 to the power of the rings lanes are needed. Rings of up to three switches need none,
-/// since nobody goes farther than one link. A path and the path back take the same side of a ring,
-/// so that they share a level: in rings of an even number of switches the links are not used alike.
+/// In dimension d, from 0, port 2d + 1 of every switch leads to port 2d + 2 of the next one. A path over the cable
+/// that closes a ring has a service level of its own: that breaks the rings up, and 2 to the power of the rings
+/// lanes are needed. Rings of up to three switches need none, since nobody goes farther than one link. A path and
+/// the path back take the same side of a ring, so that they share a level: in rings of an even number of switches
+/// the links are not used alike.
 ///
 /// Every cable must be there: with one broken there is no other path in order.
 #[derive(Debug, Clone, Copy, Default)]
