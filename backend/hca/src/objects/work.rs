@@ -20,6 +20,11 @@ pub use crate::objects::work::operands::AtomicOperands;
 
 /// Most scatter/gather entries that one work request may carry.
 pub const MAX_SGE: usize = 64;
+/// Most bytes of a message that a completion holds.
+pub const MAX_IN_COMPLETION: usize = 64;
+
+/// Longest message (the port's maximum, 2^30 bytes).
+pub const MAX_MESSAGE: u64 = 1 << 30;
 /// Most bytes of inline data that one work request may carry.
 pub const MAX_INLINE: usize = 1024;
 
@@ -698,9 +703,3 @@ mod tests {
         }
     }
 }
-
-/// Most bytes of a message that a completion holds.
-pub const MAX_IN_COMPLETION: usize = 64;
-
-/// Longest message (the port's maximum, 2^30 bytes).
-pub const MAX_MESSAGE: u64 = 1 << 30;
