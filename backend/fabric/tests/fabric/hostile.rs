@@ -3,6 +3,7 @@
 use crate::common::Host;
 use ibvswitch_fabric::{Owner, PortRef, SmpAccess};
 use proptest::prelude::*;
+use testing::Random;
 use wire::attribute::PortInfo;
 use wire::mad::{AttributeId, Method, SIZE};
 use wire::smp::{DATA, Destination, Request, Route};
@@ -144,81 +145,59 @@ fn settings(host: &Host) -> impl PartialEq + std::fmt::Debug + use<> {
     (settings, seen, generation)
 }
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[self.next() as usize % choices.len()]
-    }
-
-    fn fill(&mut self, bytes: &mut [u8]) {
-        for chunk in bytes.chunks_mut(8) {
-            chunk.copy_from_slice(&self.next().to_le_bytes()[..chunk.len()]);
+/// Noise, or a request that is right but for a few bytes.
+fn noisy_packet(random: &mut Random) -> MadPacket {
+    let mut mad = [0; SIZE];
+    let lid = Lid::new((random.number() % 8) as u16);
+    let dlid = random.one_of(&[lid, lid, Lid::PERMISSIVE, Lid::MULTICAST_FIRST]);
+    match random.number() % 4 {
+        0 => random.fill(&mut mad),
+        1 => {
+            random.fill(&mut mad);
+            mad[..4].copy_from_slice(&[1, random.one_of(&[0x01, 0x81, 0x04]), 1, 1]);
         }
-    }
-
-    /// Noise, or a request that is right but for a few bytes.
-    fn packet(&mut self) -> MadPacket {
-        let mut mad = [0; SIZE];
-        let lid = Lid::new((self.next() % 8) as u16);
-        let dlid = self.one_of(&[lid, lid, Lid::PERMISSIVE, Lid::MULTICAST_FIRST]);
-        match self.next() % 4 {
-            0 => self.fill(&mut mad),
-            1 => {
-                self.fill(&mut mad);
-                mad[..4].copy_from_slice(&[1, self.one_of(&[0x01, 0x81, 0x04]), 1, 1]);
+        _ => {
+            let routes: [&[u8]; 5] = [&[], &[1], &[1, 1], &[1, 1, 2], &[1, 1, 3]];
+            let destination = match random.number() % 2 {
+                0 => Destination::Lid(lid),
+                _ => Destination::Directed(Route::new(random.one_of(&routes)).unwrap()),
+            };
+            let attribute = [
+                0x10, 0x11, 0x12, 0x14, 0x15, 0x16, 0x17, 0x18, 0x19, 0x1b, 0x20,
+            ];
+            let mut data = [0; DATA];
+            random.fill(&mut data);
+            mad = Request {
+                destination,
+                method: random.one_of(&[Method::GET, Method::SET, Method::TRAP_REPRESS]),
+                attribute: AttributeId(random.one_of(&attribute)),
+                modifier: random.one_of(&[0, 1, 2, 0x1_0000, u32::MAX]),
+                transaction: random.number(),
+                m_key: random.number(),
+                data,
             }
-            _ => {
-                let routes: [&[u8]; 5] = [&[], &[1], &[1, 1], &[1, 1, 2], &[1, 1, 3]];
-                let destination = match self.next() % 2 {
-                    0 => Destination::Lid(lid),
-                    _ => Destination::Directed(Route::new(self.one_of(&routes)).unwrap()),
-                };
-                let attribute = [
-                    0x10, 0x11, 0x12, 0x14, 0x15, 0x16, 0x17, 0x18, 0x19, 0x1b, 0x20,
-                ];
-                let mut data = [0; DATA];
-                self.fill(&mut data);
-                mad = Request {
-                    destination,
-                    method: self.one_of(&[Method::GET, Method::SET, Method::TRAP_REPRESS]),
-                    attribute: AttributeId(self.one_of(&attribute)),
-                    modifier: self.one_of(&[0, 1, 2, 0x1_0000, u32::MAX]),
-                    transaction: self.next(),
-                    m_key: self.next(),
-                    data,
-                }
-                .to_bytes();
-                for _ in 0..self.next() % 4 {
-                    mad[self.next() as usize % SIZE] = self.next() as u8;
-                }
+            .to_bytes();
+            for _ in 0..random.number() % 4 {
+                mad[random.number() as usize % SIZE] = random.number() as u8;
             }
         }
-        let mut packet = MadPacket::smp(Lid::NONE, dlid, mad);
-        if self.next().is_multiple_of(4) {
-            packet.src_qp = Qpn::QP1;
-            packet.dst_qp = self.one_of(&[Qpn::QP1, Qpn::new(2)]);
-            packet.qkey = self.one_of(&[QKey::QP1, QKey::new(1)]);
-            packet.pkey = PKey::new(self.one_of(&[0xffff, 0x7fff, 1]));
-        }
-        packet
     }
+    let mut packet = MadPacket::smp(Lid::NONE, dlid, mad);
+    if random.number().is_multiple_of(4) {
+        packet.src_qp = Qpn::QP1;
+        packet.dst_qp = random.one_of(&[Qpn::QP1, Qpn::new(2)]);
+        packet.qkey = random.one_of(&[QKey::QP1, QKey::new(1)]);
+        packet.pkey = PKey::new(random.one_of(&[0xffff, 0x7fff, 1]));
+    }
+    packet
 }
 
 /// A million packets from a host that may send what it likes, but does not know the key of any node:
 /// nothing is set anywhere, whatever they look like; and no node keeps anything of them.
 #[test]
 fn a_million_packets() {
-    let seed = 0x5eed;
-    let mut random = Random(seed);
+    let seed = testing::seed(0x5eed);
+    let mut random = Random::new(seed);
     let mut host = Host::new();
     host.bring_up();
     let ports: [(&[u8], u8); 5] = [
@@ -237,7 +216,7 @@ fn a_million_packets() {
     let vf = host.vf(0);
     let before = protected(&host);
     for number in 0..1_000_000 {
-        let packet = random.packet();
+        let packet = noisy_packet(&mut random);
         host.fabric.inject(vf, packet);
         host.fabric.run();
         while host.fabric.poll_output().is_some() {}

@@ -100,14 +100,9 @@ mod tests {
             }
             result
         };
-        let mut x = 0x1234_5678_9abc_def1_u64;
+        let mut random = testing::Random::new(1);
         for _ in 0..1000 {
-            let mut next = || {
-                x ^= x << 13;
-                x ^= x >> 7;
-                x ^= x << 17;
-                x
-            };
+            let mut next = || random.number();
             let (value, addend, boundaries) = (next(), next(), next());
             assert_eq!(
                 masked_add(value, addend, boundaries),

@@ -1,6 +1,7 @@
 //! What a running daemon tells of its subnet, and does to it.
 
 use super::*;
+use testing::wait_until;
 
 #[test]
 fn vf_show() {
@@ -204,9 +205,7 @@ fn a_link_goes_down_and_up() {
 
     // A trap tells the subnet manager, and it brings the port up again.
     assert_eq!(link(&["up", "vm1:1"]).status, SUCCESS);
-    while state() != "Active" {
-        std::thread::yield_now();
-    }
+    wait_until("an active link", || state() == "Active");
 
     let drop = link(&["drop", "hv1:1", "12.5", "--seed", "7"]);
     assert_eq!(

@@ -17,6 +17,7 @@ use test_driver::{
     MemoryRegion, Port, ProtectionDomain, QueuePair, Remote, SendRequest, Sge, Transport, Uar,
     pattern,
 };
+use testing::wait_until;
 
 /// Bytes that a peer can send from, and as many to receive to.
 pub const HALF: usize = 4 << 20;
@@ -269,13 +270,13 @@ impl Daemon {
 
     /// Waits until it has logged this.
     pub fn await_log(&self, text: &str) {
-        await_that(text, || self.log().contains(text));
+        wait_until(text, || self.log().contains(text));
     }
 
     /// Waits until the log has a line with all of these.
     pub fn await_line(&self, wanted: &[&str]) {
         let has_all = |line: &str| wanted.iter().all(|part| line.contains(part));
-        await_that(&wanted.join(", "), || self.log().lines().any(has_all));
+        wait_until(&wanted.join(", "), || self.log().lines().any(has_all));
     }
 
     /// The socket of a VF: that before it, where there is one.
@@ -393,16 +394,6 @@ impl Drop for Daemon {
         if !std::thread::panicking() {
             assert!(alive, "the daemon ended before its test");
         }
-    }
-}
-
-/// Waits until this is so. The limit serves only to fail instead of hanging.
-#[track_caller]
-pub fn await_that(what: &str, mut holds: impl FnMut() -> bool) {
-    let begun = std::time::Instant::now();
-    while !holds() {
-        assert!(begun.elapsed().as_secs() < 60, "in vain: {what}");
-        std::thread::yield_now();
     }
 }
 

@@ -8,6 +8,7 @@ use std::process::Command;
 use crate::daemon::{Bystanders, Daemon, HALF, Peer, connected};
 use crate::programs::{Opensm, Programs};
 use test_driver::{AddressVector, Data, SendRequest, Transport};
+use testing::{Random, wait_until};
 
 const NODES: &str = "\
 [[hypervisor]]
@@ -248,9 +249,7 @@ fn opensm_manages_the_subnet() {
         let text = programs.run(&["smpquery", "-D", "portinfo", "0", "1"]);
         text.contains("IsSM")
     };
-    while is_sm(&programs) {
-        std::thread::yield_now();
-    }
+    wait_until("another manager", || !is_sm(&programs));
     let next = Opensm::start(&daemon, None, &[]);
     next.subnet_up();
     assert!(is_sm(&programs));
@@ -393,9 +392,7 @@ fn master(daemon: &Daemon) -> u16 {
 }
 
 fn await_master(daemon: &Daemon, lid: u16) {
-    while master(daemon) != lid {
-        std::thread::yield_now();
-    }
+    wait_until("the master", || master(daemon) == lid);
 }
 
 /// GUIDs below and above that of the embedded manager.
@@ -535,15 +532,8 @@ fn datagrams_that_are_none() {
     // The embedded manager's place is taken.
     assert_eq!(ask(9, id, &1u32.to_ne_bytes()).0, 0);
 
-    let seed = 0x5eed_u64;
-    println!("seed {seed:#x}");
-    let mut state = seed;
-    let mut random = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    };
+    let mut random = Random::new(testing::seed(0x5eed));
+    let mut random = || random.number();
     data.set_nonblocking(true).expect("can be");
     let mut answer = [0; 512];
     for round in 0..20_000 {

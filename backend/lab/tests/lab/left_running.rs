@@ -17,6 +17,7 @@ use nix::{
 };
 
 use crate::place::{Place, printed, signal, told};
+use testing::wait_until;
 
 impl Place {
     /// The process that holds the lab of this name.
@@ -26,9 +27,7 @@ impl Place {
     }
 
     fn await_no_folder(&self) {
-        while !self.left().is_empty() {
-            thread::sleep(Duration::from_millis(20));
-        }
+        wait_until("no folder", || self.left().is_empty());
     }
 }
 

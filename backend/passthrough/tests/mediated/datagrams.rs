@@ -8,6 +8,7 @@ use connectx::bits::command::{Opcode, Status};
 use hca::{Foreign, ServiceLevels};
 use ibvswitch_passthrough::testing::{Answer, Guest, Place, Scripted, request, vf_at as vf};
 use ibvswitch_passthrough::{Cluster, Isolation, Membership, Policy};
+use testing::Random;
 
 use crate::{AMPLE, Wait, dword};
 
@@ -431,13 +432,8 @@ fn nobody_looks_where_there_is_nothing_to_look_for() {
 fn noise_is_no_datagram_to_others() {
     for isolation in [Isolation::Strict, Isolation::Sriov] {
         let mut place = Place::confined(isolation);
-        let mut seed = 0x2545_f491_4f6c_dd1d_u64;
-        let mut next = || {
-            seed ^= seed << 13;
-            seed ^= seed >> 7;
-            seed ^= seed << 17;
-            seed
-        };
+        let mut random = Random::new(testing::seed(0x5eed));
+        let mut next = || random.number();
         let mut counters = [0_u16; 2];
         for _ in 0..5000 {
             let mut bytes: Vec<u8> = (0..32).flat_map(|_| next().to_be_bytes()).collect();

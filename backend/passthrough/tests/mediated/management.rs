@@ -9,6 +9,7 @@ use ibvswitch_passthrough::policy::Sender;
 use ibvswitch_passthrough::testing::{Answer, Guest, Place, Scripted, request, vf_at};
 use ibvswitch_passthrough::{Isolation, ManagementFilter, Policy};
 use parking_lot::Mutex;
+use testing::Random;
 use wire::{Gid, Lid, MadPacket};
 
 use crate::{AMPLE, Wait, dword};
@@ -509,13 +510,8 @@ fn no_other_queue_pair_has_the_well_known_key() {
 fn noise_is_no_management_packet_to_others() {
     for isolation in [Isolation::Strict, Isolation::Sriov] {
         let mut place = Place::confined(isolation);
-        let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut next = || {
-            seed ^= seed << 13;
-            seed ^= seed >> 7;
-            seed ^= seed << 17;
-            seed
-        };
+        let mut random = Random::new(testing::seed(0x5eed));
+        let mut next = || random.number();
         let mut posted = 0_u16;
         for _ in 0..20_000 {
             let mut bytes: Vec<u8> = (0..16).flat_map(|_| next().to_be_bytes()).collect();

@@ -394,14 +394,11 @@ pub(super) mod tests {
             density in 0u32..100,
             seed in any::<u64>(),
         ) {
-            let mut random = seed | 1;
+            let mut random = testing::Random::new(seed);
             let mut edges = Vec::new();
             for a in 0..vertices {
                 for b in a + 1..vertices {
-                    random ^= random << 13;
-                    random ^= random >> 7;
-                    random ^= random << 17;
-                    if random % 100 < u64::from(density) {
+                    if random.number() % 100 < u64::from(density) {
                         edges.push((a, b));
                     }
                 }

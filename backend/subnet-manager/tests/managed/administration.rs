@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use ibvswitch_subnet_manager::Config;
+use testing::Random;
 use wire::attribute::{NodeInfo, Notice, PortInfo, Trap};
 use wire::mad::{AttributeId, Mad, Method, Status};
 use wire::rmpp::{self, Rmpp};
@@ -566,27 +567,11 @@ fn subscribers_hear_of_groups_and_ports() {
     assert_eq!(bed.pass(1), []);
 }
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-}
-
 /// Requests of every kind with anything in them, most of it nearly right: nobody else notices.
 #[test]
 fn a_flood_of_nonsense_from_one_guest() {
-    let seed = std::env::var("SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or(0x5eed_0001);
-    println!("SEED={seed}");
-    let mut random = Random(seed);
+    let seed = testing::seed(0x5eed_0001);
+    let mut random = Random::new(seed);
     let mut bed = Bed::new(3, Config::default());
     for port in [1, 5] {
         let join = bed.broadcast(port);
@@ -599,11 +584,11 @@ fn a_flood_of_nonsense_from_one_guest() {
     ];
     let methods = [0x01, 0x02, 0x12, 0x15, 0x14, 0x13, 0x06, 0x86, 0x81, 0x92];
     for round in 0..20_000u64 {
-        let (kind, pick) = (random.next(), random.next() as usize);
+        let (kind, pick) = (random.number(), random.number() as usize);
         let mut template = [0u8; sa::DATA_SIZE];
         for chunk in template.chunks_mut(8) {
-            if random.next().is_multiple_of(4) {
-                chunk.copy_from_slice(&random.next().to_be_bytes());
+            if random.number().is_multiple_of(4) {
+                chunk.copy_from_slice(&random.number().to_be_bytes());
             }
         }
         // GIDs that there are, where the records have theirs.
@@ -618,19 +603,19 @@ fn a_flood_of_nonsense_from_one_guest() {
         }
         let mask = match kind >> 2 & 3 {
             0 => u64::MAX,
-            1 => random.next(),
-            2 => random.next() & random.next(),
+            1 => random.number(),
+            2 => random.number() & random.number(),
             _ => 0,
         };
         let attribute = AttributeId(attributes[pick % attributes.len()]);
         let method = Method(methods[(pick >> 16) % methods.len()]);
-        let mut mad = sa::request(method, attribute, random.next() % 64, mask, &template);
+        let mut mad = sa::request(method, attribute, random.number() % 64, mask, &template);
         if kind >> 4 & 7 == 0 {
             mad[2] = (kind >> 32) as u8;
         }
         if kind >> 8 & 7 == 0 {
             // Anything in the header of the reliable protocol.
-            mad[rmpp::HEADER][..8].copy_from_slice(&random.next().to_be_bytes());
+            mad[rmpp::HEADER][..8].copy_from_slice(&random.number().to_be_bytes());
             mad[rmpp::HEADER][8..].copy_from_slice(&(kind as u32).to_be_bytes());
         }
         bed.send(0, mad);

@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use fabric::Fabric;
 use ibvswitch_subnet_manager::routing::{FatTree as FatTreeRouting, Lash, VSwitchFatTree};
 use ibvswitch_subnet_manager::{Config, Migration, MinHop, RoutingEngine, Target};
+use testing::Random;
 use topologies::{FatTree, Hosts};
 use wire::Guid;
 
-use crate::cloud::{Random, seed};
+use crate::cloud::seed;
 use crate::harness::Managed;
 
 const HYPERVISORS: usize = 16;
@@ -70,12 +71,12 @@ fn crowded_links_are_relieved() {
     for engine in engines {
         let name = engine().name();
         let seed = seed();
-        println!("{name}, seed {seed}");
+        println!("{name}");
         let mut managed = managed(Some(125), engine());
         let begun = managed.manager.balance().unwrap();
         assert_eq!((begun.computed, begun.rebalanced), (begun.now, 0));
         assert!(begun.now > 0);
-        let steps = crowd(&mut managed, &mut Random(seed));
+        let steps = crowd(&mut managed, &mut Random::new(seed));
         // Lash has one path for all of a vSwitch's VMs: nothing to spread.
         let Some(steps) = steps else {
             assert_eq!(name, "lash");
@@ -91,7 +92,7 @@ fn crowded_links_are_relieved() {
         managed.settle();
         assert_eq!(managed.manager.report().sets, 0);
         // Migrations go on from there.
-        crowd(&mut managed, &mut Random(seed + 1));
+        crowd(&mut managed, &mut Random::new(seed + 1));
         managed.all_active_and_reachable();
     }
 }

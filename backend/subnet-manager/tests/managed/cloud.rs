@@ -202,23 +202,7 @@ pub fn entries(managed: &Managed) -> BTreeMap<NodeId, Vec<Lid>> {
 }
 
 pub fn seed() -> u64 {
-    match std::env::var("IBVSWITCH_SEED") {
-        Ok(seed) => seed.parse().expect("IBVSWITCH_SEED is a number"),
-        Err(_) => 0x5eed,
-    }
-}
-
-/// SplitMix64.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % limit as u64) as usize
-    }
+    testing::seed(0x5eed)
 }
 
 impl Cloud {

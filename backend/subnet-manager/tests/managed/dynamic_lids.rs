@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fabric::{NodeId, PortRef};
 use ibvswitch_subnet_manager::{Method, Migration, MigrationError, Moved};
+use testing::Random;
 use wire::{Guid, Lid, Sl};
 
 use crate::cloud::*;
@@ -120,7 +121,7 @@ fn nothing_leaks_from_dynamic_lids() {
     let mut managed = cloud.managed(cloud.dynamic());
     let quiet = entries(&managed);
     let seed = seed();
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let vms: Vec<Guid> = cloud
         .all()
         .filter(|&(_, function)| function < cloud.vms)

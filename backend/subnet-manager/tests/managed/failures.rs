@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fabric::{Fabric, NodeId, PortRef, Topology};
 use ibvswitch_subnet_manager::RoutingEngine;
+use testing::Random;
 use topologies::{Hosts, Torus};
 use wire::attribute::NodeType;
 use wire::{Guid, Lid};
 
-use crate::cloud::{Random, seed};
+use crate::cloud::seed;
 use crate::guests::Bed;
 use crate::routing::{bed, checked, engines, irregular, torus, tree};
 
@@ -82,8 +83,7 @@ fn a_cable() {
 #[test]
 fn a_switch() {
     let seed = seed();
-    println!("seed {seed}");
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mesh = Torus::mesh(&[3, 3], 1).unwrap();
     let topologies: [(&str, Topology); 5] = [
         ("torus", torus(&[4, 3])),

@@ -7,18 +7,16 @@ use fabric::{Fabric, Output, Owner, PortRef, SmpAccess};
 use ibvswitch_subnet_manager::{
     Config, KeyPolicy, Migration, MinHop, SubnetManager, Target, Transport,
 };
+use testing::Random;
 use topologies::Hypervisors;
 use wire::{Guid, MadPacket};
 
 use crate::harness::Managed;
 
-/// SplitMix64: anything but guessable, and good enough here.
-fn source(mut state: u64) -> Box<dyn FnMut() -> u64 + Send> {
-    Box::new(move || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb)
-    })
+/// Anything but guessable, and good enough here.
+fn source(seed: u64) -> Box<dyn FnMut() -> u64 + Send> {
+    let mut random = Random::new(seed);
+    Box::new(move || random.number())
 }
 
 fn config(protect: u8) -> Config {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ibvswitch_subnet_manager::{Config, MinHop, SubnetManager, Transport};
 use proptest::prelude::*;
+use testing::Random;
 use wire::MadPacket;
 use wire::smp::Smp;
 
@@ -12,19 +13,9 @@ use crate::harness::{Link, Managed};
 /// Changes bytes of the attributes in every `often`-th answer.
 struct Liar<'a> {
     link: &'a mut Link,
-    random: u64,
+    random: Random,
     often: u64,
     received: usize,
-}
-
-impl Liar<'_> {
-    /// SplitMix64.
-    fn next(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
 }
 
 impl Transport for Liar<'_> {
@@ -35,9 +26,9 @@ impl Transport for Liar<'_> {
     fn receive(&mut self) -> Option<MadPacket> {
         let mut packet = self.link.receive()?;
         self.received += 1;
-        if self.next().is_multiple_of(self.often) {
-            for _ in 0..=self.next() % 8 {
-                let (at, value) = (self.next() as usize, self.next() as u8);
+        if self.random.number().is_multiple_of(self.often) {
+            for _ in 0..=self.random.number() % 8 {
+                let (at, value) = (self.random.number() as usize, self.random.number() as u8);
                 if let Ok(mut smp) = Smp::new_checked(&mut packet.mad[..]) {
                     smp.data_mut()[at % 64] = value;
                 }
@@ -59,7 +50,7 @@ proptest! {
         let (mut managed, _) = Managed::hypervisors(2, 2, config.clone());
         let mut liar = Liar {
             link: &mut managed.link,
-            random,
+            random: Random::new(random),
             often,
             received: 0,
         };

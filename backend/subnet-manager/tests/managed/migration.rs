@@ -7,6 +7,7 @@ use ibvswitch_subnet_manager::routing::{DimensionOrder, Lash};
 use ibvswitch_subnet_manager::{
     Config, Deadlock, LinkCircle, Method, Migration, MigrationError, RoutingEngine, Target,
 };
+use testing::Random;
 use topologies::{Hosts, Torus};
 use wire::attribute::LinearBlock;
 use wire::{Guid, Lid, PKey, PortState, Sl};
@@ -291,7 +292,7 @@ fn a_thousand_migrations() {
     let before = addresses(&managed);
     let tables = entries(&managed);
     let seed = seed();
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let vms: Vec<Guid> = cloud
         .all()
         .filter(|&(_, function)| function < cloud.vms)

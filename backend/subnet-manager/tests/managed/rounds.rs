@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fabric::{Fabric, Topology};
 use ibvswitch_subnet_manager::{Config, Migration, MigrationError, Moved, Target, Ticket, Wait};
+use testing::Random;
 use topologies::{FatTree, Hosts, Torus};
 use wire::Guid;
 
@@ -114,8 +115,7 @@ fn is_host(guid: Guid) -> bool {
 #[test]
 fn rounds_in_fat_trees() {
     let seed = seed();
-    println!("seed {seed}");
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     for shape in [
         "XGFT(2;5,4;3,1)",
         "XGFT(3;3,2,3;2,2,1)",
@@ -252,7 +252,7 @@ fn fewest_switches() {
             })
             .collect();
         let batch = Batch::ask(&mut managed, &moves);
-        let outcomes = batch.run(&mut managed, &mut Random(seed()), |managed, _, _| {
+        let outcomes = batch.run(&mut managed, &mut Random::new(seed()), |managed, _, _| {
             managed.all_active_and_reachable();
         });
         let moved: Vec<Moved> = outcomes.into_iter().map(Result::unwrap).collect();
@@ -322,7 +322,7 @@ fn as_many_as_leaves() {
         .collect();
     let batch = Batch::ask(&mut managed, &moves);
     assert_eq!(batch.at_once, cloud.leaves, "each LID is taken away");
-    let outcomes = batch.run(&mut managed, &mut Random(seed()), |_, news, _| {
+    let outcomes = batch.run(&mut managed, &mut Random::new(seed()), |_, news, _| {
         assert_eq!(news.len(), moves.len());
     });
     for moved in outcomes {
@@ -341,7 +341,7 @@ fn the_vswitch_is_waited_for() {
     let vms = [0, 4, 8].map(|hypervisor| cloud.function(hypervisor, 0));
     let moves = vms.map(|vm| to_hypervisor(&cloud, vm, 12));
     let batch = Batch::ask(&mut managed, &moves);
-    let outcomes = batch.run(&mut managed, &mut Random(seed()), |_, _, _| {});
+    let outcomes = batch.run(&mut managed, &mut Random::new(seed()), |_, _, _| {});
     let rounds: Vec<_> = outcomes
         .iter()
         .map(|outcome| outcome.as_ref().map(|moved| (moved.round, moved.waited)))
@@ -378,7 +378,7 @@ fn places_are_made() {
         to_hypervisor(&cloud, vms[1], 8),
     ];
     let batch = Batch::ask(&mut managed, &moves);
-    let outcomes = batch.run(&mut managed, &mut Random(seed()), |managed, _, _| {
+    let outcomes = batch.run(&mut managed, &mut Random::new(seed()), |managed, _, _| {
         managed.all_active_and_reachable();
     });
     let rounds: Vec<(u64, Option<Wait>)> = outcomes
@@ -409,7 +409,7 @@ fn circles_are_refused() {
         to_hypervisor(&cloud, vms[3], 8),
     ];
     let batch = Batch::ask(&mut managed, &moves);
-    let outcomes = batch.run(&mut managed, &mut Random(seed()), |_, _, _| {});
+    let outcomes = batch.run(&mut managed, &mut Random::new(seed()), |_, _, _| {});
     let circular = |blocker| Err(MigrationError::Circular { blocker });
     assert_eq!(outcomes[0], circular(vms[1]));
     assert_eq!(outcomes[1], circular(vms[0]));
@@ -436,7 +436,7 @@ fn the_same_vm_again() {
     let vm = cloud.function(0, 0);
     let moves = [1, 1, 6].map(|to| to_hypervisor(&cloud, vm, to));
     let batch = Batch::ask(&mut managed, &moves);
-    let outcomes = batch.run(&mut managed, &mut Random(seed()), |_, _, _| {});
+    let outcomes = batch.run(&mut managed, &mut Random::new(seed()), |_, _, _| {});
     assert_eq!(outcomes[0].as_ref().map(|moved| moved.round), Ok(1));
     assert_eq!(outcomes[1], Err(MigrationError::AlreadyThere));
     let last = outcomes[2].as_ref().unwrap();

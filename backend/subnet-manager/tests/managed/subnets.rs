@@ -5,12 +5,13 @@ use fabric::{
     SmpAccess, Topology,
 };
 use ibvswitch_subnet_manager::{Arrival, Config};
+use testing::Random;
 use wire::header::GlobalRoute;
 use wire::mad::Status;
 use wire::sa::{PathRecord, get};
 use wire::{ExtendedLid, Gid, Guid, Lid, MadPacket, PKey, PortState, Sl};
 
-use crate::cloud::{Random, seed};
+use crate::cloud::seed;
 use crate::guests::record;
 use crate::harness::Managed;
 
@@ -338,8 +339,7 @@ fn hop_limits_end_at_routers_and_are_counted_there() {
 #[test]
 fn resolved_ways_are_those_of_packets() {
     let seed = seed();
-    println!("IBVSWITCH_SEED={seed}");
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut row = Row::new();
     let (mut crossed, mut lost) = (0, 0);
     for _ in 0..600 {

@@ -95,15 +95,4 @@ pub fn received(entries: &[CompletionEntry]) -> Vec<(u16, Status, u32, RecvKind,
         .collect()
 }
 
-/// Bytes that differ from place to place.
-pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
-    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    (0..len)
-        .map(|_| {
-            x ^= x << 13;
-            x ^= x >> 7;
-            x ^= x << 17;
-            x as u8
-        })
-        .collect()
-}
+pub use testing::payload as pattern;

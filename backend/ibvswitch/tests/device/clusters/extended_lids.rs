@@ -2,6 +2,7 @@
 
 use crate::daemon::{Daemon, HALF, Peer, connected};
 use test_driver::{AddressVector, Data, SendRequest, Transport};
+use testing::wait_until;
 
 const GRH: usize = 40;
 const FIRST: u64 = 0x1_0000;
@@ -96,9 +97,7 @@ fn vms_talk_by_lids_that_have_no_room_in_their_registers() {
         let shown = daemon.ask(&["vf", "show", "vm1"]);
         shown["mads"]["refused"].to_string()
     };
-    while !refused().contains("cluster") {
-        std::thread::yield_now();
-    }
+    wait_until("a refusal", || refused().contains("cluster"));
 }
 
 #[test]
@@ -119,9 +118,9 @@ fn a_vm_moves_with_its_lid_and_leaves_it_in_the_end() {
     assert_eq!(moved.port.lid, 2);
     transfer(&mut vm1, &mut moved);
     drop(moved);
-    while daemon.ask(&["sm", "status"])["extended_lids"]["vms"] != 1 {
-        std::thread::yield_now();
-    }
+    wait_until("one VM", || {
+        daemon.ask(&["sm", "status"])["extended_lids"]["vms"] == 1
+    });
 }
 
 #[test]

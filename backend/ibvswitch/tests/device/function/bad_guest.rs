@@ -8,38 +8,9 @@ use test_driver::{
     Opcode, Options, PAGE, Receive, Remote, SendRequest, SharedReceiveQueue, Status, Syndrome,
     Transport, initialization, request,
 };
+use testing::Random;
 
 const BAR2: u32 = 2;
-
-/// A generator of noise, of which every failure tells the seed.
-#[derive(Debug)]
-struct Noise(u64);
-
-impl Noise {
-    fn seeded() -> Self {
-        let seed = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .map_or(1, |time| time.as_nanos() as u64);
-        // Shown where the test fails.
-        eprintln!("seed {seed:#x}");
-        Self(seed)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn fill(&mut self, bytes: &mut [u8]) {
-        for chunk in bytes.chunks_mut(8) {
-            let word = self.next().to_le_bytes();
-            chunk.copy_from_slice(&word[..chunk.len()]);
-        }
-    }
-}
 
 /// The device still does what it should for a guest that starts anew.
 fn works_again(daemon: &Daemon) {
@@ -58,7 +29,7 @@ fn works_again(daemon: &Daemon) {
 fn every_offset_size_and_direction_of_every_region_is_survived() {
     let daemon = Daemon::start("trap");
     let bystanders = Bystanders::start(&daemon);
-    let mut noise = Noise::seeded();
+    let mut noise = Random::of_the_clock();
     let device = daemon.open("vm1");
     let bar = device.bar_size();
     let mut client = device.client();
@@ -107,7 +78,7 @@ fn a_million_commands_of_garbage_disturb_nobody() {
     const COMMANDS: usize = 1_000_000;
     let daemon = Daemon::start("trap");
     let bystanders = Bystanders::start(&daemon);
-    let mut noise = Noise::seeded();
+    let mut noise = Random::of_the_clock();
     // A new driver from time to time, for garbage soon ends what there is.
     let rounds = 20;
     for round in 0..rounds {
@@ -132,7 +103,7 @@ fn a_million_commands_of_garbage_disturb_nobody() {
 }
 
 /// An entry of noise, with less of it as `sense` grows.
-fn garbage(noise: &mut Noise, sense: usize, base: u64) -> [u8; 64] {
+fn garbage(noise: &mut Random, sense: usize, base: u64) -> [u8; 64] {
     let mut entry = [0; 64];
     noise.fill(&mut entry);
     if sense > 0 {
@@ -141,21 +112,21 @@ fn garbage(noise: &mut Noise, sense: usize, base: u64) -> [u8; 64] {
     }
     if sense > 1 {
         // Some command there is, and mailboxes within memory.
-        let class = [1, 2, 3, 4, 5, 7, 8][noise.next() as usize % 7];
+        let class = [1, 2, 3, 4, 5, 7, 8][noise.number() as usize % 7];
         entry[0x10] = class;
-        entry[0x11] = noise.next() as u8 % 16;
-        let len = 16 + noise.next() as u32 % 1024;
+        entry[0x11] = noise.number() as u8 % 16;
+        let len = 16 + noise.number() as u32 % 1024;
         put_dword(&mut entry, 0x04, len);
         put_dword(&mut entry, 0x38, len);
         for at in [0x08, 0x30] {
-            let page = noise.next() % 1024;
+            let page = noise.number() % 1024;
             put_qword(&mut entry, at, base + page * MAILBOX_STRIDE as u64);
         }
     }
     if sense > 2 {
         // Numbers that are small, as those of objects there may be.
-        put_dword(&mut entry, 0x14, noise.next() as u32 % 4);
-        put_dword(&mut entry, 0x18, noise.next() as u32 % 256);
+        put_dword(&mut entry, 0x14, noise.number() as u32 % 4);
+        put_dword(&mut entry, 0x18, noise.number() as u32 % 256);
     }
     entry
 }
@@ -465,7 +436,7 @@ fn requests_that_make_no_sense_fail_their_queue_pair_alone() {
     let daemon = Daemon::start("trap");
     let bystanders = Bystanders::start(&daemon);
     let (mut a, b) = peers(&daemon);
-    let mut noise = Noise::seeded();
+    let mut noise = Random::of_the_clock();
     // Every opcode with every number of segments, the rest noise.
     for opcode in 0..=0x3fu8 {
         for segments in [0, 1, 2, 3, 4, 7, 16, 17, 32, 62, 63] {

@@ -2,6 +2,7 @@
 
 use crate::daemon::{Daemon, Peer};
 use test_driver::{Device, Opcode, Options, ProtectionDomain, Status, initialization, request};
+use testing::wait_until;
 
 #[test]
 fn the_port_is_active_and_distinct() {
@@ -219,7 +220,5 @@ fn the_health_counter_counts_and_the_timer_runs() {
     assert!(timer() > first);
     let health = || device.read_dword(initialization::HEALTH_COUNTER).unwrap();
     let first = health();
-    while health() == first {
-        std::thread::yield_now();
-    }
+    wait_until("the health counter", || health() != first);
 }

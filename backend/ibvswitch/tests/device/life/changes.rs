@@ -4,9 +4,10 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use crate::daemon::{Daemon, HALF, Peer, await_that, connected, connected_by, peers};
+use crate::daemon::{Daemon, HALF, Peer, connected, connected_by, peers};
 use serde_json::Value;
 use test_driver::{Connection, Data, SendRequest, Syndrome, Transport};
+use testing::wait_until;
 
 /// What VMs may wait in a test, on a machine however busy.
 const PATIENT: &str = "60";
@@ -55,7 +56,7 @@ fn patient(connection: &mut Connection) {
 }
 
 fn has_no_vm(daemon: &Daemon, vf: &str) {
-    await_that("its VM is gone", || {
+    wait_until("its VM is gone", || {
         daemon.vf(vf)["client_connected"] == false
     });
 }
@@ -231,9 +232,9 @@ fn links_stay_as_they_are() {
     daemon.ask(&["link", "drop", "hv3:1", "2", "--seed", "7"]);
     daemon.ask(&["link", "stall", "vm3:1", "in"]);
     let shown = || ["vm1:1", "vm2:1", "vm3:1", "hv3:1"].map(|at| shown_of(&daemon, at));
-    await_that("it is down", || shown()[1]["state"] == "Down");
+    wait_until("it is down", || shown()[1]["state"] == "Down");
     let before = shown();
-    let same = || await_that("links are as they were", || shown() == before);
+    let same = || wait_until("links are as they were", || shown() == before);
     daemon.ask(&["upgrade", "--within", PATIENT]);
     same();
     add("hv4", "vm4");
@@ -241,7 +242,7 @@ fn links_stay_as_they_are() {
     change(&daemon, &["hypervisor", "remove", "hv1"]);
     let left =
         || shown_of(&daemon, "hv3:1") == before[3] && shown_of(&daemon, "vm2:1") == before[1];
-    await_that("links are as they were", left);
+    wait_until("links are as they were", left);
     daemon.ask(&["link", "restore", "hv3:1"]);
     daemon.ask(&["upgrade", "--within", PATIENT]);
     assert_eq!(daemon.ask(&["link", "show", "hv3:1"])["delay_us"], 0);

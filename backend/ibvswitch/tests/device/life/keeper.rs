@@ -5,9 +5,10 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::daemon::{Daemon, Peer, await_that};
+use crate::daemon::{Daemon, Peer};
 use nix::sys::stat::fstat;
 use test_driver::{BAR0, CONFIG, initialization};
+use testing::wait_until;
 use vfio_user::client::Client;
 use vfio_user::message::{FLAG_COMMAND, HEADER_LEN, RegionAccess};
 use vfio_user::{Command, Header};
@@ -196,9 +197,9 @@ fn requests_in_hand_are_answered() {
         for life in 1..=10 {
             let lives = |text: &str| daemon.log().matches(text).count();
             let taken_over = || lives("goes on with the client") >= 2 * (life - 1);
-            await_that("clients are taken over", taken_over);
+            wait_until("clients are taken over", taken_over);
             daemon.kill_served();
-            await_that("it is seen dead", || lives("was killed") >= life);
+            wait_until("it is seen dead", || lives("was killed") >= life);
         }
         drop(end);
         for client in clients {
@@ -263,7 +264,7 @@ fn twenty_dead_daemons_leave_nothing() {
     for life in 1..=20 {
         daemon.kill_served();
         let said = |text: &str| daemon.log().matches(text).count();
-        await_that("clients are taken over", || {
+        wait_until("clients are taken over", || {
             said("goes on with the client") == 2 * life && said("run: serving") == life + 1
         });
         for device in &devices {
@@ -278,6 +279,6 @@ fn twenty_dead_daemons_leave_nothing() {
         let first = first.get_or_insert_with(now);
         let names: Vec<_> = first.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["--keeper", "keeper", "--kept"]);
-        await_that("no more descriptors", || now() == *first);
+        wait_until("no more descriptors", || now() == *first);
     }
 }

@@ -6,9 +6,10 @@ use std::path::Path;
 
 use crate::administration::Vm;
 use crate::daemon::live::{Move, STEPS};
-use crate::daemon::{Daemon, HALF, Peer, await_that, connected_by};
+use crate::daemon::{Daemon, HALF, Peer, connected_by};
 use ibvswitch::control::LiveStep;
 use test_driver::{Connection, Data, QueuePair, SendRequest, Transport};
+use testing::wait_until;
 use vfio_user::client::Client;
 
 /// Doorbells are trapped: the test's driver has mapped the pages of one device for good.
@@ -102,7 +103,7 @@ impl Scene {
     }
 
     fn await_gone(&self, vf: &str) {
-        await_that(vf, || self.daemon.vf(vf)["client_connected"] == false);
+        wait_until(vf, || self.daemon.vf(vf)["client_connected"] == false);
     }
 }
 
@@ -227,7 +228,7 @@ fn addresses_are_where_they_were_when_a_daemon_died() {
     let die = |times: usize| {
         daemon.kill_served();
         let said = || daemon.log().matches("run: serving").count();
-        await_that("there is another daemon", || said() == times + 1);
+        wait_until("there is another daemon", || said() == times + 1);
     };
     let lid = daemon.lid("vm1");
     daemon.ask(&["vf", "migrate", "vm1", "--to", "hv2"]);

@@ -4,6 +4,7 @@ use crate::daemon::Daemon;
 use crate::daemon::ethernet::{acquainted, ping};
 use crate::daemon::live::{Move, STEPS};
 use ibvswitch::control::LiveStep;
+use testing::wait_until;
 use vhost_user_driver::Driver;
 
 /// A VM with an HCA and a card, another one with a card, and room for the first one.
@@ -55,9 +56,9 @@ fn arrives(from: &mut Driver, at: &mut Driver, not_at: &mut Driver, seq: u16) {
 }
 
 fn left(daemon: &Daemon, name: &str) {
-    while daemon.vf(name)["client_connected"] == true {
-        std::thread::yield_now();
-    }
+    wait_until("a client that goes", || {
+        daemon.vf(name)["client_connected"] != true
+    });
 }
 
 /// Whatever ends the move before its last step, the addresses of HCA and card are where they were; then both are

@@ -7,6 +7,7 @@ use crate::daemon::live::{Move, STEPS};
 use crate::daemon::{Daemon, HALF, Peer, connected_by};
 use ibvswitch::control::{LiveDone, LiveSaved, LiveStep};
 use test_driver::{Connection, Data, SendRequest, Transport};
+use testing::wait_until;
 
 /// Doorbells are trapped: the test's driver has mapped the pages of one device for good.
 fn start() -> Daemon {
@@ -155,9 +156,9 @@ fn a_move_that_fails_leaves_the_vm_where_it_was() {
                 End::Connection => drop((live, receiver)),
                 End::Destination => {
                     drop(receiver);
-                    while daemon.vf("hv2-spare1")["client_connected"] == true {
-                        std::thread::yield_now();
-                    }
+                    wait_until("a client that goes", || {
+                        daemon.vf("hv2-spare1")["client_connected"] != true
+                    });
                     let next = live.step(STEPS[taken]);
                     // An image can be taken without whoever is to get it, and addresses move.
                     let needed = matches!(
@@ -174,9 +175,9 @@ fn a_move_that_fails_leaves_the_vm_where_it_was() {
             vm.verify(HALF, 5000, seed);
             assert!(vm.sent(&mut own).is_ok(), "{taken} {end:?}");
             peer.verify(HALF, 5000, seed + 1000);
-            while daemon.vf("hv2-spare1")["client_connected"] == true {
-                std::thread::yield_now();
-            }
+            wait_until("a client that goes", || {
+                daemon.vf("hv2-spare1")["client_connected"] != true
+            });
         }
     }
     vm.write_to(&peer);
@@ -237,9 +238,9 @@ fn the_source_may_die_when_its_image_is_taken() {
     live.step(LiveStep::Stop).unwrap();
     live.step(LiveStep::Save).unwrap();
     vm.device.go_on_with(receiver);
-    while daemon.vf("vm1")["client_connected"] == true {
-        std::thread::yield_now();
-    }
+    wait_until("a client that goes", || {
+        daemon.vf("vm1")["client_connected"] != true
+    });
     for step in [LiveStep::Move, LiveStep::Restore, LiveStep::Resume] {
         live.step(step).unwrap();
     }

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::daemon::{Daemon, HALF, Peer, connected};
 use test_driver::{Data, Device, SendRequest, Status, Transport};
+use testing::wait_until;
 use vfio_user::client::Client;
 use vfio_user::{Errno, Protection, SharedMemory};
 
@@ -52,9 +53,7 @@ fn what_a_guest_leaves_behind_goes(inner: &Daemon) {
             assert_eq!(objects(inner, "vm1"), NOTHING);
         }
     }
-    while objects(inner, "vm1") != NOTHING {
-        std::thread::yield_now();
-    }
+    wait_until("no objects", || objects(inner, "vm1") == NOTHING);
     let mut again = Peer::open(&outer, "vm1");
     let other = Peer::open(inner, "vm2");
     again.write_to(&other);
@@ -70,9 +69,7 @@ fn a_vf_that_is_passed_through_is_told_of() {
     let inner = Daemon::start("poll");
     let outer = inner.before(&["vm1"], "strict");
     // Without any client, as soon as the other subnet's manager has brought the port up.
-    while passed(&outer)["state"] != "Active" {
-        std::thread::yield_now();
-    }
+    wait_until("an active port", || passed(&outer)["state"] == "Active");
     let (idle, behind) = (passed(&outer), inner.vf("vm1"));
     for key in ["lid", "sm_lid", "node_guid", "port_guid"] {
         assert_eq!(idle[key], behind[key], "{key}");
@@ -139,9 +136,7 @@ fn a_vf_that_is_passed_through_is_told_of() {
     // Its port goes down.
     drop(peer);
     inner.ask(&["link", "down", "vm1:1"]);
-    while passed(&outer)["state"] != "Down" {
-        std::thread::yield_now();
-    }
+    wait_until("a port that is down", || passed(&outer)["state"] == "Down");
 }
 
 /// Two daemons with one VF behind another, and a driver.

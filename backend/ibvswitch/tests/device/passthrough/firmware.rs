@@ -9,6 +9,7 @@ use connectx::Backend;
 use connectx::bits::command::{Opcode, Status, alloc_pd_out, create_eq_in};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use passthrough::{Parts, Passthrough, Policy};
+use testing::wait_until;
 use vfio_user::{Interrupts, IrqInfo};
 
 const VFS: &str = "
@@ -150,9 +151,7 @@ fn firmware_wants_pages_when_it_likes() {
     for change in [1, 999, -600, -432, 700] {
         expected += change;
         firmware(&inner, &["--pages", &change.to_string()]);
-        while firmware(&inner, &[]).2 as i64 != expected {
-            std::thread::yield_now();
-        }
+        wait_until("pages", || firmware(&inner, &[]).2 as i64 == expected);
     }
     a.write_to(&b);
     // What it cannot have.

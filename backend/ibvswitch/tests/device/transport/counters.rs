@@ -5,6 +5,7 @@ use test_driver::{
     Access, AddressVector, Atomic, Data, Opcode, SendOpcode, SendRequest, Status, Syndrome,
     Transport, request,
 };
+use testing::wait_until;
 
 const ALLOC: Opcode = Opcode::Other(0x771);
 const DEALLOC: Opcode = Opcode::Other(0x772);
@@ -91,9 +92,7 @@ fn a_set_of_counters_counts_what_peers_ask_for() {
         &SendRequest::send(Data::Inline(b"hello")).to(&address),
     );
     // What has been sent may be on its way to another engine yet.
-    while query(&b, of_b, false) == [0; 5] {
-        std::thread::yield_now();
-    }
+    wait_until("counters of b", || query(&b, of_b, false) != [0; 5]);
     assert_eq!(query(&b, of_b, false), [0, 0, 0, 1, 0]);
 }
 

@@ -3,8 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::daemon::{Bystanders, Daemon, HALF, Peer, await_that, connected, connected_by, peers};
+use crate::daemon::{Bystanders, Daemon, HALF, Peer, connected, connected_by, peers};
 use test_driver::{AddressVector, Connection, Data, QueuePair, SendRequest, Syndrome, Transport};
+use testing::wait_until;
 
 const GRH: usize = 40;
 const QKEY: u32 = 0x77;
@@ -88,9 +89,7 @@ fn data_is_stuck_where_no_credits_arrive() {
     // Four datagrams, and one message three times.
     assert_eq!(errors(&daemon, "vm1", 1, "xmit_discards"), 7);
     assert!(errors(&daemon, "vm1", 1, "xmit_wait") > 0);
-    while traps(&daemon, 131) == 0 {
-        std::thread::yield_now();
-    }
+    wait_until("trap 131", || traps(&daemon, 131) != 0);
     // At a switch, too.
     daemon.ask(&["link", "stall", "hv1:2", "out"]);
     assert_eq!(datagrams(&mut vm2, &mut vm1, 4, &others), 0);
@@ -138,7 +137,7 @@ fn acknowledgements_are_stuck_too() {
     let syndrome = vm1.sent(&mut giving_up).syndrome();
     assert_eq!(syndrome, Syndrome::RetryExceeded);
     // The other side may have an engine that comes to it after 24 µs, by which the sender has given up.
-    await_that("heard", || {
+    wait_until("heard", || {
         vm2.buffer.read(HALF + 128, &mut found);
         found == *b"heard"
     });
@@ -156,9 +155,7 @@ fn buffers_overrun() {
     let counter = "excessive_buffer_overrun_errors";
     // Beyond a threshold of 8, at every ninth.
     assert_eq!(errors(&daemon, "hv1", 2, counter), 2);
-    while traps(&daemon, 130) == 0 {
-        std::thread::yield_now();
-    }
+    wait_until("trap 130", || traps(&daemon, 130) != 0);
     // A connection tries again. What is sent again is shorter than from one loss to the next: where it is as
     // long, its first packet is lost each time.
     daemon.ask(&["link", "overrun", "vm1:1", "50"]);

@@ -4,8 +4,6 @@ use std::{
     fs,
     path::PathBuf,
     process::{Child, Command, Output},
-    thread,
-    time::Duration,
 };
 
 use nix::{
@@ -13,6 +11,7 @@ use nix::{
     unistd::Pid,
 };
 use tempfile::TempDir;
+use testing::wait_until;
 
 /// A folder to work in, and one for the labs.
 pub struct Place {
@@ -94,9 +93,7 @@ impl Place {
 
     /// Waits until no process is left.
     pub fn await_nobody(&self) {
-        while !self.processes().is_empty() {
-            thread::sleep(Duration::from_millis(50));
-        }
+        wait_until("no process", || self.processes().is_empty());
     }
 }
 

@@ -149,23 +149,12 @@ fn message(index: u16) -> CompletionEntry {
     }
 }
 
-struct Dice(u64);
-
-impl Dice {
-    fn next(&mut self, sides: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % sides
-    }
-}
-
 #[test]
 fn any_completions_are_read_in_their_order() {
     let mut titles = 0;
     for seed in 1..200_u64 {
-        let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let (log_size, log_stride) = (2 + dice.next(5) as u32, 6 + dice.next(2) as u32);
+        let mut dice = testing::Random::new(seed);
+        let (log_size, log_stride) = (2 + dice.below(5) as u32, 6 + dice.below(2) as u32);
         let memory = memory();
         let mut queue = queue(log_size, log_stride);
         let mut reader = Reader {
@@ -177,32 +166,32 @@ fn any_completions_are_read_in_their_order() {
         let mut counters = [0xfff0_u16; 3];
         for turn in 0..60 {
             let mut expected = Vec::new();
-            for _ in 0..dice.next(1 + (1 << log_size)) {
+            for _ in 0..dice.below(1 + (1 << log_size)) {
                 // Runs of one queue pair, mostly.
-                let which = if dice.next(6) == 0 {
-                    dice.next(3)
+                let which = if dice.below(6) == 0 {
+                    dice.below(3)
                 } else {
                     turn % 3
                 } as usize;
-                counters[which] = counters[which].wrapping_add(1 + u16::from(dice.next(9) == 0));
+                counters[which] = counters[which].wrapping_add(1 + u16::from(dice.below(9) == 0));
                 let mut entry = message(counters[which]);
                 entry.qpn = Qpn::new(which as u32 + 1);
-                entry.time += u64::from(dice.next(20) == 0);
+                entry.time += u64::from(dice.below(20) == 0);
                 if which == 2 {
                     entry.side = Side::Send {
-                        opcode: dice.next(20) as u8,
+                        opcode: dice.below(20) as u8,
                     };
                 }
-                if dice.next(20) == 0 {
+                if dice.below(20) == 0 {
                     entry.status = Status::Flushed;
                     entry.byte_len = 0;
                 }
-                let held: &[u8] = if entry.status == Status::Success && dice.next(15) == 0 {
+                let held: &[u8] = if entry.status == Status::Success && dice.below(15) == 0 {
                     b"held"
                 } else {
                     &[]
                 };
-                let more = dice.next(10) != 0;
+                let more = dice.below(10) != 0;
                 let _ = queue.complete(&memory, &entry, held, more).unwrap();
                 assert!(more || !queue.is_unwritten());
                 expected.push(said(&entry));
