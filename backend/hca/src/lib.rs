@@ -11,15 +11,16 @@
 //! What it does not know comes in as traits: guest memory ([`Dma`]), the
 //! formats of queues ([`Face`]), the subnet ([`Subnet`]), time ([`Clock`]).
 //!
-//! The modules are rooms:
+//! The modules are rooms; no files import each other in a circle:
 //!
 //! - `storage` has numbers of objects, their places, and the memory that they take;
-//! - `memory` guest memory, from keys and addresses to windows of it;
-//! - `verbs` what is created and posted: domains, keys, queues, queue pairs, work requests;
+//! - `memory` guest memory, from keys and addresses to windows of it, and scatter lists;
+//! - `objects` the state of functions, queues, queue pairs, tag lists and dynamic connections, and work requests;
+//! - `queue_format` and `path` the traits for formats of queues and for the subnet;
+//! - [`transport`] messages in frames;
 //! - `local` messages that end in the same engine, with one copy;
-//! - [`transport`] all other messages, in frames;
-//! - `engine` whose turn it is, and what happens in it;
-//! - [`image`] everything that a function is, as plain data.
+//! - `engine` and `verbs` the methods of the [`Engine`]: turns, completions, errors; creation and change of objects;
+//! - [`image`] a function as plain data.
 
 #![forbid(unsafe_code)]
 

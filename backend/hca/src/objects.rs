@@ -1,4 +1,4 @@
-//! Every function's objects, and who has them.
+//! State of functions and their objects, one noun a file.
 
 pub(crate) mod counters;
 pub(crate) mod cq;
