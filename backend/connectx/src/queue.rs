@@ -6,13 +6,13 @@ pub mod receive;
 pub mod send;
 pub mod shared;
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use hca::image::PagesImageV1;
 use hca::{Dma, DmaFault, PageList, dma};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use vm_memory::{Bytes, VolatileMemory, VolatileSlice};
+use vm_memory::{VolatileMemory, VolatileSlice};
 
 /// A queue's memory that makes no sense.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -270,20 +270,16 @@ impl Record {
     #[inline]
     pub fn load<D: Dma>(self, dma: &D, index: u64) -> Option<u32> {
         let window = dma.read_window(self.addr + index * 4, 4)?;
-        window
-            .load::<u32>(0, Ordering::Acquire)
-            .ok()
-            .map(u32::from_be)
+        let word = window.get_atomic_ref::<AtomicU32>(0).ok()?;
+        Some(u32::from_be(word.load(Ordering::Acquire)))
     }
 
     /// Both dwords, as one read.
     #[inline]
     pub fn load_both<D: Dma>(self, dma: &D) -> Option<(u32, u32)> {
         let window = dma.read_window(self.addr, 8)?;
-        let both = window
-            .load::<u64>(0, Ordering::Acquire)
-            .ok()
-            .map(u64::from_be)?;
+        let both = window.get_atomic_ref::<AtomicU64>(0).ok()?;
+        let both = u64::from_be(both.load(Ordering::Acquire));
         Some(((both >> 32) as u32, both as u32))
     }
 }

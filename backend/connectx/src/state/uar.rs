@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vm_memory::{Bytes, VolatileMemory, VolatileSlice};
+use vm_memory::{VolatileMemory, VolatileSlice};
 use wire::Qpn;
 
 use crate::bits::initialization::{FIRST_UAR, PAGE_SIZE, UAR_SEND};
@@ -163,9 +163,10 @@ impl Watched {
         while left != 0 {
             let doorbell = (first + left.trailing_zeros()) % DOORBELLS;
             left &= left - 1;
-            let Ok(word) = area.load::<u64>(self.place(doorbell), Ordering::Acquire) else {
+            let Ok(word) = area.get_atomic_ref::<AtomicU64>(self.place(doorbell)) else {
                 continue;
             };
+            let word = word.load(Ordering::Acquire);
             let seen = &mut self.seen[doorbell as usize];
             if word != *seen {
                 *seen = word;
@@ -204,6 +205,8 @@ fn queue_pair(word: u64) -> Qpn {
 
 #[cfg(test)]
 mod tests {
+    use vm_memory::Bytes;
+
     use super::*;
 
     fn ring(area: &VolatileSlice<'_>, (page, at): (u32, usize), index: u8, qpn: u32) {

@@ -32,6 +32,7 @@ impl Writer<'_> {
         self.at += 1;
     }
 
+    #[inline]
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
         for chunk in bytes.chunks(8) {
             let mut word = [0; 8];

@@ -1,10 +1,10 @@
 //! Guest memory as the HCA sees it: windows of contiguous memory at DMA addresses.
 
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use thiserror::Error;
-use vm_memory::VolatileSlice;
+use vm_memory::{VolatileMemory, VolatileSlice};
 
 /// Where a device has its own memory among DMA addresses: behind all that a machine has.
 pub const DEVICE_MEMORY: u64 = 1 << 63;
@@ -122,13 +122,13 @@ pub fn copy_in_order(from: &VolatileSlice<'_>, to: &VolatileSlice<'_>) -> usize 
 
 #[inline]
 fn copy_small(from: &VolatileSlice<'_>, to: &VolatileSlice<'_>, len: usize) {
-    use vm_memory::Bytes;
     // An aligned eight-byte store is seen whole; the common case of a
-    // latency-bound write.
+    // latency-bound write. Loads and stores by `Bytes` are calls of vm-memory.
     if len == 8
-        && let Ok(value) = from.load::<u64>(0, Ordering::Relaxed)
-        && to.store(value, 0, Ordering::Release).is_ok()
+        && let Ok(value) = from.get_atomic_ref::<AtomicU64>(0)
+        && let Ok(to) = to.get_atomic_ref::<AtomicU64>(0)
     {
+        to.store(value.load(Ordering::Relaxed), Ordering::Release);
         return;
     }
     if let (Ok(a), Ok(b)) = (from.subslice(0, len), to.subslice(0, len)) {
