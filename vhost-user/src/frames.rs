@@ -24,14 +24,14 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// How many descriptors were looked at since this was asked last: a guest decides how many there are
+    /// Returns the number of descriptors that were read since the last call: a guest decides how many there are
     /// for a frame.
     pub const fn take_work(&mut self) -> usize {
         std::mem::replace(&mut self.work, 0)
     }
 }
 
-/// What there was in the ring of frames that the guest sends.
+/// Result of a look at the ring of frames that the guest sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
     /// Nothing.

@@ -168,7 +168,7 @@ impl Window {
     }
 }
 
-/// Which pages were written: a bit for each, in memory of the client's.
+/// Log of written pages: a bit for each, in memory of the client's.
 #[derive(Debug, Clone)]
 pub struct DirtyLog(Window);
 

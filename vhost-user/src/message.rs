@@ -38,7 +38,7 @@ pub mod feature {
     pub const MERGEABLE: u64 = 1 << 15;
     /// The guest itself tells others where it is after it has moved (VIRTIO_NET_F_GUEST_ANNOUNCE).
     pub const GUEST_ANNOUNCE: u64 = 1 << 21;
-    /// What the device writes is logged (VHOST_F_LOG_ALL).
+    /// The device logs its writes (VHOST_F_LOG_ALL).
     pub const LOG_ALL: u64 = 1 << 26;
     /// Descriptors in tables (VIRTIO_F_INDIRECT_DESC).
     pub const INDIRECT: u64 = 1 << 28;
@@ -164,7 +164,7 @@ pub struct EventFor {
 /// A request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// Which features are there?
+    /// Query of features.
     GetFeatures,
     /// These are used.
     SetFeatures(u64),
@@ -176,9 +176,9 @@ pub enum Request {
     SetMemTable(Vec<RegionDescription>),
     /// Where the dirty log is in its file: bytes, and offset.
     SetLogBase(u64, u64),
-    /// Who is told that the log was written.
+    /// Eventfd to signal when the log was written.
     SetLogFd,
-    /// How many descriptors a ring has.
+    /// Number of descriptors of a ring.
     SetRingSize(usize, u32),
     /// Where a ring is.
     SetRingAddresses(usize, RingAddresses),
@@ -186,13 +186,13 @@ pub enum Request {
     SetRingBase(usize, u32),
     /// Stop the ring, and tell at which entry.
     GetRingBase(usize),
-    /// What kicks a ring, which starts with it.
+    /// Eventfd that kicks a ring, which starts with it.
     SetRingKick(EventFor),
-    /// What to signal when something was used.
+    /// Eventfd to signal when buffers were used.
     SetRingCall(EventFor),
-    /// What to signal when a ring has failed.
+    /// Eventfd to signal when a ring has failed.
     SetRingError(EventFor),
-    /// Which features of the protocol are there?
+    /// Query of features of the protocol.
     GetProtocolFeatures,
     /// These are used.
     SetProtocolFeatures(u64),
@@ -261,7 +261,7 @@ impl Request {
         }
     }
 
-    /// How many descriptors come with it: from, and to.
+    /// Returns the numbers of descriptors that may come with it: minimum and maximum.
     #[must_use]
     pub fn descriptors(&self) -> (usize, usize) {
         match self {

@@ -33,12 +33,12 @@ const TCP_CHECKSUM: u16 = 16;
 /// Congestion was met, which the first part alone tells of (RFC 3168, 6.1.2).
 const CONGESTION: u8 = 0x80;
 
-/// What of the header says something.
+/// Fields of the header that have a meaning here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NetHeader {
     /// Where a checksum is to be filled in: from where on it counts, and its place from there.
     pub checksum: Option<(u16, u16)>,
-    /// What the frame is to be cut as, or [`WHOLE`].
+    /// Kind of segments that the frame is to be cut into, or [`WHOLE`].
     pub segmentation: u8,
     /// Bytes of payload of a segment.
     pub segment: u16,

@@ -49,7 +49,7 @@ const SPARES: usize = 256;
 /// The longest buffer that is kept; but for one, of a train.
 const SPARE: usize = 8192;
 
-/// What is known of the port from outside.
+/// State of the port's surroundings.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Surroundings {
     /// Addresses, partitions and state.
@@ -59,11 +59,11 @@ pub struct Surroundings {
     /// The Ethernet address of the guest, where it may be another one than before: a guest has come from another
     /// port, with its addresses.
     pub mac: Option<Mac>,
-    /// Which IP addresses it may say are its own.
+    /// IP addresses that it may claim.
     pub claims: Claims,
 }
 
-/// What leaves the port for the fabric.
+/// Packet or request that leaves the port for the fabric.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
     /// A datagram of its queue pair.
@@ -82,7 +82,7 @@ pub struct Port {
     surroundings: Surroundings,
     own: Option<Own>,
     neighbours: Table,
-    /// What the guest has asked DHCP servers.
+    /// The guest's requests to DHCP servers.
     transactions: Transactions,
     paths: Paths,
     groups: Groups,
@@ -191,18 +191,18 @@ impl Port {
         self.own.is_some() && self.broadcast.is_some()
     }
 
-    /// What went nowhere so far.
+    /// Returns the counters of dropped packets.
     #[must_use]
     pub const fn drops(&self) -> &Drops {
         &self.drops
     }
 
-    /// What is next to leave for the fabric.
+    /// Takes the next output for the fabric.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// What the port itself has for its guest, which is there until it is [`Port::asked`].
+    /// Returns the port's own next query for its guest, which is there until it is [`Port::asked`].
     #[must_use]
     pub fn next_question(&self) -> Option<&Packet> {
         self.questions.front()
@@ -213,13 +213,13 @@ impl Port {
         self.questions.pop_front();
     }
 
-    /// How much is to leave for the fabric.
+    /// Returns the number of outputs for the fabric.
     #[must_use]
     pub fn outputs(&self) -> usize {
         self.outputs.len()
     }
 
-    /// What was to leave for the fabric does not.
+    /// Drops the outputs for the fabric.
     pub fn drop_outputs(&mut self) {
         for _ in 0..self.outputs.len() {
             self.count(Dropped::Full);
@@ -329,7 +329,7 @@ impl Port {
         Ok(())
     }
 
-    /// What was to leave as a train leaves as the datagrams that it stands for.
+    /// Replaces a train by the datagrams that it stands for.
     pub fn cut(&mut self, train: Frame) {
         let Some(geometry) = train.train else { return };
         for number in (0..geometry.datagrams()).rev() {

@@ -26,7 +26,7 @@ const INDIRECT: u16 = 4;
 /// The driver wants no interrupts (`flags` of the available ring); the device no kicks (of the used ring).
 const QUIET: u16 = 1;
 
-/// What a guest has done to its ring. It is of no use any more.
+/// Invalid state of a ring by its guest. The ring cannot be used any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum RingError {
     /// More is available than the ring has room for.
@@ -63,11 +63,11 @@ pub type Buffer = (u64, u32);
 pub struct Chain {
     /// Its number in the used ring.
     pub head: u16,
-    /// What the device reads.
+    /// Buffers that the device reads.
     pub readable: Vec<Buffer>,
-    /// What the device writes.
+    /// Buffers that the device writes.
     pub writable: Vec<Buffer>,
-    /// How many descriptors it took.
+    /// Number of its descriptors.
     pub walked: usize,
 }
 
@@ -85,7 +85,7 @@ impl Chain {
     }
 }
 
-/// What of the features matters to rings.
+/// Features that matter to rings.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RingFeatures {
     /// Descriptors may be in tables.
@@ -150,7 +150,7 @@ impl Ring {
         self.next_available
     }
 
-    /// How many chains are available.
+    /// Returns the number of available chains.
     ///
     /// # Errors
     /// [`RingError::Jump`].

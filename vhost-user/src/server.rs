@@ -28,12 +28,12 @@ const BATCH: usize = 256;
 /// Descriptors and datagrams of one direction between looks at everything else. A guest may have a frame of
 /// very many.
 const DESCRIPTORS: usize = 4 * BATCH;
-/// How long something waits for room in the subnet, in nanoseconds: then it is lost, with all behind it. Who
-/// takes it out there does so all the time, whatever his guest does.
+/// Time for which an output waits for room in the subnet, in nanoseconds: then it is lost, with all behind it.
+/// A slow receiver is slow for all, whatever this guest does.
 const JAM: u64 = 10_000_000;
-/// What epoll counts by, in nanoseconds.
+/// Unit of epoll's timeouts, in nanoseconds.
 const TICK: u64 = 1_000_000;
-/// How often a guest that does the same wrong again and again is told of.
+/// Minimum interval between messages about a guest that repeats the same mistake.
 const COMPLAINT: Duration = Duration::from_secs(10);
 
 /// Something for the port.
@@ -57,7 +57,7 @@ pub trait Outside: Send {
     fn now(&self) -> u64;
     /// A counter that changes when a way may have changed.
     fn generation(&self) -> u64;
-    /// How things are around the port.
+    /// Returns the state of the port's surroundings.
     fn surroundings(&mut self) -> Surroundings;
     /// A client has come, or is gone.
     fn presence(&mut self, present: bool);
@@ -69,7 +69,7 @@ pub trait Outside: Send {
     fn passes_whole(&mut self, train: &Frame) -> bool;
     /// Something leaves the port. It is returned where there is no room for it.
     fn send(&mut self, output: Output) -> Option<Output>;
-    /// What has arrived.
+    /// Takes the next arrival.
     fn receive(&mut self) -> Option<Arrival>;
     /// When something arrives, if that is known.
     fn deadline(&self) -> Option<u64>;
@@ -94,7 +94,7 @@ enum End {
     System(#[from] Errno),
 }
 
-/// What the thread waits for.
+/// Events that the thread waits for.
 const STOP: u64 = 0;
 const LISTENER: u64 = 1;
 const SOCKET: u64 = 2;
@@ -112,7 +112,7 @@ pub struct Server<O> {
     epoll: Epoll,
     scratch: Scratch,
     packet: Packet,
-    /// What there is no room for, and since when. Nothing is taken from the guest meanwhile.
+    /// Output for which there is no room, and the time since when. Nothing is taken from the guest meanwhile.
     stuck: Option<(Output, u64)>,
     complained: Option<Instant>,
     /// The link went down while a client was there: others are turned away until it is up.
@@ -262,7 +262,7 @@ impl<O: Outside> Server<O> {
         }
     }
 
-    /// What has happened, at most until `due` on the clock.
+    /// Waits for events, at most until `due` on the clock.
     fn wait(&mut self, due: Option<u64>) -> nix::Result<[Option<u64>; 8]> {
         let asleep_already = self.outside.sleep(true);
         let left = due.map(|due| due.saturating_sub(self.outside.now()));
@@ -475,7 +475,7 @@ impl<O: Outside> Server<O> {
         true
     }
 
-    /// What has come from the subnet.
+    /// Handles arrivals from the subnet.
     fn arrivals(&mut self, client: &mut Client) -> Result<bool, End> {
         let mut descriptors = 0;
         let now = self.outside.now();
@@ -539,7 +539,7 @@ impl<O: Outside> Server<O> {
         Ok(())
     }
 
-    /// What the guest sends.
+    /// Handles frames that the guest sends.
     fn departures(&mut self, client: &mut Client) -> Result<bool, End> {
         let (now, generation) = (self.outside.now(), self.outside.generation());
         let mut descriptors = 0;

@@ -87,7 +87,7 @@ struct RingState {
     ring: Option<Ring>,
 }
 
-/// What a message has changed that others have to know.
+/// Change by a message that concerns others.
 #[derive(Debug)]
 pub enum Change {
     /// A ring has another descriptor that kicks it, or none ([`Session::kick`]), in place of this one.
@@ -299,7 +299,7 @@ impl Session {
         (0..RINGS).try_for_each(|ring| self.move_ring(ring))
     }
 
-    /// What kicks a ring.
+    /// Returns the eventfd that kicks a ring.
     #[must_use]
     pub fn kick(&self, ring: usize) -> Option<&OwnedFd> {
         self.rings.get(ring)?.kick.as_ref()
@@ -344,7 +344,7 @@ pub struct Running<'a> {
     pub memory: &'a Memory,
     /// Where what is written is marked.
     pub log: Option<&'a DirtyLog>,
-    /// What to signal when something was used.
+    /// Eventfd to signal when buffers were used.
     pub call: Option<&'a OwnedFd>,
     /// Frames may take several receive buffers.
     pub mergeable: bool,

@@ -36,7 +36,7 @@ const ICMPV6: u8 = 58;
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    /// Of all.
+    /// The broadcast address.
     pub const BROADCAST: Self = Self([0xff; 6]);
 
     /// Whether it is of a group.
@@ -187,7 +187,7 @@ impl From<NotATrain> for Dropped {
     }
 }
 
-/// Whom a datagram is for.
+/// Destination of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum To {
     /// A group.
@@ -196,7 +196,7 @@ pub enum To {
     One(Address),
 }
 
-/// What this port and its guest are called.
+/// Addresses of this port and its guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Own {
     /// The guest's Ethernet address.
@@ -209,7 +209,7 @@ pub struct Own {
 
 /// Those that are known under an Ethernet address.
 pub trait Neighbours {
-    /// Who it is.
+    /// Finds the address of a neighbour.
     fn find(&mut self, mac: Mac) -> Option<Address>;
     /// Somebody has told of itself.
     fn learn(&mut self, address: Address);
@@ -271,7 +271,7 @@ impl Packet {
         &mut self.datagram
     }
 
-    /// What the frame carries.
+    /// Returns the packet in the frame.
     #[must_use]
     pub fn packet(&self) -> &[u8] {
         self.datagram.get(ipoib::HEADER_LEN..).unwrap_or_default()

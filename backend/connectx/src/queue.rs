@@ -54,7 +54,7 @@ pub(crate) fn checked(
     what: &str,
 ) -> Result<(), String> {
     match sizes.iter().find(|(size, allowed)| !allowed.contains(size)) {
-        Some((size, _)) => Err(format!("a {what} of 2^{size} is none")),
+        Some((size, _)) => Err(format!("invalid {what} of 2^{size}")),
         None => Ok(()),
     }
 }

@@ -115,36 +115,36 @@ enum Command {
     /// Add or remove hypervisors.
     #[command(subcommand)]
     Hypervisor(change::HypervisorCommand),
-    /// Create or delete virtual clusters, and have VMs be in them.
+    /// Create or delete virtual clusters, and put VMs into them.
     #[command(subcommand)]
     Cluster(change::ClusterCommand),
-    /// Move a VM that runs from hypervisor to hypervisor.
+    /// Move a running VM to another hypervisor.
     #[command(subcommand)]
     Vm(vm::VmCommand),
-    /// Have the installed program take the running daemon's place; VMs do not notice.
+    /// Replace the running daemon by the installed program; VMs do not notice.
     Upgrade(upgrade::UpgradeArgs),
     /// Show the state of the running daemon and of its VFs.
     Status(status::StatusArgs),
     /// Show the nodes and links of the subnet: as text, as a picture, or as data.
     Topology(topology::TopologyArgs),
-    /// Show a link, or take it down and up, or have it lose or delay packets.
+    /// Show a link, take it down and up, or make it lose or delay packets.
     #[command(subcommand)]
     Link(link::LinkCommand),
-    /// Show what the embedded subnet manager does, or have it sweep or read its partitions again.
+    /// Show the embedded subnet manager, or make it sweep or read its partitions again.
     #[command(subcommand)]
     Sm(sm::SmCommand),
     /// Put programs of the host on the subnet: opensm and infiniband-diags.
     #[command(subcommand)]
     External(external::ExternalCommand),
-    /// Show what ports have counted: traffic, errors, management packets.
+    /// Show counters of ports: traffic, errors, management packets.
     Counters(counters::CountersArgs),
-    /// Print everything countable in the text format of Prometheus.
+    /// Print all counters and states in the text format of Prometheus.
     Metrics(metrics::MetricsArgs),
     /// Show a running daemon in a browser.
     Web(web::WebArgs),
     /// Write the packets at ports of VFs to a file, or to tshark or Wireshark.
     Capture(capture::CaptureArgs),
-    /// Say what is missing on this host, and how to get it.
+    /// Check what this host lacks, and print remedies.
     Doctor(doctor::DoctorArgs),
     /// Check whether VFs of this host's adapters can be passed through.
     #[command(subcommand)]
@@ -160,13 +160,13 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Measure the device without VMs.
     Bench(bench::BenchArgs),
-    /// Print the script by which a shell completes these commands.
+    /// Print a shell's completion script for these commands.
     Completions(completions::CompletionsArgs),
     /// Write the manual's pages of these commands.
     Man(manual::ManArgs),
 }
 
-/// What the exit status of the program means, beside 0 for done.
+/// Exit status of the program, besides 0 for success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Exit {
@@ -178,7 +178,7 @@ enum Exit {
     Configuration = 3,
     /// No daemon answers.
     NoDaemon = 4,
-    /// There is nothing of that name.
+    /// Unknown name.
     Unknown = 5,
 }
 
@@ -254,7 +254,7 @@ fn known_vfs(known: &[String]) -> String {
     }
 }
 
-/// Reads the command line and does what it says.
+/// Reads and runs the command line.
 pub fn main() -> ExitCode {
     // On a mistake, clap prints it and leaves with 2.
     let Cli { source, command } = Cli::parse();

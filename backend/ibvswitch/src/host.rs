@@ -132,7 +132,7 @@ impl Host {
         let root = self.sysfs.root();
         let groups = fs::read_dir(root.join("kernel/iommu_groups"));
         match groups.map_or(0, Iterator::count) {
-            0 => Finding::new("IOMMU", Verdict::Error, "there is none, or it is off").remedy(
+            0 => Finding::new("IOMMU", Verdict::Error, "not found, or switched off").remedy(
                 "turn VT-d or AMD-Vi on in the firmware, and on Intel boot with intel_iommu=on; \
                  iommu=pt spares the host's own devices its translation",
             ),

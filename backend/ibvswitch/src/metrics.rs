@@ -91,7 +91,7 @@ impl Metrics {
         let passed = self.counters("vf_mads_passed_total", help, &of);
         let help = "Management packets of the guest that were refused, by reason";
         let refused = self.counters("vf_mads_refused_total", help, &["vf", "kind"]);
-        let help = "What the guest's driver has created";
+        let help = "Objects that the guest's driver has created";
         let objects = self.gauges("vf_objects", help, &["vf", "kind"]);
         let count_mads = |vf: &str, hypervisor: &str, mads: &Mads| {
             passed

@@ -1,4 +1,4 @@
-//! What the three processes say to each other: packets with descriptors, over a pair of sockets.
+//! Messages between the three processes: packets with descriptors, over a pair of sockets.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,7 +13,7 @@ use vmm_socket::socket::{Lost, ReceivedFds, Socket};
 /// The longest packet, in bytes.
 pub(crate) const LONGEST: usize = 64 << 10;
 
-/// What a packet says. Numbers, since the other side may be another version.
+/// Kind of a packet. A number, since the other side may be another version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {

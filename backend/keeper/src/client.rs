@@ -27,9 +27,9 @@ use vmm_socket::socket::{Lost, ReceivedFds, Socket};
 use crate::daemon::LONGEST_MESSAGE;
 use crate::mark::Left;
 
-/// How long a device is shown as if it worked after its driver has recovered it. The driver takes a
-/// failure within 30 s of its last recovery for the last one; it counts from the end of the recovery, which comes
-/// some seconds after the beginning, from which this counts.
+/// Time for which a device is shown as working after its driver has recovered it. The driver takes a failure
+/// within 30 s of its last recovery for the last one; it counts from the end of the recovery, which comes some
+/// seconds after the beginning, from which this counts.
 const HOLD: Duration = Duration::from_secs(45);
 
 /// A counter of a [`StandIn`] has this many bits.
@@ -78,7 +78,7 @@ pub struct Client {
     last: Option<[u8; HEADER_LEN]>,
     shown: StandIn,
     count: u32,
-    /// How often the driver has begun to use the device since it was reset with its machine.
+    /// Number of times that the driver has begun to use the device since it was reset with its machine.
     begun: u32,
     recovered: Option<Instant>,
 }
@@ -123,7 +123,7 @@ impl Client {
         self.shown = shown;
     }
 
-    /// How the device is shown.
+    /// Returns the device as it is shown.
     #[must_use]
     pub const fn shown(&self) -> &StandIn {
         &self.shown
@@ -391,7 +391,7 @@ impl Client {
         Ok(reply)
     }
 
-    /// What may be written is noted, for whoever serves the device again.
+    /// Records a write, for the next server of the device.
     fn write(&mut self, payload: &[u8]) -> Result<Vec<u8>, Errno> {
         let (access, data) = RegionAccess::parse(payload)?;
         let parts = self.shown.shown.iter_mut();

@@ -96,8 +96,8 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// What the program needs that this process runs next, to be the one that has the device: first the end of
-    /// the connection to the keeper, then the memory with the message in hand. `None` once the keeper is gone.
+    /// Descriptors for the next program of this process, so that it has the device: first the end of the
+    /// connection to the keeper, then the memory with the message in hand. `None` once the keeper is gone.
     #[must_use]
     pub fn ends(&self) -> Option<[BorrowedFd<'_>; 2]> {
         let channel = self.channel.as_ref()?;
@@ -122,7 +122,7 @@ impl Kept {
         self.held.keys().map(String::as_str)
     }
 
-    /// What the keeper has of it under this name, from a daemon before.
+    /// Takes the descriptor that the keeper holds under this name, from a daemon before.
     pub fn take(&mut self, label: &str) -> Option<OwnedFd> {
         self.held.remove(label)
     }

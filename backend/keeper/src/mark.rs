@@ -1,4 +1,4 @@
-//! Which message of a client is in hand: noted by the daemon in memory that outlives it.
+//! Mark of the client's message in hand: written by the daemon to memory that outlives it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,7 +21,7 @@ const IDLE: u32 = 0;
 const IN_HAND: u32 = 1;
 const ANSWERING: u32 = 2;
 
-/// What the daemon was at when it died.
+/// Activity of the daemon when it died.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Left {
     /// Nothing.

@@ -1,5 +1,5 @@
-//! What the keeper may ask of the system once it runs: to wait, to talk through the descriptors that it has, to
-//! look at these, and memory of its own. It opens nothing, starts nothing and connects to nobody.
+//! System calls of the keeper once it runs: it may wait, use and inspect its descriptors, and allocate memory.
+//! It opens nothing, starts nothing and connects to nobody.
 
 #[cfg(test)]
 mod tests;

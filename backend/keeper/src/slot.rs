@@ -68,7 +68,7 @@ impl Slot {
         }
     }
 
-    /// What is waited for: the daemon, and the client where nobody serves it.
+    /// Returns the awaited descriptors: the daemon, and the client if it has no server.
     pub(crate) fn waits_for(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let client = self.client.as_ref().filter(|_| !self.served);
         let channel = self.channel.iter().map(AsFd::as_fd);
@@ -106,7 +106,7 @@ impl Slot {
                         .inspect_err(|error| {
                             warn!(
                                 vf = self.name,
-                                "what a daemon has in hand is not seen: {error}"
+                                "cannot read the requests that a daemon had in hand: {error}"
                             );
                         })
                         .ok();

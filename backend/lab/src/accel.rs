@@ -1,10 +1,10 @@
-//! How a guest's processor is run: by KVM where that works, else by emulation.
+//! Acceleration of a guest's processor: KVM where that works, else emulation.
 
 mod trial;
 
 use std::fmt;
 
-/// How a guest's processor is run.
+/// Acceleration of a guest's processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accel {
     /// By the host's processor.

@@ -75,8 +75,8 @@ impl Apt {
         Ok(apt)
     }
 
-    /// What installing `packages` on an empty system would fetch, dependencies included and
-    /// recommendations not. `release` is preferred where several suites have a package.
+    /// Returns the packages that installing `packages` on an empty system would fetch, with dependencies and
+    /// without recommendations. `release` is preferred where several suites have a package.
     pub fn resolve(&self, release: &str, packages: &[&str]) -> Result<Vec<Package>> {
         let mut arguments = vec![
             "install",

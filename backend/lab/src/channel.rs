@@ -52,7 +52,7 @@ impl Successors {
     }
 }
 
-/// What comes out of a channel.
+/// Event of a channel.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event {
     /// The guest's end has (re)started.
@@ -125,7 +125,7 @@ impl Channel {
         self.successors.clone()
     }
 
-    /// What it goes over.
+    /// Returns the stream below.
     pub fn into_stream(self) -> UnixStream {
         self.stream
     }

@@ -31,10 +31,10 @@ enum Command {
     Run(run::RunArgs),
     /// Boot nodes and leave them running.
     Up(up::UpArgs),
-    /// What `up` leaves running.
+    /// The process that `up` leaves running.
     #[command(hide = true)]
     Hold(up::UpArgs),
-    /// Run a command in a node of a lab that runs.
+    /// Run a command in a node of a running lab.
     Exec(away::ExecArgs),
     /// Copy files and folders to a node or from it.
     Cp(cp::CpArgs),
@@ -42,13 +42,13 @@ enum Command {
     Migrate(away::MigrateArgs),
     /// Connect this terminal to a node's console.
     Shell(away::ShellArgs),
-    /// Show the labs that run.
+    /// List the running labs.
     List,
     /// End a lab.
     Down(away::LabArgs),
 }
 
-/// The exit status of what has been done, after an error has been told.
+/// Exit status of a result, after its error has been printed.
 fn status(done: Result<i32>) -> i32 {
     done.unwrap_or_else(|error| {
         eprintln!("ibvswitch lab: {error}");
@@ -56,7 +56,7 @@ fn status(done: Result<i32>) -> i32 {
     })
 }
 
-/// Reads the command line and does what it says.
+/// Reads and runs the command line.
 pub fn main() -> ExitCode {
     // On a mistake, clap prints it and leaves with 2.
     let Cli { command } = Cli::parse();
@@ -72,6 +72,6 @@ pub fn main() -> ExitCode {
         Command::List => away::list(),
         Command::Down(args) => away::down(&args),
     };
-    // What is no status of a process is a failure.
+    // Other numbers than statuses of processes are failures.
     ExitCode::from(u8::try_from(status).unwrap_or(FAILED as u8))
 }

@@ -75,10 +75,10 @@ const REFUSED: i32 = 2;
 /// The status where a command could not be run, or did not end.
 const FAILED: i32 = 125;
 
-/// How long a command may take.
+/// Time limit of a command.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// How long a node may take for each part of an answer.
+/// Time limit of a node for each part of an answer.
 const TOLD: Duration = Duration::from_secs(20);
 
 /// Bytes of an answer at a time: quoted they are an argument of the node's shell.
@@ -197,7 +197,7 @@ impl Control {
     }
 }
 
-/// What a node has asked for.
+/// Request of a node.
 enum Task {
     /// A command of ibvswitch.
     Run(Command),
@@ -225,7 +225,7 @@ impl Task {
     }
 }
 
-/// What a command says.
+/// Result of a command.
 #[derive(Debug)]
 struct Answer {
     status: i32,
@@ -309,7 +309,8 @@ fn output(command: &Command) -> Result<Option<Output>> {
 }
 
 impl Node {
-    /// What has the node run a line of its shell, one at a time, by the channel that is kept for the lab.
+    /// Returns a function that runs lines in the node's shell, one at a time, by the channel that is kept for
+    /// the lab.
     fn teller(&self) -> impl Fn(&str, Duration) -> Result<()> + Send + 'static {
         let (guest, errands) = (Arc::clone(&self.guest), Arc::clone(&self.errands));
         move |line, limit| {

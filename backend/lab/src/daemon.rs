@@ -22,10 +22,10 @@ use crate::{
     error::{Doing, Error, Result, tail},
 };
 
-/// How long it may take until its sockets listen.
+/// Time limit until its sockets listen.
 const READY_LIMIT: Duration = Duration::from_secs(30);
 
-/// How long it may take to end after SIGTERM.
+/// Time limit for it to end after SIGTERM.
 const END_LIMIT: Duration = Duration::from_secs(20);
 
 /// A running `ibvswitch run`. Dropping it kills it and waits for it.
@@ -35,7 +35,7 @@ pub struct Daemon {
     runtime_dir: PathBuf,
     config: Option<PathBuf>,
     child: Child,
-    /// What guests come by, where their data path is passed through.
+    /// The daemon in front, to which guests connect if their data path is passed through.
     front: Option<Box<Front>>,
 }
 
@@ -190,7 +190,7 @@ impl Daemon {
         })
     }
 
-    /// What `ibvswitch status --json` says.
+    /// Returns the output of `ibvswitch status --json`.
     pub fn status(&self) -> Result<serde_json::Value> {
         let text = run(self.command().args(["status", "--json"]))?;
         serde_json::from_str(&text).map_err(|_| Error::Output {
@@ -204,7 +204,7 @@ impl Daemon {
         self.runtime_dir.join("control.sock")
     }
 
-    /// What a command of `ibvswitch` prints, which has to succeed.
+    /// Returns the output of a command of `ibvswitch`, which has to succeed.
     pub fn ask(&self, arguments: &[&str]) -> Result<String> {
         run(self.command().args(arguments))
     }

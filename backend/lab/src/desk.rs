@@ -35,7 +35,7 @@ const FAILED: u8 = b'f';
 /// A time that no command takes.
 const LONG: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// How long a command may take to be killed.
+/// Time limit for a command to be killed.
 const KILLED: Duration = Duration::from_secs(20);
 
 /// Commands that a node runs at the same time: one channel is left to kill them by.
@@ -47,7 +47,7 @@ const LONGEST_LINE: usize = 100 << 10;
 /// A request is no longer, with a line of which each byte is escaped.
 const LONGEST: u64 = 1 << 20;
 
-/// What is asked of a lab.
+/// Request to a lab.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Request {
     /// That a node runs a command.
@@ -70,7 +70,7 @@ pub struct Command {
     pub line: String,
     /// Where it starts, if that is there.
     pub directory: String,
-    /// How long it may take; without it as long as it takes.
+    /// Time limit; `None` for no limit.
     pub limit: Option<Duration>,
 }
 
@@ -153,7 +153,7 @@ pub fn serve(lab: &Lab, control: bool, listener: &UnixListener) {
 struct Desk<'a> {
     lab: &'a Lab,
     open: Mutex<Vec<Arc<UnixStream>>>,
-    /// How many commands run in each node.
+    /// Number of commands that run in each node.
     running: Mutex<Vec<usize>>,
     control: Control,
 }
@@ -197,7 +197,7 @@ impl Desk<'_> {
             if *running == MAX_COMMANDS {
                 let node = &request.node;
                 return Err(Error::Host(format!(
-                    "{MAX_COMMANDS} commands run in {node}, which are as many as can; wait until one has ended"
+                    "{MAX_COMMANDS} commands run in {node}, the maximum; wait until one has ended"
                 )));
             }
             *running += 1;
@@ -286,7 +286,7 @@ fn send(mut stream: &UnixStream, kind: u8, bytes: &[u8]) -> io::Result<()> {
     stream.write_all(&frame)
 }
 
-/// What is known of a command, to whom it is known that nobody wants it any more.
+/// State of a command, with the flag that it is not wanted any more.
 #[derive(Default)]
 struct Known {
     group: Option<i32>,

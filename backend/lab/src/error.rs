@@ -1,19 +1,19 @@
-//! What can go wrong, said so that the reader knows what to do.
+//! Errors, with messages that tell the reader the remedy.
 
 use std::{fmt, fmt::Display, io, path::Path, process::ExitStatus, time::Duration};
 
 /// The result of anything in this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What went wrong around a guest.
+/// Error around a guest.
 #[derive(thiserror::Error)]
 pub enum Error {
     /// An operating system call failed.
     #[error("{doing}: {source}")]
     Io {
-        /// What was being done, with the path or name it was done to.
+        /// The action, with the path or name of its object.
         doing: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A program on the host failed.
@@ -21,7 +21,7 @@ pub enum Error {
     Program {
         /// The command line.
         program: String,
-        /// How it ended.
+        /// Exit status.
         status: ExitStatus,
         /// The end of what it printed.
         output: String,
@@ -34,7 +34,7 @@ pub enum Error {
     Guest {
         /// The guest's name.
         guest: String,
-        /// What happened.
+        /// Description of the event.
         what: String,
         /// The last lines of its console and of QEMU's own messages.
         console: String,
@@ -48,7 +48,7 @@ pub enum Error {
         command: String,
         /// Its exit status; 128 + signal if a signal ended it.
         status: i32,
-        /// What it printed (standard output and error together).
+        /// Output of the program (standard output and error together).
         output: String,
     },
     /// A command in a guest did not finish within its time limit; it has been killed.
@@ -58,11 +58,11 @@ pub enum Error {
         guest: String,
         /// The command.
         command: String,
-        /// What was waited for: `finish`, `print "…"`.
+        /// The awaited event: `finish`, `print "…"`.
         awaited: String,
         /// The limit.
         limit: Duration,
-        /// What it had printed until then.
+        /// Output until then.
         output: String,
     },
     /// A server in one guest and its client in another did not both succeed.
@@ -76,7 +76,7 @@ pub enum Error {
     /// A tool's output is not what this crate knows how to read.
     #[error("no {what} in this output:\n{text}")]
     Output {
-        /// What was looked for.
+        /// The missing item.
         what: String,
         /// Where it was looked for.
         text: String,

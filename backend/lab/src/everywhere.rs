@@ -25,22 +25,22 @@ use crate::{
 use barriers::{Answer, Barriers};
 use printer::Lines;
 
-/// How long a node may take to be told something.
+/// Time limit for a node to receive a message.
 const TOLD: Duration = Duration::from_secs(20);
 
-/// What of a command's output is kept beside what is shown.
+/// Bytes of a command's output that are kept besides those that are shown.
 const KEPT: usize = 1 << 20;
 
-/// What nodes are to do.
+/// Work for all nodes.
 #[derive(Debug, Clone)]
 pub struct Task {
-    /// What each runs.
+    /// Scripts of the nodes.
     pub scripts: Scripts,
-    /// What happens to the subnet meanwhile.
+    /// Changes to the subnet meanwhile.
     pub happenings: Vec<Happening>,
     /// Whether nodes may have the subnet changed.
     pub control: bool,
-    /// How long it may take.
+    /// Time limit.
     pub limit: Duration,
     /// Whether the first that fails ends the others.
     pub fail_fast: bool,
@@ -49,7 +49,7 @@ pub struct Task {
 }
 
 impl Task {
-    /// What the shell of a node is given.
+    /// Returns the script for the shell of a node.
     fn script(&self, lab: &Lab, node: usize) -> Result<String> {
         let line = self.scripts.of(lab.nodes()[node].name())?;
         Ok(lab.script(node, self.directory.as_deref(), line))
@@ -101,7 +101,7 @@ fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
     result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// What the threads of nodes share.
+/// State that the threads of nodes share.
 struct All<'a> {
     lab: &'a Lab,
     task: &'a Task,

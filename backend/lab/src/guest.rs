@@ -49,8 +49,8 @@ const MESSAGES: &str = "qemu.log";
 /// So many bytes of a log are shown at most.
 const SHOWN: usize = 8 << 10;
 
-/// How long a guest may take from the start of QEMU to its first command. A guest under emulation
-/// on a busy machine needs about 10 s.
+/// Time limit from the start of QEMU to the guest's first command. A guest under emulation on a busy machine
+/// needs about 10 s.
 pub const BOOT_LIMIT: Duration = Duration::from_secs(120);
 
 /// An Ethernet cable between two guests: a UNIX socket.
@@ -62,14 +62,14 @@ pub enum Link {
     Connect(PathBuf),
 }
 
-/// What a guest is made of.
+/// Configuration of a guest.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Its name, and host name.
     pub name: String,
     /// Kernel and initial RAM file system.
     pub image: Image,
-    /// How its processor is run.
+    /// Acceleration of its processor.
     pub accel: Accel,
     /// Its memory in MiB.
     pub memory: u32,
@@ -231,18 +231,18 @@ fn last_octet(address: &str) -> Option<u8> {
     address.split('/').next()?.rsplit('.').next()?.parse().ok()
 }
 
-/// What a command in a guest left behind.
+/// Result of a command in a guest.
 #[derive(Debug, Clone)]
 pub struct Output {
     /// Its exit status; 128 + signal if a signal ended it.
     pub status: i32,
-    /// What it printed, standard output and error together.
+    /// Output, standard output and error together.
     pub text: String,
 }
 
 /// A running guest. Dropping it kills its QEMU and waits for it.
 pub struct Guest {
-    /// What it is made of, or was before it moved.
+    /// Its configuration, or the one before it moved.
     pub config: Config,
     /// The QEMU that it runs in.
     machine: Mutex<Arc<Machine>>,
@@ -562,7 +562,7 @@ impl Guest {
         }
     }
 
-    /// What its kernel said last when it panicked, if it did.
+    /// Returns the last words of its kernel if it panicked.
     fn panic(&self) -> Option<String> {
         let text = log::read(&self.machine().dir.join(CONSOLE));
         let (_, said) = text.rsplit_once("Kernel panic - not syncing: ")?;

@@ -1,4 +1,4 @@
-//! What a guest says about its HCA: `ibstat` and sysfs.
+//! Reports of a guest about its HCA: `ibstat` and sysfs.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub const DEVICE: &str = "mlx5_0";
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// How long a port may take from its driver's start until it is Active.
+/// Time limit for a port to become Active after its driver's start.
 const ACTIVE_LIMIT: Duration = Duration::from_secs(90);
 
 /// The essentials of port 1 of an HCA.

@@ -1,5 +1,5 @@
-//! What SIGINT, SIGTERM and SIGHUP do to a lab: its guests are killed, whoever waits for them hears of
-//! it at once, and everything is taken down the way that it is taken down without a signal.
+//! Effect of SIGINT, SIGTERM and SIGHUP on a lab: its guests are killed, threads that wait for them return at
+//! once, and everything is taken down as without a signal.
 
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},

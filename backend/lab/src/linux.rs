@@ -16,7 +16,7 @@ use crate::{
     vmlinux,
 };
 
-/// What nodes cannot do without, with the option of the kernel's configuration.
+/// Modules that nodes require, with the options of the kernel's configuration.
 const NEEDED: [(&str, &str); 5] = [
     ("virtio_pci", "CONFIG_VIRTIO_PCI"),
     ("virtio_console", "CONFIG_VIRTIO_CONSOLE"),
@@ -25,7 +25,7 @@ const NEEDED: [(&str, &str); 5] = [
     ("ib_uverbs", "CONFIG_INFINIBAND_USER_ACCESS"),
 ];
 
-/// What nodes have where the kernel has it.
+/// Modules that nodes use if the kernel has them.
 const MODULES: Modules = Modules {
     wanted: &[],
     optional: &[
@@ -63,7 +63,7 @@ const MODULES: Modules = Modules {
 pub struct Build {
     /// The kernel: a bzImage.
     pub kernel: PathBuf,
-    /// What `make modules_install INSTALL_MOD_PATH=…` has filled; none where nodes need no module.
+    /// Directory filled by `make modules_install INSTALL_MOD_PATH=…`; `None` if nodes need no module.
     pub modules: Option<PathBuf>,
 }
 

@@ -16,7 +16,7 @@ use std::{
 /// A file is no longer.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// How long the end of a log is waited for when its writer is gone.
+/// Time limit for the end of a log after its writer is gone.
 const END: Duration = Duration::from_secs(5);
 
 /// A log that is written.
@@ -47,7 +47,7 @@ impl Log {
     }
 }
 
-/// What a log has, of which this is the file.
+/// Returns the text of the log in this file.
 pub fn read(path: &Path) -> String {
     let bytes = [before(path), path.to_owned()].map(|it| fs::read(it).unwrap_or_default());
     String::from_utf8_lossy(&bytes.concat()).into_owned()

@@ -26,13 +26,13 @@ pub struct Modules {
     pub optional: &'static [&'static str],
 }
 
-/// Of kernels that have all drivers.
+/// Modules of kernels that have all drivers.
 pub const ALL: Modules = Modules {
     wanted: WANTED,
     optional: &["crc32_generic", "crc32c_generic"],
 };
 
-/// Of kernels for cloud images.
+/// Modules of kernels for cloud images.
 pub const CLOUD: Modules = Modules {
     wanted: &["virtio_pci", "virtio_net", "virtio_console"],
     // They are not there, which guests are to say.

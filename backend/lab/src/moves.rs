@@ -25,7 +25,7 @@ pub struct Mobile {
     pub guest: Arc<Guest>,
     /// The port of its Ethernet card, if it has one.
     pub ethernet: Option<String>,
-    /// What its QEMU is started with wherever it is.
+    /// Configuration of its QEMU at every hypervisor.
     pub config: Config,
     /// Its folder.
     pub dir: PathBuf,
@@ -39,14 +39,14 @@ pub struct Mover {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the thread is to do, and who is to hear of it.
+/// Request to the thread, with the channel for the answer.
 struct Request {
     node: String,
     to: String,
     answer: mpsc::Sender<Result<String>>,
 }
 
-/// Who may ask for moves.
+/// Handle to ask for moves.
 #[derive(Debug, Clone)]
 pub struct Moves(mpsc::Sender<Request>);
 

@@ -37,7 +37,7 @@ pub fn node_folder(node: usize) -> String {
 /// The most nodes of a lab.
 pub const MAX_NODES: usize = 64;
 
-/// What nodes are started with, fetched and built where it is missing.
+/// Files that nodes are started with, fetched and built if missing.
 #[derive(Debug)]
 pub struct Means {
     qemu: Qemu,
@@ -61,10 +61,10 @@ impl Means {
     }
 }
 
-/// What a lab is like.
+/// Description of a lab.
 #[derive(Debug, Clone)]
 pub struct Shape {
-    /// How many nodes it has, [`MAX_NODES`] at most. Without it: two, or all VFs of the configuration.
+    /// Number of nodes, [`MAX_NODES`] at most. Without it: two, or all VFs of the configuration.
     pub nodes: Option<usize>,
     /// The configuration of its daemon, of which each VF is a node. Without it: one that is made.
     pub subnet: Option<PathBuf>,
@@ -84,7 +84,7 @@ pub struct Shape {
     pub exchange: bool,
     /// Whether nodes can move to other hypervisors while they run. Such nodes have no folder of the host.
     pub migratable: bool,
-    /// How long nodes may take until they are ready.
+    /// Time limit until nodes are ready.
     pub boot_limit: Duration,
 }
 
@@ -141,7 +141,7 @@ pub struct Node {
 pub struct Lab {
     nodes: Vec<Node>,
     interrupt: Interrupt,
-    /// What moves nodes, where they can.
+    /// Moves nodes, if they can move.
     mover: Option<Mover>,
     daemon: Arc<Daemon>,
     /// Whether commands have a root file system of the host's.
@@ -220,7 +220,7 @@ fn names(places: &[Place]) -> Vec<String> {
     names.chain(["localhost".into()]).collect()
 }
 
-/// What all nodes are given when they have booted.
+/// Settings that all nodes get after they have booted.
 struct Common {
     /// The file /etc/hosts.
     hosts: String,
@@ -317,8 +317,8 @@ impl Lab {
         self.interrupt.signal().is_some()
     }
 
-    /// What the shell of a node is given for a line of a user's: with its environment, in a directory, if that is there,
-    /// and in the root file system of commands.
+    /// Returns the script for a node's shell that runs a line of a user's: with its environment, in a
+    /// directory, if that exists, and in the root file system of commands.
     pub fn script(&self, node: usize, directory: Option<&str>, line: &str) -> String {
         let names: Vec<&str> = self.nodes.iter().map(Node::name).collect();
         let peer = names[(node + 1) % names.len()];
@@ -356,7 +356,7 @@ impl Drop for Lab {
     }
 }
 
-/// What a node is started with at each of its hypervisors.
+/// Returns the configuration of a node at each of its hypervisors.
 fn common_config(means: &Means, shape: &Shape, place: &Place) -> Config {
     let mut config = Config::new(&place.name, &means.image, means.accel);
     config.memory = shape.memory;
@@ -492,8 +492,8 @@ impl Node {
         })
     }
 
-    /// What the node's kernel has said since it was ready: the last lines of it. Of a node that does not
-    /// answer: the end of its console.
+    /// Returns the last messages of the node's kernel since it was ready. For a node that does not answer: the
+    /// end of its console.
     pub fn kernel_log(&self) -> String {
         let tail = format!("dmesg | tail -n +{} | tail -n 30", self.logged + 1);
         match self.guest.sh(&tail, Duration::from_secs(20)) {
@@ -504,8 +504,9 @@ impl Node {
     }
 }
 
-/// What gives a node IP over InfiniBand, where its kernel has that. Its Ethernet card is in the same network, and is
-/// not to answer for this address as well: who took that answer would look for a connection manager there.
+/// Returns the script that sets up IP over InfiniBand in a node, if its kernel has that. Its Ethernet card is
+/// in the same network, and must not answer ARP for this address: a peer with that answer would look for a
+/// connection manager there.
 fn ipoib(address: &str) -> String {
     format!(
         "cd /proc/sys/net/ipv4/conf/all; echo 1 >arp_ignore; echo 2 >arp_announce; modprobe ib_ipoib && [ -e /sys/class/net/ib0 ] && ip address add {address}/24 dev ib0 && \

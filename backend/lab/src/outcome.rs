@@ -1,4 +1,4 @@
-//! What became of a command in a node, for people and for programs.
+//! Results of a command in nodes, for people and for programs.
 
 use std::fmt::{self, Write as _};
 
@@ -10,7 +10,7 @@ pub const TIME_LIMIT: i32 = 124;
 /// The status where a node or the lab itself fails, as of env(1) and others that run commands.
 pub const FAILED: i32 = 125;
 
-/// How a command has ended.
+/// End of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "end")]
 pub enum End {
@@ -25,7 +25,7 @@ pub enum End {
     Ended,
     /// Its node is gone, or does not answer.
     Lost {
-        /// What is known of that.
+        /// The known reason.
         why: String,
     },
 }
@@ -58,19 +58,19 @@ impl fmt::Display for End {
     }
 }
 
-/// What became of the command in one node.
+/// Result of the command in one node.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
     /// The node's name.
     pub node: String,
-    /// How the command has ended.
+    /// End of the command.
     #[serde(flatten)]
     pub end: End,
     /// Seconds from its start.
     pub seconds: f64,
-    /// What it printed on both streams, the last mebibyte of it.
+    /// Output on both streams, the last mebibyte of it.
     pub output: String,
-    /// What the node's kernel said meanwhile, where the command has failed.
+    /// Messages of the node's kernel meanwhile, if the command has failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel_log: Option<String>,
 }
@@ -81,7 +81,7 @@ pub fn worst(outcomes: &[Outcome]) -> i32 {
     statuses.max().unwrap_or(FAILED)
 }
 
-/// What became of the command in all nodes, as data.
+/// Returns the results of the command in all nodes, as data.
 pub fn json(command: &str, outcomes: &[Outcome]) -> String {
     let value = serde_json::json!({
         "command": command,

@@ -19,7 +19,7 @@ const UNREAD: &[&str] = &[
     "usr/share/lintian",
 ];
 
-/// What of a package's documentation is programs.
+/// Folders of a package's documentation that contain programs.
 const PROGRAMS: &[&str] = &["tests", "examples"];
 
 /// Every guest has it.
@@ -85,7 +85,7 @@ fn remove_documentation(all: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What apt says of packages that there are not, with what to do.
+/// Turns apt's error about unknown packages into one with a remedy.
 fn unknown(error: Error) -> Error {
     match &error {
         Error::Program { output, .. } => {

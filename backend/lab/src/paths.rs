@@ -16,7 +16,7 @@ use std::{
 
 use crate::error::{Doing, Error, Result};
 
-/// What has not been used for so long goes when something of its family is made anew.
+/// Time after which an unused item is removed when another of its family is made.
 const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// The cache folder; created when missing.

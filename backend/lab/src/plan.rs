@@ -23,11 +23,11 @@ const FILE: &str = "lab.toml";
 /// A script is no longer: nodes get it as an argument of their shell, and these are up to 128 KiB.
 const LONGEST_SCRIPT: usize = 90 << 10;
 
-/// What a file says of a lab. What it does not say, the command line does, or nobody.
+/// Contents of a file about a lab. The command line provides missing values.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Plan {
-    /// How many nodes; without it, as many as `node` names, or as many VFs as the configuration has.
+    /// Number of nodes; by default the nodes in `node`, or the VFs of the configuration.
     pub nodes: Option<u32>,
     /// Debian packages.
     pub packages: Vec<String>,
@@ -46,10 +46,10 @@ pub struct Plan {
     pub memory: Option<u32>,
     /// Processors of a node.
     pub cpus: Option<u32>,
-    /// How long nodes may take to boot.
+    /// Time limit for nodes to boot.
     #[serde(deserialize_with = "time")]
     pub boot_timeout: Option<Duration>,
-    /// How long scripts may take.
+    /// Time limit of scripts.
     #[serde(deserialize_with = "time")]
     pub timeout: Option<Duration>,
     /// The first script that fails ends the others.
@@ -66,14 +66,14 @@ pub struct Plan {
     pub file: Option<PathBuf>,
     /// Nodes by name.
     pub node: Vec<NodePlan>,
-    /// What happens to the subnet.
+    /// Changes to the subnet.
     pub at: Vec<Happening>,
     /// The whole path of the folder that the file is in; none of a script.
     #[serde(skip)]
     pub folder: Option<PathBuf>,
 }
 
-/// What a file says of a node.
+/// Description of a node in a file.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct NodePlan {
@@ -89,14 +89,14 @@ pub struct NodePlan {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Happening {
-    /// How long after scripts began.
+    /// Time since scripts began.
     #[serde(deserialize_with = "moment")]
     pub time: Duration,
     /// The command, without `ibvswitch` in front: words with spaces between.
     pub run: String,
 }
 
-/// What nodes run: scripts by their names, and one for all others.
+/// Scripts of nodes: by their names, and one for all others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scripts {
     all: Option<String>,
@@ -112,8 +112,8 @@ impl Scripts {
         }
     }
 
-    /// What the shell of a node is given. An error where there is nothing for it, or something for a node that there is
-    /// not.
+    /// Returns the script for the shell of a node. An error if there is none, or if there is one for an unknown
+    /// node.
     pub fn of(&self, node: &str) -> Result<&str> {
         let found = self.each.get(node).or(self.all.as_ref());
         found.map(String::as_str).ok_or_else(|| {
@@ -128,7 +128,7 @@ impl Scripts {
     pub fn check(&self, nodes: &[&str]) -> Result<()> {
         if let Some(other) = self.each.keys().find(|it| !nodes.contains(&it.as_str())) {
             return Err(Error::Host(format!(
-                "there is a script for a node {other}, which there is not; there are {}",
+                "script for unknown node {other}; the nodes are {}",
                 nodes.join(", ")
             )));
         }
@@ -333,10 +333,7 @@ mod tests {
         assert!(server.contains(r"print('\''it'\'')"), "{server}");
         scripts.check(&["server", "client"]).unwrap();
         let error = scripts.check(&["n1"]).unwrap_err().to_string();
-        assert!(
-            error.contains("a node server, which there is not"),
-            "{error}"
-        );
+        assert!(error.contains("unknown node server"), "{error}");
     }
 
     #[test]

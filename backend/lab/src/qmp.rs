@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::error::{Doing, Error, Result};
 
-/// How long the monitor may take for an answer.
+/// Time limit of the monitor for an answer.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A connected monitor.

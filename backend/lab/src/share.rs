@@ -18,7 +18,7 @@ pub struct Share {
     path: PathBuf,
     /// Where guests have it.
     target: PathBuf,
-    /// What guests know it by before it is mounted.
+    /// Tag by which guests mount it.
     tag: &'static str,
     writable: bool,
 }

@@ -1,4 +1,4 @@
-//! Which Debian mirror this machine uses, from its own apt configuration.
+//! Debian mirrors of this machine, from its own apt configuration.
 //!
 //! Both forms of sources.list(5) are read: one-line (`deb [options] URI suite components`) and
 //! deb822 (`Types:`, `URIs:`, …). No mirror is assumed: a machine that has none configured for

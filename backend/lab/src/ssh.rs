@@ -14,10 +14,10 @@ use crate::{
 
 /// The keys of a lab. All nodes have the same, one of hosts and one of root.
 pub struct Keys {
-    /// Of hosts, in dropbear's format.
+    /// Key of hosts, in dropbear's format.
     host: Vec<u8>,
     host_public: String,
-    /// Of root, in dropbear's format, for dbclient.
+    /// Key of root, in dropbear's format, for dbclient.
     user: Vec<u8>,
     /// The same in the format of OpenSSH, where nodes have that.
     user_openssh: Vec<u8>,

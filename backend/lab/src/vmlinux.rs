@@ -14,7 +14,7 @@ use crate::{
     error::{Doing, Result},
 };
 
-/// What packs kernels, how a payload of it begins, and the command that unpacks its standard input.
+/// Formats of packed kernels: the beginning of a payload, and the command that unpacks its standard input.
 const PACKERS: [(&[u8], [&str; 2]); 2] = [
     (&[0x28, 0xb5, 0x2f, 0xfd], ["zstd", "-dc"]),
     (&[0xfd, 0x37, 0x7a, 0x58, 0x5a], ["xz", "-dc"]),

@@ -30,8 +30,8 @@ use crate::window::{COMMANDS, EVENTS, FIRMWARE_PAGES, LOG_EVENTS, PAGE, Window};
 const COMMAND_INTERFACE: u32 = 5;
 /// In the dword that says whether the VF is yet to come up.
 const INITIALIZING: u32 = 1 << 31;
-/// How long the VF may take for a command while it is brought up, and to come up. All of it together
-/// has to be less than the five seconds after which a monitor gives up.
+/// Time limit of the VF for a command while it is brought up, and to come up. All of it together has to be less
+/// than the five seconds after which a monitor gives up.
 const START_TIMEOUT: Duration = Duration::from_millis(1500);
 /// Between two looks at a VF that has no events yet.
 const PAUSE: Duration = Duration::from_micros(50);
@@ -57,9 +57,9 @@ pub(crate) struct Adapter {
     /// The daemon's doorbell page and event queue.
     pub page: u32,
     eqn: u32,
-    /// What firmware has of the window.
+    /// Pages of the window that firmware has.
     pub firmware_pages: FirmwarePages,
-    /// What the guest sees of general capabilities, and of those of atomic operations.
+    /// Capabilities that the guest sees: general ones, and below those of atomic operations.
     pub general: Vec<u8>,
     pub atomic: Vec<u8>,
     /// Version of the firmware: major, minor, sub-minor.

@@ -1,5 +1,5 @@
-//! What is behind a guest's function: a VF that has its memory, its interrupts and its programs'
-//! doorbells, and, of its commands, those that pass.
+//! Backend of a guest's function: a VF that has its memory, its interrupts and its programs' doorbells, and
+//! gets those of its commands that pass.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -42,13 +42,13 @@ const SEVERITY: usize = 0x38;
 const SYNDROME: usize = 0x3d;
 /// In the severity: the device has to be reset.
 const ASKS_FOR_RESET: u8 = 1 << 7;
-/// What is wrong with a VF that is gone: an error of firmware, as drivers understand it.
+/// Fault of a VF that is gone: an error of firmware, as drivers understand it.
 const FIRMWARE_ERROR: u8 = 1;
 
 /// Opens the VF, which comes reset.
 pub type Open = Box<dyn Fn() -> Result<Box<dyn Physical>, PhysicalError> + Send>;
 
-/// What a [`Passthrough`] is made of.
+/// Components of a [`Passthrough`].
 pub struct Parts {
     /// Name of the guest's VF, for the log.
     pub name: String,
@@ -56,9 +56,9 @@ pub struct Parts {
     pub open: Open,
     /// Makes the interrupts of a function with so many vectors.
     pub interrupts: fn(u16) -> std::io::Result<Interrupts>,
-    /// How long the VF may take for a command of the guest. Drivers give up after 60 s.
+    /// Time limit of the VF for a command of the guest. Drivers give up after 60 s.
     pub time_limit: Duration,
-    /// What the guest may do.
+    /// Rights of the guest.
     pub policy: Policy,
 }
 
@@ -152,7 +152,7 @@ impl Passthrough {
         &self.interrupts
     }
 
-    /// What there is to tell of the VF, now and later. Who reads it does not wait for the VF.
+    /// Returns the report on the VF, which is kept up to date. To read it, no one waits for the VF.
     #[must_use]
     pub fn report(&self) -> Arc<Mutex<Report>> {
         Arc::clone(&self.report)
@@ -223,7 +223,7 @@ fn start(open: &Open, window: &Arc<Window>, wake: &Wake) -> Result<Adapter, Phys
     Adapter::start(physical, Arc::clone(window), wake.event())
 }
 
-/// What the guest's function is like: as the VF, as far as guests see it.
+/// Returns the configuration of the guest's function: the VF's, as far as guests see it.
 fn configuration(physical: &dyn Physical) -> Configuration {
     let mapped = physical.doorbell_pages(TRAPPED_PAGES).is_some();
     Configuration {

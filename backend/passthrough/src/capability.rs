@@ -1,4 +1,4 @@
-//! What a guest sees of the VF's capabilities: what is known, and nothing else.
+//! Filters the VF's capabilities for a guest: only known ones pass.
 //!
 //! A capability that is not listed here is zero for the guest, and its driver does without: Ethernet,
 //! on-demand paging, DEVX, dynamic connections, write-combining doorbells.
@@ -80,7 +80,7 @@ const ATOMIC: &[Field] = &[
     atomic::ATOMIC_SIZE_QP,
 ];
 
-/// What a guest sees of general capabilities.
+/// Filters general capabilities for a guest.
 pub(crate) fn general(physical: &[u8]) -> Vec<u8> {
     let mut shown = copied(GENERAL, physical, cap::SIZE);
     for field in UMR_DISABLED {
@@ -101,7 +101,7 @@ pub(crate) fn hide_key_updates(shown: &mut [u8]) {
     }
 }
 
-/// What a guest sees of the capabilities of atomic operations.
+/// Filters the capabilities of atomic operations for a guest.
 pub(crate) fn atomic(physical: &[u8]) -> Vec<u8> {
     copied(ATOMIC, physical, atomic::SIZE)
 }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use crate::report::{Port, Report};
 
-/// Who is in a cluster.
+/// Members of a cluster.
 #[derive(Debug, Default)]
 pub struct Cluster {
     members: Mutex<Vec<Member>>,

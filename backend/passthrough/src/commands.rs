@@ -17,12 +17,12 @@ pub(crate) const ENTRIES: usize = 32;
 /// Mailboxes that are kept for the daemon's own commands.
 const KEPT_MAILBOXES: usize = 64;
 
-/// How much of the queue a command may use.
+/// Share of the queue that a command may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Room {
     /// All of it.
     All,
-    /// What is left when firmware can still be given the pages that a command waits for.
+    /// All entries but those that firmware needs to get the pages that a command waits for.
     ButForFirmware,
 }
 
@@ -46,12 +46,12 @@ pub(crate) struct CommandQueue {
     token: u8,
 }
 
-/// What the VF could not do with an entry; its code is the VF's own.
+/// Failure of the VF to accept an entry, with the VF's own code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Undelivered(pub u8);
 
 impl CommandQueue {
-    /// Of so many entries, at most 32.
+    /// Creates a queue of this many entries, at most 32.
     pub fn new(window: Arc<Window>, entries: usize) -> Self {
         Self {
             window,

@@ -1,4 +1,4 @@
-//! What a guest has, and is told, when the VF has executed one of its commands.
+//! Changes to a guest, and its replies, when the VF has executed one of its commands.
 
 use connectx::bits::Field;
 use connectx::bits::command::{Status, alloc_pd_out};
@@ -16,8 +16,8 @@ use crate::policy::Policy;
 use crate::window::Window;
 
 impl Guest {
-    /// What a command that the VF has executed has changed. Of doorbell pages that the guest has no room
-    /// for, the VF's number is returned.
+    /// Applies the effects of a command that the VF has executed. Returns the VF's numbers of doorbell pages
+    /// for which the guest has no room.
     pub fn conclude(
         &mut self,
         after: After,

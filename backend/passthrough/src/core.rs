@@ -1,4 +1,4 @@
-//! What a guest's accesses change: the VF, what the guest has of it, and the commands under way.
+//! State that a guest's accesses change: the VF, the guest's objects there, and the commands under way.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -33,7 +33,7 @@ use crate::window::Window;
 
 /// Events that are taken at a time.
 const EVENT_BATCH: usize = 1 << crate::window::LOG_EVENTS;
-/// How often the timer looks after commands that the VF has.
+/// Interval at which the timer checks commands that the VF has.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Most bytes of the guest's requests that wait for room in the VF's queue.
 const MAX_WAITING: usize = 32 << 20;
@@ -42,7 +42,7 @@ pub(crate) const HEAD: usize = 16;
 /// Where requests have the number of an object.
 const NUMBER: Field = alloc_pd_out::PD;
 
-/// Whose a command is.
+/// Issuer of a command.
 #[derive(Debug)]
 pub(crate) enum Owner {
     /// The guest's, from this entry of its queue, and what its success changes.
@@ -121,7 +121,7 @@ pub(crate) struct Core {
     done: VecDeque<(u32, Vec<u8>)>,
     /// It has not answered a command in time, and is of use again when it has been reset.
     stuck: Option<Adapter>,
-    /// How long the VF may take for a command.
+    /// Time limit of the VF for a command.
     time_limit: Duration,
     policy: Policy,
     /// The guest's P_Key table, where it is not the VF's.

@@ -1,4 +1,4 @@
-//! What a guest's function can be passed through to, as the configuration names it.
+//! Device that a guest's function is passed through to, as the configuration names it.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ pub enum Device {
 
 /// A text names no VF.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("no device that can be passed through")]
+#[error("not a device for passthrough")]
 pub struct NoDevice;
 
 impl fmt::Display for Device {

@@ -66,7 +66,7 @@ impl Events {
         })
     }
 
-    /// How many were taken, in 24 bits.
+    /// Returns the number of events that were taken, in 24 bits.
     pub const fn consumer(&self) -> u32 {
         self.consumer
     }

@@ -21,7 +21,7 @@ const CANNOT_GIVE: u32 = 0;
 const GIVE: u32 = 1;
 const TAKE: u32 = 2;
 
-/// What firmware has, and what it may have.
+/// Pages that firmware has, and their limit.
 #[derive(Debug)]
 pub(crate) struct FirmwarePages {
     /// DMA addresses, the next one last.
@@ -29,7 +29,7 @@ pub(crate) struct FirmwarePages {
     given: HashSet<u64>,
     /// Pages that it has asked for, and not got yet; below zero, that it offers.
     wanted: i64,
-    /// How many the last request takes back.
+    /// Number of pages that the last request takes back.
     taken: usize,
 }
 
@@ -62,7 +62,7 @@ impl FirmwarePages {
         (function == [0, 0]).then(|| i32::from_be_bytes(*count))
     }
 
-    /// How many are free.
+    /// Returns the number of free pages.
     pub const fn free(&self) -> usize {
         self.free.len()
     }

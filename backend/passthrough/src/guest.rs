@@ -1,4 +1,4 @@
-//! What a guest's driver has made of its function.
+//! State of a guest's function that its driver has set up.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -26,7 +26,7 @@ pub(crate) enum Kind {
     EventQueue,
 }
 
-/// How far the driver has brought the function.
+/// Progress of the driver in setting up the function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) enum Stage {
     #[default]
@@ -50,14 +50,14 @@ pub(crate) struct WholeKey {
 #[derive(Debug, Default)]
 pub(crate) struct WholeKeys(BTreeMap<u32, WholeKey>);
 
-/// What there is of a guest's driver.
+/// State of a guest's driver.
 #[derive(Debug, Default)]
 pub(crate) struct Guest {
     pub stage: Stage,
-    /// What the guest has made, and may name.
+    /// Objects that the guest has made, and may name.
     objects: HashSet<(Kind, u32)>,
     counts: Objects,
-    /// Of the guest's keys, those over DMA addresses.
+    /// Keys of the guest over DMA addresses.
     pub whole_keys: WholeKeys,
     /// Doorbell pages: the VF's, by the guest's.
     pages: BTreeMap<u32, u32>,
@@ -75,7 +75,7 @@ pub(crate) struct Guest {
     pub places: Places,
     /// Queues of datagrams that the daemon keeps, where they are looked at.
     pub shadows: Shadows,
-    /// What the driver has chosen of the capabilities.
+    /// Capability that the driver has chosen.
     pub log_max_qp: Option<u32>,
     pub log_uar_page_size: u32,
 }
@@ -150,7 +150,7 @@ impl Guest {
         self.objects.contains(&(kind, number))
     }
 
-    /// How many objects there are.
+    /// Returns the numbers of objects.
     pub const fn counts(&self) -> Objects {
         self.counts
     }

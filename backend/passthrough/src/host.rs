@@ -1,4 +1,4 @@
-//! What the host's kernel says of a PCI function, in sysfs.
+//! Information of the host's kernel about a PCI function, from sysfs.
 
 use std::fs;
 use std::io;
@@ -70,7 +70,7 @@ impl Sysfs {
         self.0.join("bus/pci/devices").join(address.to_string())
     }
 
-    /// What there is at an address.
+    /// Returns the function at an address.
     ///
     /// # Errors
     /// Those of reading; `NotFound` where there is nothing.

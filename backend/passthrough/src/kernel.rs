@@ -52,7 +52,7 @@ pub(crate) struct Kernel {
     /// `None` while it is dropped.
     device: Option<VfioDevice>,
     container: Arc<VfioContainer>,
-    /// What the function reaches, by DMA address. Memory is kept until the function does not reach it.
+    /// Memory that the function reaches, by DMA address. Memory is kept until the function does not reach it.
     mappings: BTreeMap<u64, Mapping>,
 }
 

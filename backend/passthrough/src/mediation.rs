@@ -1,4 +1,4 @@
-//! What becomes of a guest's command: answered here, given to the VF, or refused.
+//! Decides on a guest's command: answered here, given to the VF, or refused.
 //!
 //! Closed by default. A command that is not listed is refused; so is one that names an object, a doorbell
 //! page or a port that is not the guest's. Numbers of objects are the VF's own, since the data path
@@ -55,7 +55,7 @@ const fn refuse<T>(status: Status, reason: &'static str) -> Result<T, Refusal> {
     Err(Refusal { status, reason })
 }
 
-/// What is to be done with a command.
+/// Decision on a command.
 #[derive(Debug)]
 pub(crate) enum Verdict {
     /// It is answered: the reply begins with these bytes.
@@ -66,7 +66,7 @@ pub(crate) enum Verdict {
     Clear(Stage),
 }
 
-/// What to do when the VF has done the command.
+/// Action when the VF has executed the command.
 #[derive(Debug)]
 pub(crate) enum After {
     /// Nothing.
@@ -108,7 +108,7 @@ pub(crate) enum After {
     ShowAgent,
 }
 
-/// What is known of the VF to judge by.
+/// Facts about the VF that decisions need.
 #[derive(Debug)]
 pub(crate) struct Facts<'a> {
     /// General capabilities as the guest sees them.
@@ -119,7 +119,7 @@ pub(crate) struct Facts<'a> {
     pub vectors: u16,
     /// The daemon's own doorbell page.
     pub own_page: u32,
-    /// What the guest may do.
+    /// Rights of the guest.
     pub policy: &'a Policy,
     /// The guest's P_Key table, where it is not the VF's.
     pub partitions: Option<&'a Partitions>,

@@ -56,7 +56,7 @@ impl Tables {
     }
 }
 
-/// What is left of `areas` without `holes`.
+/// Returns `areas` without `holes`.
 pub(crate) fn without(areas: &[SparseArea], holes: &[SparseArea]) -> Vec<SparseArea> {
     let mut left = areas.to_vec();
     for hole in holes {

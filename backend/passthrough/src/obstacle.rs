@@ -1,4 +1,4 @@
-//! What keeps a VF of this host from being used, and what to do about it.
+//! Obstacles to the use of a VF of this host, with remedies.
 
 use std::io;
 use std::path::PathBuf;
@@ -16,10 +16,10 @@ pub enum Obstacle {
     /// Nothing is at the address.
     #[error("there is no PCI function {0}")]
     NotThere(PciAddress),
-    /// What is there has another vendor.
+    /// The device at this address has another vendor.
     #[error("{0} is of vendor {1:04x}, and no ConnectX VF, of vendor {MELLANOX:04x}")]
     Vendor(PciAddress, u16),
-    /// What is there is the adapter itself, or nothing that is known.
+    /// The device at this address is the adapter itself, or unknown.
     #[error("{0} is a {MELLANOX:04x}:{1:04x}, which is no virtual function")]
     NotVirtual(PciAddress, u16),
     /// The kernel cannot be asked.
@@ -49,7 +49,7 @@ pub enum Obstacle {
     /// The process may not lock so much memory.
     #[error("{wanted} more bytes of memory cannot be locked; the limit is {limit}", limit = .limit.map_or("none".into(), |it| format!("{it} bytes")))]
     LockedMemory {
-        /// What was to be locked, in bytes.
+        /// Bytes that were to be locked.
         wanted: u64,
         /// The process's limit, in bytes.
         limit: Option<u64>,
@@ -73,7 +73,7 @@ fn others(functions: &[HostFunction]) -> String {
 }
 
 impl Obstacle {
-    /// What to do about it.
+    /// Returns the remedy.
     #[must_use]
     pub fn remedy(&self) -> String {
         match self {
@@ -126,7 +126,7 @@ impl Obstacle {
     }
 }
 
-/// How much memory this process may lock, in bytes; `None` where there is no limit.
+/// Returns the number of bytes that this process may lock; `None` if there is no limit.
 #[must_use]
 pub fn locked_memory_limit() -> Option<u64> {
     let (soft, _) = getrlimit(Resource::RLIMIT_MEMLOCK).ok()?;

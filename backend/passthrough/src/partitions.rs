@@ -16,7 +16,7 @@ pub(crate) const ALL: u32 = 0xffff;
 pub(crate) const BODY: usize = 0x10;
 /// Bytes of the reply that has all of it.
 pub(crate) const REPLY: usize = BODY + 4 * TABLE;
-/// Of a P_Key, all but the bit of full membership (IBA 10.9.1.1).
+/// Bits of a P_Key without that of full membership (IBA 10.9.1.1).
 const PARTITION: u16 = 0x7fff;
 
 /// The P_Keys in a reply to QUERY_HCA_VPORT_PKEY about all of the table.
@@ -33,7 +33,7 @@ pub(crate) struct Partitions {
 }
 
 impl Partitions {
-    /// Of a guest that may have these, in this order from index 0.
+    /// Creates the table of a guest that may have these P_Keys, in this order from index 0.
     pub fn new(granted: Vec<u16>) -> Self {
         Self {
             granted,

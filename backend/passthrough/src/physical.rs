@@ -31,7 +31,7 @@ pub enum PhysicalError {
     /// The kernel.
     #[error("{what}: {errno}")]
     Kernel {
-        /// What cannot be done.
+        /// The impossible action.
         what: &'static str,
         /// Why not.
         errno: Errno,
@@ -59,8 +59,8 @@ impl PhysicalError {
     }
 }
 
-/// Of the parts of BAR 0 that can be mapped, where doorbell pages from page `first` on are: offset and length
-/// in bytes. The longest, where there are several.
+/// Finds the doorbell pages from page `first` on among the parts of BAR 0 that can be mapped: offset and length
+/// in bytes. If there are several areas, the longest.
 pub(crate) fn doorbell_area(areas: &[SparseArea], first: u32, bar_size: u64) -> Option<(u64, u64)> {
     let first = u64::from(first) * PAGE_SIZE;
     let pages = areas.iter().filter_map(|area| {
@@ -80,7 +80,7 @@ pub trait Physical: std::fmt::Debug + Send {
     /// Number of MSI-X vectors.
     fn vectors(&self) -> u16;
 
-    /// What of its doorbell pages a guest may map, from page `first` on.
+    /// Returns the doorbell pages that a guest may map, from page `first` on.
     fn doorbell_pages(&self, first: u32) -> Option<DoorbellPages>;
 
     /// Reads from byte `offset` of BAR 0.

@@ -1,4 +1,4 @@
-//! What an operator leaves a guest of what its VF may do.
+//! Rights at the VF that an operator leaves a guest.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use wire::{Gid, Lid, MadPacket, PKey};
 
 use crate::cluster::Membership;
 
-/// What keeps a guest from the daemon's own memory at the VF, by which the VF could be given any command.
+/// Protection of the daemon's own memory at the VF, through which the VF could be given any command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Isolation {
     /// The daemon: no key, no queue and no work request of the guest can name that memory. The guest
@@ -20,7 +20,7 @@ pub enum Isolation {
     Sriov,
 }
 
-/// How far a guest's subnet management packets go.
+/// Destinations of a guest's subnet management packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Smp {
     /// Nowhere.
@@ -32,7 +32,7 @@ pub enum Smp {
     Fabric,
 }
 
-/// Who sends a management packet.
+/// Sender of a management packet.
 #[derive(Debug, Clone, Copy)]
 pub struct Sender<'a> {
     /// The LID of the guest's port in the subnet.
@@ -52,12 +52,12 @@ pub trait ManagementFilter: Debug + Send + Sync {
     fn passes(&self, packet: &mut MadPacket, from: &Sender<'_>) -> bool;
 }
 
-/// What a guest may do, apart from what the VF behind keeps it from.
+/// Rights of a guest, apart from the limits of the VF behind.
 #[derive(Debug, Clone, Default)]
 pub struct Policy {
-    /// What it may name.
+    /// Memory that it may name.
     pub isolation: Isolation,
-    /// How far its subnet management packets go.
+    /// Destinations of its subnet management packets.
     pub smp: Smp,
     /// Service levels of its connections and datagrams.
     pub service_levels: ServiceLevels,
@@ -66,7 +66,7 @@ pub struct Policy {
     /// Its P_Key table from index 0, with the bit of full membership: of these it has what the VF behind has.
     /// `None`: it has the table of the VF behind.
     pub pkeys: Option<Vec<u16>>,
-    /// What its queue pair 1 may send. `None`: anything.
+    /// Filter of packets from its queue pair 1. `None`: all pass.
     pub management: Option<Arc<dyn ManagementFilter>>,
 }
 

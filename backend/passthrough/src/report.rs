@@ -1,4 +1,4 @@
-//! What there is to tell of a VF that is passed through.
+//! Report on a VF that is passed through.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -52,7 +52,7 @@ impl Port {
     }
 }
 
-/// What became of a guest's commands of one kind.
+/// Results of a guest's commands of one kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Commands {
     /// Answered by the daemon.
@@ -63,13 +63,13 @@ pub struct Commands {
     pub executed: u64,
     /// Refused by the VF behind, or lost with it.
     pub failed: u64,
-    /// How long the VF behind had those that it answered, all together.
+    /// Total time of the VF behind for the commands that it answered.
     pub time: Duration,
-    /// How long it had one of them at most.
+    /// Longest time of the VF behind for one of them.
     pub longest: Duration,
 }
 
-/// What became of one command.
+/// Result of one command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     Answered,
@@ -99,7 +99,7 @@ pub struct Objects {
     pub queue_pairs: u64,
 }
 
-/// What became of a guest's datagrams that are looked at.
+/// Results of checks of a guest's datagrams.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Datagrams {
     /// The VF behind has them.
@@ -114,7 +114,7 @@ pub struct Datagrams {
     pub malformed: u64,
 }
 
-/// What there is to tell.
+/// Report on the VF.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
     /// Whether the VF behind is there and well.
@@ -125,9 +125,9 @@ pub struct Report {
     pub pkeys: Vec<u16>,
     /// Whether the guest's programs ring its doorbells without the daemon.
     pub doorbells_mapped: bool,
-    /// What the guest has.
+    /// Numbers of the guest's objects.
     pub objects: Objects,
-    /// What became of its datagrams, as far as they are looked at.
+    /// Results of its datagrams, as far as they are checked.
     pub datagrams: Datagrams,
     /// Commands by their names in the interface, such as `CREATE_QP`; what is no command is `unknown`.
     pub commands: BTreeMap<String, Commands>,

@@ -47,7 +47,7 @@ const LOG_LONGEST: u32 = 15;
 const LOG_SHORTEST: u32 = 10;
 /// The same for management packets, of which few are sent at a time.
 const LOG_SHORTEST_MANAGEMENT: u32 = 8;
-/// How long requests to receive management packets may wait until they are seen: there are some hundred of them.
+/// Maximum delay until requests to receive management packets are seen: there are some hundred of them.
 const MANAGEMENT_INTERVAL: Duration = Duration::from_millis(100);
 /// Longest request to receive, in bytes.
 const MAX_STRIDE: usize = 16 << 7;
@@ -65,25 +65,25 @@ pub(crate) enum Unfit {
     NoRoom,
 }
 
-/// How far the guest has brought the queue pair.
+/// Progress of the guest in setting up the queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// It is reset, as far as the VF has said: counters are zero.
     Reset,
     /// It is being reset.
     Resets,
-    /// What is posted goes to the VF.
+    /// Posted requests go to the VF.
     Begun,
 }
 
-/// What became of a look at the guest's queues.
+/// Result of a look at the guest's queues.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Turn {
     /// Something was posted.
     pub found: bool,
     /// There may be more.
     pub more: bool,
-    /// What is to be written to the daemon's doorbell page.
+    /// Bytes for the daemon's doorbell page.
     pub doorbell: Option<[u8; 8]>,
 }
 
@@ -95,7 +95,7 @@ pub(crate) struct Shadow {
     start: usize,
     record_at: usize,
     log_blocks: u32,
-    /// Of management packets, which have copies behind the record.
+    /// Copies of management packets, behind the record.
     copies: Option<Copies>,
     /// The daemon's doorbell page.
     page: u32,
@@ -103,17 +103,17 @@ pub(crate) struct Shadow {
     buffer: Buffer,
     record: Record,
     log_shown: u32,
-    /// Of the receive queue: requests and the bytes of one, as powers of two.
+    /// Receive queue: number of requests and bytes of one, as powers of two.
     receive: Option<(u32, u32)>,
-    /// What the guest said of its queues, to be told again.
+    /// Fields of the guest's own queues, for its queries.
     shown: [(connectx::bits::Field, u32); 4],
     stage: Stage,
     /// Commands under way that reset it.
     resets: u32,
-    /// What was taken of both queues, modulo 2^16.
+    /// Number of requests taken from both queues, modulo 2^16.
     received: u16,
     sent: u16,
-    /// What the guest says of a queue cannot be: nothing is taken of it before the next reset.
+    /// The guest's receive queue is invalid: nothing is taken from it before the next reset.
     broken_receive: bool,
     broken_send: bool,
     /// There is no room for what is posted.
@@ -162,7 +162,7 @@ impl Shadows {
         self.queues.values().any(Shadow::is_watched)
     }
 
-    /// How long it may take at most until what is posted is seen.
+    /// Returns the maximum delay until a posted request is seen.
     pub fn patience(&self) -> Duration {
         let is_hasty = |it: &Shadow| it.is_watched() && (it.waits || !it.rings_for_management());
         if self.queues.values().any(is_hasty) {
@@ -174,8 +174,8 @@ impl Shadows {
 }
 
 impl Shadow {
-    /// Of the queue pair that a context tells of, with a list of pages behind it, for management packets or not. The
-    /// VF has queues with at most `1 << log_most` blocks.
+    /// Creates the shadow of the queue pair with this context and list of pages, for management packets or not.
+    /// The VF has queues with at most `1 << log_most` blocks.
     pub fn new(
         context: &[u8],
         list: &[u8],
@@ -250,7 +250,7 @@ impl Shadow {
         })
     }
 
-    /// Of management packets: their copies.
+    /// Returns the copies of management packets.
     pub const fn copies(&self) -> Option<&Copies> {
         self.copies.as_ref()
     }

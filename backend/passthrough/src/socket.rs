@@ -11,7 +11,7 @@ use vfio_user::{Mapping, PAGE_SIZE};
 use crate::host::MELLANOX;
 use crate::physical::{self, BAR_SIZES, COMMAND, ENABLED, Physical, PhysicalError, VECTORS};
 
-/// How long the server may take for an answer. The guest's monitor gives a device up after 5 s.
+/// Time limit of the server for an answer. The guest's monitor gives a device up after 5 s.
 const TIME_LIMIT: Duration = Duration::from_secs(3);
 
 const BAR0: u32 = 0;
@@ -42,7 +42,7 @@ impl Socket {
         let vendor = u16::from_le_bytes(vendor);
         if vendor != MELLANOX {
             return unfit(format!(
-                "the device there is of vendor {vendor:04x}; what is needed is a ConnectX VF, of \
+                "the device there is of vendor {vendor:04x}; a ConnectX VF is needed, of \
                  vendor {MELLANOX:04x}"
             ));
         }

@@ -13,7 +13,7 @@ use crate::device::Device;
 use crate::physical::PhysicalError;
 use crate::window::Window;
 
-/// What a VF's port is.
+/// State of a VF's port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Survey {
     /// Version of the adapter's firmware.

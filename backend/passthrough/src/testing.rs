@@ -44,10 +44,10 @@ const PKEY_INDEX: Field = Field::new(0x0c, 15, 0);
 const PAGES: usize = 0x10;
 const EQ_PAGES: usize = 0x110;
 
-/// What a VF does with a command.
+/// Reaction of a VF to a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// What a VF does.
+    /// The usual reaction.
     Usual,
     /// It replies with these bytes, and zeros where it asks for more.
     Reply(Vec<u8>),
@@ -152,7 +152,7 @@ impl Scripted {
         std::mem::take(&mut self.0.lock().exchanges)
     }
 
-    /// What was written to doorbell pages since the last time: offset in BAR 0, and bytes.
+    /// Returns the writes to doorbell pages since the last call: offset in BAR 0, and bytes.
     pub fn doorbells(&self) -> Vec<(u64, Vec<u8>)> {
         std::mem::take(&mut self.0.lock().doorbells)
     }
@@ -162,7 +162,7 @@ impl Scripted {
         self.0.lock().pages.clone()
     }
 
-    /// How often it was reset.
+    /// Returns the number of resets.
     pub fn resets(&self) -> u32 {
         self.0.lock().resets
     }
@@ -258,7 +258,7 @@ impl Inner {
         self.signal();
     }
 
-    /// What a VF replies.
+    /// Returns the usual reply of a VF.
     fn usual(&mut self, request: &[u8]) -> Vec<u8> {
         let mut reply = vec![0; PAGES];
         let modifier = create_eq_in::OP_MOD.get(request);

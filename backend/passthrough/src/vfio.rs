@@ -107,7 +107,7 @@ impl Vfio {
         Ok(vf)
     }
 
-    /// What the IOMMU has no address for.
+    /// Returns the obstacle if the IOMMU has no address for the mapping.
     fn untranslated(&self, mapping: &Mapping) -> Option<Obstacle> {
         let ranges = self.kernel.addresses().ok()?;
         let (addr, end) = (mapping.addr(), mapping.addr() + mapping.size());

@@ -1,4 +1,4 @@
-//! What wakes the thread that serves a guest: vector 0 of the VF, and two timers.
+//! Wakes the thread that serves a guest: vector 0 of the VF, and two timers.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,7 +18,7 @@ pub(crate) struct Wake {
     look: TimerFd,
 }
 
-/// What has happened.
+/// Events since the last look.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Woken {
     /// The VF has signalled.
@@ -52,7 +52,7 @@ impl Wake {
         })
     }
 
-    /// What the VF signals.
+    /// Returns the eventfd that the VF signals.
     pub const fn event(&self) -> &EventFd {
         &self.event
     }
@@ -63,7 +63,7 @@ impl Wake {
         let _ = self.event.write(1);
     }
 
-    /// What has happened since the last time.
+    /// Takes the events since the last call.
     pub fn take(&self) -> Woken {
         // None blocks.
         Woken {

@@ -32,13 +32,13 @@ pub const EVENTS: usize = PAGE;
 pub const LOG_EVENTS: u32 = 12;
 /// Where mailboxes are, in bytes.
 pub const MAILBOXES: usize = 1 << 20;
-/// How many there are: enough for the longest request and the longest reply at a time.
+/// Number of mailboxes: enough for the longest request and the longest reply at a time.
 pub const MAILBOX_COUNT: usize = 24 << 10;
 /// Bytes from one to the next.
 pub const MAILBOX_STRIDE: usize = 1024;
 /// Where pages for firmware are, in bytes.
 pub const FIRMWARE: usize = 32 << 20;
-/// How many there are.
+/// Number of pages for firmware.
 pub const FIRMWARE_PAGES: usize = (SIZE - FIRMWARE) / PAGE;
 
 /// The window.

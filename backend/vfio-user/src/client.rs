@@ -51,7 +51,7 @@ pub enum ClientError {
     /// The server answered with an error.
     #[error("the server refused {command:?}: {errno}")]
     Refused {
-        /// What was asked.
+        /// The command that was sent.
         command: Command,
         /// The answer.
         errno: Errno,
@@ -100,7 +100,7 @@ impl ClientError {
 pub struct Reply {
     /// Its header.
     pub header: Header,
-    /// What follows the header.
+    /// Bytes behind the header.
     pub payload: Vec<u8>,
     /// Descriptors that came with it.
     pub fds: Vec<OwnedFd>,
@@ -212,7 +212,7 @@ impl Client {
         Ok(())
     }
 
-    /// What is readable when the server's time is up.
+    /// Returns the descriptor that is readable when the server's time is up.
     fn late(&self) -> Option<BorrowedFd<'_>> {
         self.limit.as_ref().map(TimeLimit::as_fd)
     }

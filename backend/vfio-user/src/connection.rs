@@ -45,7 +45,7 @@ pub fn serve(stream: UnixStream, device: &mut dyn Device, stop: &Stop) -> End {
     )
 }
 
-/// How a client came.
+/// Origin of a client's connection.
 pub(crate) enum Arrival {
     /// By connecting.
     New(UnixStream),
@@ -123,9 +123,9 @@ struct Connection<'a> {
     unshared: bool,
     /// Why the last command's memory cannot be used.
     unusable: Option<MapError>,
-    /// How far the client is with moving the device.
+    /// Progress of the client in moving the device.
     progress: Progress,
-    /// What the client can do, once it has negotiated.
+    /// Capabilities of the client, once it has negotiated.
     peer: Option<Capabilities>,
     message: Vec<u8>,
     reply: Vec<u8>,

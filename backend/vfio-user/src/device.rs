@@ -1,17 +1,17 @@
-//! What a device is to the server.
+//! The server's interface to a device.
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
 use crate::{Errno, Interrupts, IrqInfo, Mapping, MemoryLimits, Migration, Region, StandIn};
 
-/// What an access did besides reading or writing.
+/// Effect of an access besides reading or writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Effect {
     /// Nothing.
     None,
-    /// What [`Device::stand_in`] says is another now.
+    /// The values of [`Device::stand_in`] have changed.
     Shown,
     /// The device was reset, as [`Device::reset`] does it.
     Reset,
@@ -50,7 +50,7 @@ pub trait Device: Send {
     /// Called when [`Device::ready`] is readable; it is not, afterwards.
     fn poll(&mut self) {}
 
-    /// How much memory one client may share. Asked once per client.
+    /// Limits of the memory that one client may share. Asked once per client.
     fn memory_limits(&self) -> MemoryLimits {
         MemoryLimits::default()
     }
@@ -60,8 +60,8 @@ pub trait Device: Send {
         None
     }
 
-    /// What the client is to see while nobody serves the device; `None` for a device that nobody takes
-    /// over.
+    /// Returns the values that the client sees while the device has no server; `None` for a device that is not
+    /// taken over.
     fn stand_in(&self) -> Option<StandIn> {
         None
     }

@@ -22,7 +22,7 @@ pub const PAGE_SIZE: u64 = 4096;
 const GONE_LOGS: usize = 1024;
 const GONE_BYTES: usize = 8 << 20;
 
-/// What a device may do with a mapping.
+/// Rights of a device on a mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Protection {
     /// Read it.
@@ -173,7 +173,7 @@ impl Mapping {
         self.size
     }
 
-    /// What the device may do.
+    /// Returns the rights of the device.
     pub fn protection(&self) -> Protection {
         self.protection
     }
@@ -510,9 +510,9 @@ impl DmaTable {
         gone
     }
 
-    /// What has been written to mappings that are gone is still to be told, and what is being written by
-    /// those who look at the memory as it was. Whoever maps and unmaps all the time and never asks is told
-    /// that everything was written.
+    /// Keeps the logs of removed mappings, whose writes are still to be reported, and writes under way by
+    /// holders of the old table. A client that maps and unmaps all the time without a query hears that all
+    /// pages were written.
     fn keep_logs(&mut self, gone: &[Mapping]) {
         // Everybody has another view since these went.
         self.gone.retain(|log| !log.is_clean());

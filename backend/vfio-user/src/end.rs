@@ -4,7 +4,7 @@ use nix::errno::Errno;
 use thiserror::Error;
 use vmm_socket::socket::Lost;
 
-/// How a client's connection ended.
+/// Reason for the end of a client's connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum End {
     /// The client closed the socket.

@@ -39,7 +39,7 @@ impl IrqInfo {
         }
     }
 
-    /// What an index without interrupts looks like.
+    /// Returns the description of an index without interrupts.
     pub(crate) fn absent(index: u32) -> Self {
         Self {
             index,

@@ -1,4 +1,4 @@
-//! What a client makes the server log: bounded, and what is left out is counted.
+//! Log lines that a client can cause: bounded, and those left out are counted.
 
 use std::time::{Duration, Instant};
 
@@ -50,8 +50,8 @@ impl Limiter {
     }
 }
 
-/// What the clients of one socket make the server log. It outlives each of
-/// them, so that to connect anew gains a client nothing.
+/// Log lines that the clients of one socket can cause. It outlives each of them, so that to connect anew gains
+/// a client nothing.
 #[derive(Debug)]
 pub(crate) struct Journal {
     clients: Limiter,

@@ -185,7 +185,7 @@ impl<'a> Fields<'a> {
         self.take().map(u64::from_ne_bytes)
     }
 
-    /// What follows the fields read so far.
+    /// Returns the bytes behind the fields read so far.
     pub(crate) fn rest(self) -> &'a [u8] {
         self.0
     }
@@ -311,8 +311,8 @@ impl DmaUnmap {
     }
 }
 
-/// What a client wants to be told of the pages that it unmaps ("VFIO Bitmap"). In the reply the bitmap
-/// follows: `size` bytes, a bit for each page of `page_size`.
+/// Request for a bitmap of the pages that a client unmaps ("VFIO Bitmap"). In the reply the bitmap follows:
+/// `size` bytes, a bit for each page of `page_size`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BitmapShape {
     pub(crate) page_size: u64,

@@ -95,7 +95,7 @@ impl MigrationState {
     }
 }
 
-/// How far a client is with the device.
+/// Progress of a client in moving the device.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     state: MigrationState,

@@ -17,7 +17,7 @@ use crate::message::{Fields, PutFields};
 pub struct SparseArea {
     /// Where the area starts.
     pub offset: u64,
-    /// How long it is.
+    /// Length in bytes.
     pub size: u64,
 }
 
@@ -55,7 +55,7 @@ impl Region {
         }
     }
 
-    /// What an index without a region looks like.
+    /// Returns the description of an index without a region.
     pub(crate) fn absent(index: u32) -> Self {
         Self {
             read: false,

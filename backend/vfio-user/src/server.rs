@@ -117,7 +117,7 @@ impl From<Listener> for Server {
 mod tests {
     use crate::{DmaTable, Interrupts, Stop};
 
-    /// Whom the data path may take along to its own threads.
+    /// Types that the data path may send to its own threads.
     const _: () = {
         const fn send<T: Send>() {}
         const fn shared<T: Send + Sync + Clone>() {}

@@ -37,7 +37,7 @@ pub const DMA_READ: u64 = 0x10;
 pub const DMA_RESULT: u64 = 0x18;
 /// Register of [`BAR`]: a write resets the device, as a function-level reset does.
 pub const RESET: u64 = 0x20;
-/// What [`DMA_WRITE`] writes.
+/// Bytes that [`DMA_WRITE`] writes.
 pub const DMA_DATA: [u8; 8] = *b"vfiouser";
 /// Region index of the BAR of [`Dummy`] of which the client can map pages 1
 /// and 3.
@@ -49,7 +49,7 @@ pub const CONFIG: u32 = 7;
 /// Number of MSI-X vectors.
 pub const VECTORS: u16 = 40;
 
-/// What happened to a [`Dummy`], for those who look on.
+/// Events of a [`Dummy`], for observers.
 #[derive(Debug, Default)]
 pub struct Events {
     /// Number of resets.
@@ -115,7 +115,7 @@ impl Dummy {
         Arc::clone(&self.dma)
     }
 
-    /// What happened to it.
+    /// Returns its events.
     pub fn events(&self) -> Arc<Events> {
         Arc::clone(&self.events)
     }
@@ -272,8 +272,7 @@ impl Migration for Dummy {
 pub struct Chunk {
     /// The bytes; with none, nothing is sent.
     pub bytes: Vec<u8>,
-    /// How many descriptors go with them, at most 253: memory of 64 KiB and
-    /// the socket itself by turns.
+    /// Number of descriptors in them, at most 253: memory of 64 KiB and the socket itself by turns.
     pub fds: u8,
 }
 

@@ -20,14 +20,14 @@ pub struct Part {
     pub region: u32,
     /// Where it begins in the region, in bytes.
     pub offset: u64,
-    /// What it reads as.
+    /// Bytes that it reads as.
     pub bytes: Vec<u8>,
     /// The bits of `bytes` that a client may write, which whoever serves the device again is told. Empty
     /// where that is none.
     pub writable: Vec<u8>,
 }
 
-/// What a client sees while nobody serves its device.
+/// Values that a client sees while its device has no server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StandIn {
@@ -51,7 +51,7 @@ pub struct Resumed {
     pub stream: UnixStream,
     /// The messages by which the device comes to know the client.
     pub messages: Vec<Message>,
-    /// What the client has been shown.
+    /// Values that the client has been shown.
     pub shown: StandIn,
 }
 

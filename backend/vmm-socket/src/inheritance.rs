@@ -21,8 +21,8 @@ pub fn leave(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(left)
 }
 
-/// What an earlier program has left under this number. From here on no other program finds it there, and neither
-/// does who asks a second time.
+/// Takes the descriptor that an earlier program has left under this number. From here on it is not there any
+/// more for other programs, nor for a second call.
 ///
 /// # Errors
 /// `EBADF` where nothing was left.

@@ -1,7 +1,7 @@
-//! What it takes to serve a virtual machine monitor over a UNIX socket, whatever the protocol: the
-//! socket that it connects to ([`Listener`]), messages with their file descriptors ([`socket`]), memory that
-//! its owner may truncate ([`memory`]), eventfds that may be full ([`Signaller`]), descriptors that one program
-//! leaves to the next ([`inheritance`]).
+//! Tools to serve a virtual machine monitor over a UNIX socket, whatever the protocol: the socket that it
+//! connects to ([`Listener`]), messages with their file descriptors ([`socket`]), memory that its owner may
+//! truncate ([`memory`]), eventfds that may be full ([`Signaller`]), and descriptors that one program leaves to
+//! the next ([`inheritance`]).
 //!
 //! The other side is not trusted. A message is read exactly as long as its header says; file descriptors
 //! belong to the message that they came with, and those that nobody expects are closed; memory that its

@@ -84,7 +84,7 @@ pub enum BindError {
     /// A system call failed.
     #[error("cannot {what} {path}: {source}{}", path_remedy(.source))]
     System {
-        /// What was tried.
+        /// The failed action.
         what: &'static str,
         /// The path.
         path: PathBuf,
@@ -101,8 +101,8 @@ fn path_remedy(error: &io::Error) -> &'static str {
     }
 }
 
-/// What to do about a limit of the system that `error` says was met, to follow
-/// the error in a message; nothing for other errors.
+/// Returns the remedy for a limit of the system that `error` reports, to follow the error in a message; empty
+/// for other errors.
 pub fn remedy(error: &io::Error) -> &'static str {
     match error.raw_os_error().map(Errno::from_raw) {
         Some(Errno::EMFILE) => {

@@ -34,9 +34,8 @@ use vm_memory::{FileOffset, MmapRegion, VolatileMemory, VolatileSlice};
 
 use crate::sigbus;
 
-/// What one client may have mapped at a time. A file counts with its whole
-/// size, sparse or not: that is the address space that its mapping takes, of
-/// which a process has 47 bits for all its clients and itself.
+/// Limits of one client's mappings. A file counts with its whole size, sparse or not: that is the address space
+/// that its mapping takes, of which a process has 47 bits for all its clients and itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryLimits {
     /// Bytes, over all files.
@@ -56,8 +55,8 @@ impl Default for MemoryLimits {
     }
 }
 
-/// How often this process found mapped memory truncated by its owner and went
-/// on with zeros.
+/// Returns the number of times that this process found mapped memory truncated by its owner and went on with
+/// zeros.
 pub fn truncations() -> u64 {
     sigbus::replaced()
 }
@@ -91,7 +90,7 @@ pub enum MapError {
     TooLarge {
         /// Size of the file, in bytes.
         size: u64,
-        /// What is mapped for this client already, in bytes.
+        /// Bytes that are mapped for this client already.
         mapped: u64,
         /// [`MemoryLimits::bytes`].
         limit: u64,
@@ -108,7 +107,7 @@ pub enum MapError {
     /// A system call failed.
     #[error("cannot {what}: {errno}")]
     System {
-        /// What was tried.
+        /// The failed action.
         what: &'static str,
         /// Why it failed.
         errno: Errno,
@@ -304,8 +303,7 @@ impl SharedMemory {
 pub struct Files {
     limits: MemoryLimits,
     socket: Option<Arc<UnixStream>>,
-    /// What is mapped; a file that has grown is there more than once as long as
-    /// its earlier mappings are in use.
+    /// Mapped files; a file that has grown is there more than once as long as its earlier mappings are in use.
     mapped: Vec<(Identity, Weak<MappedFile>)>,
 }
 
@@ -439,8 +437,7 @@ fn map(file: &Arc<File>, len: usize, write: bool) -> Result<MmapRegion, MapError
         .map_err(MapError::system("map guest memory"))
 }
 
-/// What a guest keeps in its memory is no business of whoever reads a core
-/// dump of this process.
+/// Excludes guests' memory from core dumps of this process.
 fn exclude_from_core_dumps(region: &MmapRegion) {
     // SAFETY: the range is this mapping's, and the advice changes nothing
     // about the memory itself.

@@ -47,7 +47,7 @@ type Chunk = [Slot; CHUNK];
 // A signal handler can neither lock nor allocate: it reads atomics, in chunks
 // that are never freed.
 static TABLE: [AtomicPtr<Chunk>; CHUNKS] = [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS];
-/// How many slots have ever been in use: no more need be looked at.
+/// Number of slots that have ever been in use: others need not be searched.
 static USED: AtomicUsize = AtomicUsize::new(0);
 /// Slots below [`USED`] that are not in use, for those who register.
 static UNUSED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
@@ -55,7 +55,7 @@ static REPLACED: AtomicU64 = AtomicU64::new(0);
 /// The action before ours, null until it is known.
 static PREVIOUS: AtomicPtr<libc::sigaction> = AtomicPtr::new(ptr::null_mut());
 
-/// How often memory was replaced by zeros since the process started.
+/// Returns the number of times that memory was replaced by zeros since the process started.
 pub(crate) fn replaced() -> u64 {
     REPLACED.load(Ordering::Relaxed)
 }

@@ -22,8 +22,8 @@ use crate::server::{Extent, serve};
     version,
     max_term_width = 100,
     after_help = "\
-The address that is printed has a token, which the browser keeps as a cookie. The server speaks plain HTTP and listens
-on this machine alone; from elsewhere, come by ssh:
+The printed address contains a token, which the browser keeps as a cookie. The server speaks plain
+HTTP and listens on this machine only; from another machine use ssh:
 
   ssh -L 8421:127.0.0.1:8421 HOST"
 )]
@@ -45,16 +45,16 @@ struct Cli {
         hide_env_values = true
     )]
     runtime_dir: Option<PathBuf>,
-    /// Where to listen. With port 0 the system chooses one.
+    /// Address to listen on. With port 0 the system chooses a port.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8421")]
     listen: SocketAddr,
-    /// Another name by which browsers come, such as the name of a proxy; may be given several times.
+    /// Another name in browsers' addresses, such as the name of a proxy; may be given several times.
     #[arg(long = "host", value_name = "NAME")]
     hosts: Vec<String>,
     /// Let the page take links down and up, and migrate VMs.
     #[arg(long, conflicts_with = "metrics")]
     allow_changes: bool,
-    /// Take the token from the first line of this file, in place of a new one.
+    /// Read the token from the first line of this file, in place of a new one.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// Serve metrics for Prometheus alone, at /metrics; without a token, unless --token-file names one.
@@ -62,7 +62,7 @@ struct Cli {
     metrics: bool,
 }
 
-/// Why nothing is served.
+/// Reasons why the server does not start.
 #[derive(Debug, thiserror::Error)]
 enum WebError {
     #[error(transparent)]
@@ -130,7 +130,8 @@ async fn listen(cli: &Cli, config: &Config, token: Option<String>) -> Result<(),
     give_up_rights(&control_socket).map_err(WebError::Rights)?;
     if !address.ip().is_loopback() {
         eprintln!(
-            "whoever can read this network's traffic can read the token: prefer 127.0.0.1, and ssh -L from elsewhere"
+            "an eavesdropper on this network can read the token: prefer 127.0.0.1, and ssh -L from \
+             another machine"
         );
     }
     let extent = if cli.metrics {

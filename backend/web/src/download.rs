@@ -20,7 +20,7 @@ const AT_A_TIME: usize = 4;
 /// Longest capture, in seconds.
 const LONGEST: u32 = 600;
 
-/// What to capture.
+/// Selection of packets to capture.
 #[derive(Debug, Deserialize)]
 pub struct Wish {
     /// At the port of this VF; at all VFs and the subnet manager without.

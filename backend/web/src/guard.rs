@@ -1,4 +1,4 @@
-//! Who may ask, and who may change something.
+//! Access control: reading and changing.
 //!
 //! A browser sends what any page in it asks for, with the cookies of the asked server. So a request has to
 //! name this server as its host (a name of another one that leads here is *DNS rebinding*), and has to have the token,
@@ -48,7 +48,7 @@ impl Refused {
     }
 }
 
-/// Who may do what.
+/// Access rights of requests.
 #[derive(Debug, Clone)]
 pub struct Guard {
     hosts: Vec<String>,

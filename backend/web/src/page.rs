@@ -2,12 +2,12 @@
 
 /// The document.
 pub(crate) const DOCUMENT: &str = include_str!("../page/index.html");
-/// What it does.
+/// Script of the page.
 pub(crate) const SCRIPT: &str = include_str!("../page/page.js");
-/// How it looks.
+/// Style sheet of the page.
 pub(crate) const STYLE: &str = include_str!("../page/page.css");
 
-/// What the page may load and do: what comes from here, and nothing else.
+/// Content security policy of the page: only its own files.
 pub(crate) const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
      connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'";
 /// The same for the drawing, which has its style inside.

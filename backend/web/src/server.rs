@@ -1,4 +1,4 @@
-//! What the server answers.
+//! Answers of the server.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -32,10 +32,10 @@ use crate::snapshot::{self, Line};
 const BODY_MAX: usize = 4096;
 /// Most browsers that are told of what happens, at a time.
 const WATCHERS: usize = 32;
-/// How often a browser hears that the connection lives.
+/// Interval at which a browser hears that the connection lives.
 const ALIVE: Duration = Duration::from_secs(15);
 
-/// What all requests share.
+/// State that all requests share.
 struct Shared {
     daemon: Daemon,
     guard: Guard,
@@ -48,7 +48,7 @@ struct Shared {
 
 type Here = State<Arc<Shared>>;
 
-/// What is served.
+/// Extent of the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
     /// The page and all that belongs to it.
@@ -164,7 +164,7 @@ fn check(guard: &Guard, request: &Request) -> Result<Admitted, Refused> {
     Ok(Admitted::Request)
 }
 
-/// What could not be done, as a program and as a person reads it.
+/// Failure, with its codes for programs and its text for people.
 enum Failure {
     Daemon(DaemonError),
     Capture(CaptureError),
@@ -220,7 +220,7 @@ async fn metrics(State(shared): Here) -> Result<impl IntoResponse, Failure> {
 
 #[derive(Debug, Deserialize)]
 struct Look {
-    /// What the drawing is of: the same has the same drawing.
+    /// Input of the drawing: equal inputs have equal drawings.
     #[serde(default)]
     of: String,
 }

@@ -1,4 +1,4 @@
-//! What the page shows, asked for as long as somebody looks.
+//! Contents of the page, queried as long as a browser shows it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::daemon::{Daemon, State};
 
-/// How often the daemon is asked, at most.
+/// Minimum interval between queries of the daemon.
 const EVERY: Duration = Duration::from_secs(1);
 /// Questions to a large subnet take at most one part in so many of the time.
 const SHARE: u32 = 10;
@@ -18,7 +18,7 @@ const SHARE: u32 = 10;
 /// A moment of the daemon, as a line of JSON. `None` before the first one.
 pub(crate) type Line = Option<Arc<str>>;
 
-/// What a browser gets. LIDs are numbers; GUIDs and P_Keys are the strings that InfiniBand tools print.
+/// Data for a browser. LIDs are numbers; GUIDs and P_Keys are the strings that InfiniBand tools print.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "state")]
 enum View {
@@ -168,7 +168,7 @@ fn hypervisors(topology: &Topology) -> Vec<String> {
     names
 }
 
-/// What the drawing shows and may change: the states of links, LIDs, and which VM is where.
+/// Text that decides on a new drawing: the states of links, LIDs, and places of VMs.
 fn drawing(status: &Status, topology: &Topology) -> String {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();

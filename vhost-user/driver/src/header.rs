@@ -19,13 +19,13 @@ pub struct Checksum {
 /// Segments to be cut, with so many bytes of payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Segments {
-    /// Of TCP over IPv4.
+    /// Segments of TCP over IPv4.
     TcpIpv4(u16),
-    /// Of TCP over IPv6.
+    /// Segments of TCP over IPv6.
     TcpIpv6(u16),
 }
 
-/// What the port is to do for a frame, or leaves to the guest.
+/// Work that the port is to do for a frame, or leaves to the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NetHeader {
     /// A checksum to be filled in.

@@ -42,7 +42,7 @@ pub const RECEIVE: usize = 0;
 /// The ring of frames to send.
 pub const TRANSMIT: usize = 1;
 
-/// How long somebody is waited for.
+/// Time limit of all waits.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Features that a driver uses when nobody says otherwise.
@@ -85,7 +85,7 @@ pub struct Driver {
     pub features: u64,
     /// Frames by which it was asked for the groups that it listens to.
     pub queries: Vec<Vec<u8>>,
-    /// What is left to the guest of the frame that was received last.
+    /// Work on the frame received last that is left to the guest.
     pub header: NetHeader,
     stream: UnixStream,
 }

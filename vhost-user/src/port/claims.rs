@@ -1,4 +1,5 @@
-//! Which IP addresses a guest may say are its own: in ARP and neighbour discovery, and as the source of packets.
+//! Limits the IP addresses that a guest may claim: in ARP and neighbour discovery, and as the source of
+//! packets.
 //!
 //! Where others' addresses are not the guest's to have, an address is its own if nobody else answers for it (first
 //! come, first served, as in RFC 6620): the port asks all others for it, as a host does before it takes an address
@@ -13,13 +14,14 @@ use crate::translate::{Dropped, Own, Told};
 
 /// The most addresses that are remembered, the guest's and others'.
 const MAX_ADDRESSES: usize = 64;
-/// How often others are asked for an address, and how long their answer may take.
+/// Number of requests to others for an address.
 const TRIES: u32 = 3;
+/// Time limit of others for an answer.
 const ANSWER_TIMEOUT_NS: u64 = SECOND / 5;
 /// Addresses that may be asked for at once, and nanoseconds for each further one.
 const BURST: u64 = 16;
 const PACE: u64 = SECOND / 10;
-/// How long nobody is asked again for an address that is another's.
+/// Time without further requests for an address of another port.
 const TAKEN: u64 = 30 * SECOND;
 
 /// A network, or one address.
@@ -74,19 +76,19 @@ impl FromStr for Network {
     }
 }
 
-/// What a guest may claim.
+/// Addresses that a guest may claim.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Claims {
     /// Any address, others' as well.
     #[default]
     Any,
-    /// What nobody else has.
+    /// Addresses that no other port has.
     Unclaimed,
     /// These alone.
     Only(Vec<Network>),
 }
 
-/// Whose an address is.
+/// Owner of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
     /// Others are asked, so many times already, and next or for the last time looked at then.

@@ -14,11 +14,11 @@ use crate::translate::{Dropped, Own};
 const MAX_GROUPS: usize = 256;
 /// Datagrams that wait to be sent to a group.
 const WAITING: usize = 3;
-/// How long nobody asks again about a group that there is not.
+/// Time without further requests for a group that does not exist.
 const ABSENT: u64 = 4 * SECOND;
-/// How long a group is kept that is not heard, and that nobody sends to.
+/// Age at which a group is forgotten if it is not received, and not sent to.
 const AGE: u64 = 600 * SECOND;
-/// How often it is looked for such.
+/// Interval between searches for such groups.
 const SWEEP: u64 = 60 * SECOND;
 
 /// A group, as the subnet administration says it is.

@@ -1,5 +1,5 @@
-//! What a guest says that it listens to: reports of IGMP (RFC 1112, 2236, 3376) and of multicast listener
-//! discovery (RFC 2710, 3810).
+//! Groups that a guest listens to: reports of IGMP (RFC 1112, 2236, 3376) and of multicast listener discovery
+//! (RFC 2710, 3810).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 

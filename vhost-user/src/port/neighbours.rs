@@ -1,4 +1,4 @@
-//! Who is known under which Ethernet address.
+//! Neighbours by their Ethernet addresses.
 
 use std::collections::HashMap;
 
@@ -10,12 +10,12 @@ use crate::translate::{Mac, Neighbours};
 
 /// The most neighbours. Those that nobody has heard of or sent to for longest give way.
 const MAX_NEIGHBOURS: usize = 1024;
-/// How many give way at a time, so that a flood of them does not have the table looked through for each.
+/// Number of neighbours that are removed at a time, so that in a flood the table is not searched for each.
 const GIVE_WAY: usize = MAX_NEIGHBOURS / 8;
 /// A neighbour is forgotten that nobody has heard of or sent to for so long: longer than guests keep what
 /// ARP has told them.
 const AGE: u64 = 3600 * SECOND;
-/// How often it is looked for such.
+/// Interval between searches for such neighbours.
 const SWEEP: u64 = 60 * SECOND;
 
 /// A neighbour.
@@ -35,9 +35,9 @@ pub struct Table {
     known: HashMap<Mac, Neighbour>,
     /// By queue pair, which frames without a global route say alone.
     names: HashMap<Qpn, Mac>,
-    /// Who was sent to last, and not marked as such: most frames are for the same as the one before.
+    /// Last destination, which is not marked as such: most frames go to the same neighbour as the one before.
     recent: Option<(Mac, Address)>,
-    /// Who was heard of last, by queue pair.
+    /// Last sender, by queue pair.
     heard: Option<(Qpn, Address)>,
     now: u64,
     /// The last place in the order.

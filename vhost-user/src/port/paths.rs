@@ -15,11 +15,11 @@ use crate::translate::{Dropped, Own};
 const MAX_PATHS: usize = 1024;
 /// Datagrams that wait for a way, as many as Linux has wait.
 const WAITING: usize = 3;
-/// How long nobody is asked about a port that there is not.
+/// Time without further requests for a port that does not exist.
 const ABSENT: u64 = 2 * SECOND;
-/// How long a way is kept that nobody takes.
+/// Age at which an unused path is forgotten.
 const AGE: u64 = 600 * SECOND;
-/// How often it is looked for such.
+/// Interval between searches for such paths.
 const SWEEP: u64 = 60 * SECOND;
 
 /// A way, or the wait for one.
@@ -27,7 +27,7 @@ const SWEEP: u64 = 60 * SECOND;
 struct Path {
     /// Destination LID and service level, and the subnet's generation when that was said.
     way: Option<(Lid, Sl, u64)>,
-    /// What is asked.
+    /// The query under way.
     question: Option<Question>,
     waiting: VecDeque<(Address, Vec<u8>)>,
     /// There is no such port, until then.

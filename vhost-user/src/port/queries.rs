@@ -1,12 +1,12 @@
-//! What a port asks its guest: which groups it listens to. A guest tells of that when it begins to listen, and
-//! when somebody asks, so that a port that is new to its guest has to.
+//! Queries of a port for its guest: the groups that it listens to. A guest reports them when it begins to
+//! listen, and when it is asked, so a port that is new to its guest has to ask.
 
 use crate::translate::{Mac, Packet, UNKNOWN, checksum, ipv6_checksum};
 
-/// Who listens is to say so within a second: in tenths of seconds, and in milliseconds.
+/// Time for listeners to answer: in tenths of seconds, and in milliseconds.
 const TENTHS: u8 = 10;
 const MILLISECONDS: [u8; 2] = 1000_u16.to_be_bytes();
-/// How many queries may get lost, and the seconds between them, which nobody here asks again after.
+/// Number of queries that may get lost, and the seconds between them; no query is repeated here.
 const ROBUSTNESS: u8 = 2;
 const INTERVAL: u8 = 125;
 

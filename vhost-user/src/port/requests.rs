@@ -38,7 +38,7 @@ impl Requests {
     }
 }
 
-/// How often a question is asked.
+/// Number of times that a request is sent.
 const TRIES: u32 = 4;
 
 /// A question that waits for its answer.

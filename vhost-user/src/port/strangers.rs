@@ -12,7 +12,7 @@ use crate::translate::Own;
 
 /// The most addresses that are asked for at a time.
 const MAX_ADDRESSES: usize = 64;
-/// How long nobody asks again for one, as in Linux.
+/// Time without a further request for the same address, as in Linux.
 const AGAIN: u64 = SECOND;
 /// Addresses that may be asked for at once, and nanoseconds for each further one: a guest may send to any.
 const BURST: u64 = 16;
@@ -23,7 +23,7 @@ const PACE: u64 = SECOND / 10;
 pub struct Strangers {
     /// When somebody was asked for last.
     asked: HashMap<IpAddr, u64>,
-    /// Whom the next datagrams ask for.
+    /// Addresses that the next datagrams ask for.
     due: Vec<IpAddr>,
     /// When as many as there may be can be asked for at once.
     rested: u64,

@@ -66,7 +66,7 @@ impl<const N: usize> Fields<N> {
     }
 }
 
-/// What a guest sends, for the fabric.
+/// Translates a guest's packet for the fabric.
 pub(super) fn outbound(
     packet: &[u8],
     own: &Own,
@@ -94,7 +94,7 @@ pub(super) fn outbound(
     Ok(translated.emit(ipoib::HARDWARE_TYPE))
 }
 
-/// What has come from the fabric, for the guest, and who has sent it.
+/// Translates a packet from the fabric for the guest, and returns its sender.
 pub(super) fn inbound(
     packet: &[u8],
     own: &Own,

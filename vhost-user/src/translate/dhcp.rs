@@ -46,7 +46,7 @@ const PAD: u8 = 0;
 const CLIENT_IDENTIFIER: u8 = 61;
 const END: u8 = 255;
 
-/// What the guest has asked DHCP servers.
+/// The guest's requests to DHCP servers.
 #[derive(Debug, Default)]
 pub struct Transactions(VecDeque<Transaction>);
 
@@ -174,7 +174,7 @@ fn options(message: &[u8]) -> Result<(Option<Range<usize>>, usize), Dropped> {
     }
 }
 
-/// What a guest sends, for the fabric. Packets that are no messages of DHCP stay as they are.
+/// Translates a guest's packet for the fabric. Packets that are no messages of DHCP stay as they are.
 pub(super) fn outbound(
     packet: &mut Packet,
     own: &Own,
@@ -205,8 +205,8 @@ pub(super) fn outbound(
     message.seal(packet)
 }
 
-/// What has come from the fabric, for the guest, and was sent by `from`. Packets that are no messages of
-/// DHCP stay as they are, and so do answers to others. Whether somebody asks.
+/// Translates a packet from the fabric for the guest; it was sent by `from`. Other packets than messages of
+/// DHCP, and answers to others, stay as they are. Returns whether it is a request.
 pub(super) fn inbound(
     packet: &mut Packet,
     from: Option<Address>,

@@ -117,7 +117,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// What a guest sends, for the fabric; `None` for a packet that stays as it is.
+/// Translates a guest's packet for the fabric; `None` if it stays as it is.
 pub(super) fn outbound(packet: &[u8], own: &Own) -> Result<Option<Vec<u8>>, Dropped> {
     let Some(message) = Message::parse(packet)? else {
         return Ok(None);
@@ -137,7 +137,7 @@ pub(super) fn outbound(packet: &[u8], own: &Own) -> Result<Option<Vec<u8>>, Drop
 /// A datagram, and who has told of itself in it.
 type Heard = (Vec<u8>, Option<Address>);
 
-/// What has come from the fabric, for the guest, and who has told of itself in it; `None` for a packet that
+/// Translates a packet from the fabric for the guest, and returns the sender's own address in it; `None` if it
 /// stays as it is.
 pub(super) fn inbound(
     packet: &[u8],

@@ -1,4 +1,4 @@
-//! Which IP addresses a datagram tells of as the sender's own, and which one it is for.
+//! Finds the IP addresses that a datagram gives as the sender's own, and its destination.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -17,7 +17,7 @@ const ADVERTISEMENT: u8 = 136;
 const SOURCE: usize = 8;
 const TARGET: usize = 40 + 8;
 
-/// What a datagram tells of.
+/// Addresses in a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Told {
     /// Addresses that the sender says are its own: the source, and what ARP or an advertisement tells of.

@@ -85,7 +85,7 @@ fn is_from(frame: &[u8], guest: usize) -> bool {
     frame[6..12] == mac(guest).0
 }
 
-/// Of the attacker's frames the observer hears none that says the victim's address is the attacker's.
+/// The observer receives no frame of the attacker that claims the victim's address.
 fn is_honest(heard: &[Vec<u8>]) -> bool {
     let attacks = heard.iter().filter(|frame| is_from(frame, ATTACKER));
     attacks.into_iter().all(|frame| match parse_arp(frame) {

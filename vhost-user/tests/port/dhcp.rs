@@ -41,7 +41,7 @@ fn frame(asks: bool, of: usize, options: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// What is in a packet with right lengths and checksums.
+/// Returns the contents of a packet with right lengths and checksums.
 fn body(packet: &[u8]) -> Vec<u8> {
     let sliced = SlicedPacket::from_ip(packet).unwrap();
     let Some(etherparse::NetSlice::Ipv4(ip)) = &sliced.net else {

@@ -28,7 +28,7 @@ const QKEY: u32 = 0xb1b;
 /// The first multicast LID.
 const MLID: u16 = 0xc000;
 
-/// What has come for a port.
+/// Arrivals for a port.
 #[derive(Debug)]
 struct Inbox {
     arrivals: Mutex<VecDeque<Arrival>>,
@@ -49,7 +49,7 @@ pub struct Net {
     groups: HashMap<Gid, (u16, HashSet<u16>)>,
     /// All datagrams that have left ports.
     pub seen: Vec<Frame>,
-    /// How many datagrams to groups have come from one LID to another.
+    /// Number of datagrams to groups from one LID to another.
     heard: HashMap<[u16; 2], usize>,
     /// LIDs of links that are down.
     pub down: HashSet<u16>,
@@ -57,7 +57,7 @@ pub struct Net {
     pub full: HashSet<u16>,
     /// LIDs of ports that take trains.
     pub trains: HashSet<u16>,
-    /// What guests may claim, by LID.
+    /// Addresses that guests may claim, by LID.
     pub claims: HashMap<u16, Claims>,
 }
 
@@ -256,7 +256,7 @@ impl Lab {
         self.dir.path().join(format!("port{port}.sock"))
     }
 
-    /// How many datagrams to groups have come from one port to another.
+    /// Returns the number of datagrams to groups from one port to another.
     pub fn heard(&self, ports: [usize; 2]) -> usize {
         let lids = ports.map(|port| port as u16 + 2);
         let net = self.net.lock();
@@ -313,7 +313,7 @@ impl Neighbours for Known {
     }
 }
 
-/// What a port and its guest are called.
+/// Returns the addresses of a port and its guest.
 pub fn own(port: usize) -> Own {
     let gid = Gid::new(Gid::DEFAULT_PREFIX, mac(port).eui64());
     let qpn = translate::queue_pair_of(gid.guid());

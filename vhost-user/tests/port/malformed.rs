@@ -58,7 +58,7 @@ fn out(frame: &[u8]) -> Result<(Packet, To), Dropped> {
     Ok((packet, to))
 }
 
-/// What the guest of port 1 gets of it.
+/// Returns the packet that the guest of port 1 gets from it.
 fn arrives(datagram: &[u8]) -> Result<(Packet, Known), Dropped> {
     let mut packet = Packet::default();
     packet.put(datagram.to_vec());
@@ -192,7 +192,7 @@ fn frames_with_each_byte_wrong() {
     }
 }
 
-/// What the port rewrites it would otherwise give a checksum that is right; all else is for its receiver to check.
+/// The port would give packets that it rewrites a right checksum; the receiver checks all others.
 #[test]
 fn wrong_checksums_are_not_made_right() {
     const ICMPV6: usize = 40;

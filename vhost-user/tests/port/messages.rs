@@ -281,7 +281,8 @@ fn buffers_in_a_hole_of_the_memory_end_the_connection() {
     lab.guest(0);
 }
 
-/// What a client agrees on while its rings are at work holds from then on, and frames pass all the while.
+/// Features that a client negotiates while its rings are at work hold from then on, and frames pass all the
+/// while.
 #[test]
 fn features_may_change_under_rings_at_work() {
     let lab = Lab::new(2);

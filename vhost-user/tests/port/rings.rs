@@ -136,7 +136,7 @@ fn receive_buffers_without_room_for_a_header_end_the_connection() {
     lab.guest(0);
 }
 
-/// What is no frame is passed over, and the ring goes on.
+/// Chains that are no frames are skipped, and the ring goes on.
 #[test]
 fn chains_that_are_no_frames_are_used_up() {
     let lab = Lab::new(1);

@@ -119,7 +119,7 @@ impl Long {
     }
 }
 
-/// What a guest has received: flags, sequence number and payload of a segment that is right in itself.
+/// Returns a received segment that is right in itself: flags, sequence number and payload.
 fn segment_of(frame: &[u8]) -> Result<(TcpHeader, Vec<u8>), TestCaseError> {
     let sliced = SlicedPacket::from_ethernet(frame).unwrap();
     let Some(TransportSlice::Tcp(found)) = &sliced.transport else {

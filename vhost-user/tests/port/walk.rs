@@ -1,4 +1,4 @@
-//! What a ring makes of a table of descriptors, held against the ring of `virtio-queue`.
+//! Compares the walk of a ring through a table of descriptors with the ring of `virtio-queue`.
 
 use std::sync::Arc;
 

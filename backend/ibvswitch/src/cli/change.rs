@@ -19,13 +19,13 @@ use crate::daemon::management;
 /// What is said of a change besides what it is.
 #[derive(Debug, Args)]
 pub(super) struct ChangeArgs {
-    /// Show what would change, and change nothing.
+    /// Show the differences, and change nothing.
     #[arg(long)]
     dry_run: bool,
-    /// How long VMs may wait, as of `upgrade`.
+    /// Time limit in seconds, as for `upgrade`.
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
     within: f64,
-    /// A VF with a VM that cannot go on, as of `upgrade`.
+    /// A VF that may fail, as for `upgrade`.
     #[arg(long, value_name = "VF", value_delimiter = ',')]
     let_fail: Vec<String>,
     /// Print JSON.
@@ -181,7 +181,7 @@ pub(super) fn by_file(source: SourceArgs, new: &Path, args: &ChangeArgs) -> Resu
     let text = fs::read_to_string(new).map_err(|source| unreadable(new, source))?;
     // A file that somebody has spoilt by hand is mended by a right one.
     let before = file.source.load().inspect_err(|error| {
-        eprintln!("What differs is not known, since the file is not right at present: {error}");
+        eprintln!("The differences are unknown, since the present file is invalid: {error}");
     });
     apply(
         &file,

@@ -16,20 +16,20 @@ use crate::daemon::management;
 /// Commands on configurations.
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigCommand {
-    /// Check the configuration and show what it amounts to.
+    /// Check the configuration and show a summary of it.
     Check(CheckArgs),
-    /// Print the built-in configuration, to start one's own from.
+    /// Print the built-in configuration, as a start for your own.
     Default,
-    /// Have the running daemon be as another file says; VMs do not notice.
+    /// Give the running daemon the configuration in another file; VMs do not notice.
     Apply(ApplyArgs),
 }
 
 /// Arguments of `config apply`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Shows what differs from the daemon's file, which --config names, writes the new text there, and has the daemon
-take its own place with it, as `upgrade` does. If the daemon cannot, or a VM could not go on, the file is what it
-was, and this command says why.")]
+Shows the differences from the daemon's file, which --config names, writes the new text there, and \
+makes the daemon replace itself, as `upgrade` does. If the daemon cannot, or a VM could not go on, \
+the file stays as it was, and this command prints the reason.")]
 pub(super) struct ApplyArgs {
     /// The new configuration.
     file: PathBuf,
@@ -173,7 +173,7 @@ fn text(config: &Config) -> String {
     }
     let _ = writeln!(
         text,
-        "The daemon's memory: at most {} MiB on account of guests, and what it needs itself.",
+        "The daemon's memory: at most {} MiB on account of guests, and its own needs.",
         mebibytes(budget.sum())
     );
     for (name, bytes) in by_hypervisor(config, &budget) {

@@ -11,13 +11,13 @@ use crate::doctor::{Doctor, Report};
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Nothing is changed, and no device is opened but /dev/kvm. What is said of limits and access is
-for this shell and this user: a service has its own. The exit status is 1 where a line says
-`error`, and 0 otherwise. VFs to be passed through are for `ibvswitch host check`.
+It changes nothing, and opens no device but /dev/kvm. Limits and access are those of this shell
+and this user: a service has its own. The exit status is 1 if a line begins with `error`, and 0
+otherwise. For VFs that are passed through see `ibvswitch host check`.
 
 Verdicts:
-  ok       as it has to be
-  note     nothing asks for it, or a choice is left
+  ok       correct
+  note     not needed, or a matter of choice
   warning  it works, but not for all purposes
   error    it does not work")]
 pub(super) struct DoctorArgs {
@@ -48,7 +48,8 @@ pub(super) fn run(source: SourceArgs, args: DoctorArgs) -> Result<(), CliError> 
     }
     if report.has_errors() {
         return Err(CliError::Failed(
-            "something is missing on this host: lines with `error` say what, and what to do".into(),
+            "something is missing on this host: see the lines with `error` and their remedies"
+                .into(),
         ));
     }
     Ok(())

@@ -12,16 +12,16 @@ use crate::host::{Host, Report};
 /// Commands on this host and its adapters. None needs the daemon.
 #[derive(Debug, Subcommand)]
 pub(super) enum HostCommand {
-    /// Check whether VFs of this host's adapters can be passed through, and say what to do where not.
-    /// VFs that nobody uses are opened and reset.
+    /// Check whether VFs of this host's adapters can be passed through, and print remedies. VFs that are not in
+    /// use are opened and reset.
     Check(CheckArgs),
 }
 
 /// Arguments of `host check`.
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
-    /// VFs to check, as the configuration names them (0000:3b:00.2). Without any: the configuration's, or
-    /// where it has none all VFs of ConnectX adapters.
+    /// VFs to check, as the configuration names them (0000:3b:00.2). Default: those of the configuration, or if
+    /// it has none, all VFs of ConnectX adapters.
     #[arg(value_name = "DEVICE", value_parser = device)]
     devices: Vec<Device>,
     /// Print JSON.

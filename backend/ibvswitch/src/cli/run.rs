@@ -16,27 +16,27 @@ use crate::daemon::life::run::{self, Inherit, RunError};
 /// Arguments of `run`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Prints the line `ready` on standard output once VMs can be started, and tells systemd so. VMs must
-be started after that: QEMU does not wait for its socket.
+Prints the line `ready` on standard output, and notifies systemd, once VMs can be started. Start
+VMs after that: QEMU does not wait for its socket.
 
 On SIGTERM or SIGINT the sockets are removed and the exit status is 0. VMs that are still running
 lose their HCA then and need a restart to get it back.
 
-With --keeper, a daemon that is killed or fails is started again, and VMs keep their HCA: to them it
-has failed and come back, with its connections lost.
+With --keeper, a daemon that is killed or fails is started again, and VMs keep their HCA: they see
+a device that fails and recovers, and lose its connections.
 
-On SIGUSR2 it does what `ibvswitch upgrade` does.")]
+SIGUSR2 has the effect of `ibvswitch upgrade`.")]
 pub(super) struct RunArgs {
-    /// Have a process of its own keep the VMs if the daemon dies, and start the daemon again.
+    /// Start a second process that keeps the VMs if the daemon dies, and starts the daemon again.
     #[arg(long)]
     keeper: bool,
     /// The keeper is at the standard input.
     #[arg(long, hide = true, conflicts_with = "keeper")]
     kept: bool,
-    /// Take the place of the program before, which has left what this descriptor leads to.
+    /// Replace the previous program, which has left its state at this descriptor.
     #[arg(long, hide = true)]
     inherit: Option<i32>,
-    /// Do it up to where it would serve.
+    /// Stop before it would serve.
     #[arg(long, hide = true, requires = "inherit")]
     trial: bool,
 }

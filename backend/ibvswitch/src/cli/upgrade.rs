@@ -10,20 +10,20 @@ use crate::control::{Client, ClientError, Request, Response, Status, UpgradeRequ
 /// Arguments of `upgrade`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The program that is installed where the daemon was started from takes the daemon's place, in the same
-process. VMs do not notice: connections go on, with memory, queues and addresses as they were. First the
-new program is tried. If it cannot take over, or reads another configuration than the VMs need, the
-daemon serves on, and this command says why.")]
+The program that is now installed at the daemon's path replaces it, in the same process. VMs do not \
+notice: connections go on, with memory, queues and addresses as they were. The new program is tried \
+first. If it cannot take over, or its configuration lacks something that VMs use, the daemon goes \
+on, and this command prints the reason.")]
 pub(super) struct UpgradeArgs {
-    /// Another program than the one that is installed.
+    /// Another program, in place of the installed one.
     #[arg(long, value_name = "PATH")]
     program: Option<PathBuf>,
-    /// How long VMs may wait until the program is ready; they wait about twice as long at the most. QEMU gives up
-    /// a device after 5 seconds.
+    /// Time limit for the trial; VMs stand still for at most about twice as long. QEMU gives up a device after
+    /// 5 seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
     within: f64,
-    /// A VF with a VM that cannot be handed over, or that takes too long: its device fails, and the guest's driver
-    /// recovers it, without its connections.
+    /// A VF that may fail if it cannot be handed over in time: the guest's driver then recovers the device,
+    /// without its connections.
     #[arg(long, value_name = "VF", value_delimiter = ',')]
     let_fail: Vec<String>,
     /// Print JSON.
@@ -43,7 +43,7 @@ pub(super) fn milliseconds(seconds: f64) -> u64 {
     (seconds.max(0.0) * 1000.0) as u64
 }
 
-/// Has a program take the daemon's place: what the daemon is then, and how it went.
+/// Replaces the daemon by a program; returns the new daemon's status and the result.
 pub(super) fn replace(
     client: &mut Client,
     socket: &Path,
@@ -59,7 +59,7 @@ pub(super) fn replace(
     let mut after = status(&mut Client::connect(socket)?)?;
     let upgraded = after.upgraded.take().filter(|it| it.count == before + 1);
     let upgraded = upgraded.ok_or_else(|| {
-        CliError::Failed("the daemon has started anew; its log says why".to_owned())
+        CliError::Failed("the daemon has restarted; see its log for the reason".to_owned())
     })?;
     Ok((after, upgraded))
 }

@@ -34,13 +34,13 @@ pub(super) enum VfCommand {
     Remove(RemoveArgs),
     /// Move LIDs, GUIDs and P_Keys of VMs to VFs of other hypervisors.
     Migrate(MigrateArgs),
-    /// Have a VF live in another engine of the running daemon.
+    /// Move a VF to another engine of the running daemon.
     Pin(PinArgs),
-    /// Have the firmware of a VF be slow, silent, or want pages, as adapters' may: for tests of drivers.
+    /// Make the firmware of a VF slow or silent, or make it ask for pages: for tests of drivers.
     Firmware(FirmwareArgs),
     /// Print the QEMU arguments that attach a VF. Does not need the daemon.
     QemuArgs(QemuArgs),
-    /// Print what attaches a VF to a libvirt domain. Does not need the daemon.
+    /// Print the XML that attaches a VF to a libvirt domain. Does not need the daemon.
     LibvirtXml(LibvirtArgs),
 }
 
@@ -64,7 +64,7 @@ The arguments are quoted for a shell:
 
 With --device-only the VM's memory is yours to configure, and must be shared: a
 memory-backend-memfd (or -file, or -ram) object with share=on that -machine memory-backend= names.
-A program takes --json, which is an array of the arguments as they are.")]
+For programs, --json prints an array of the unquoted arguments.")]
 pub(super) struct QemuArgs {
     /// The VF.
     name: String,
@@ -77,11 +77,11 @@ pub(super) struct QemuArgs {
     /// Plug the device into this PCI bus, such as the id of a pcie-root-port.
     #[arg(long, value_name = "ID")]
     bus: Option<String>,
-    /// Also the arguments by which the VM can move while it runs: sockets of QEMU's monitor and, of a VM with an
-    /// HCA, of its test protocol.
+    /// Also arguments that let the VM move while it runs: sockets of QEMU's monitor and, for a VM with an HCA,
+    /// of its test protocol.
     #[arg(long)]
     migratable: bool,
-    /// Also those by which QEMU waits for such a VM, in place of starting one.
+    /// Also arguments that make QEMU wait for such a VM, in place of starting one.
     #[arg(long)]
     receive: bool,
     /// Directory of the sockets of --migratable, in place of that of the daemon's.

@@ -10,9 +10,9 @@ use super::{CliError, SourceArgs};
 /// Commands on VMs, whose QEMUs they speak to.
 #[derive(Debug, Subcommand)]
 pub(super) enum VmCommand {
-    /// Move a VM that runs to a QEMU at another hypervisor's VF; its guest does not notice.
+    /// Move a running VM to a QEMU at another hypervisor's VF; its guest does not notice.
     Migrate(migrate::MigrateArgs),
-    /// Have a VM run again that a `vm migrate` which was killed has left paused, wherever it is.
+    /// Continue a VM that was left paused when its `vm migrate` was killed.
     Settle(settle::SettleArgs),
 }
 

@@ -187,7 +187,7 @@ fn what_must_be_there() {
     assert_eq!(
         problems(""),
         [
-            "f.toml: `hypervisor`: there is none; add a table [[hypervisor]] with a name and a table [[hypervisor.vf]] for each VM"
+            "f.toml: `hypervisor`: missing; add a table [[hypervisor]] with a name and a table [[hypervisor.vf]] for each VM"
         ]
     );
     assert_eq!(

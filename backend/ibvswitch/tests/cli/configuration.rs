@@ -57,7 +57,7 @@ fn the_check_adds_up_what_guests_can_take() {
     for line in [
         format!("doorbells trap, at most {} MiB\n", a.div_ceil(MIB)),
         format!(
-            "\nThe daemon's memory: at most {} MiB on account of guests, and what it needs itself.\n",
+            "\nThe daemon's memory: at most {} MiB on account of guests, and its own needs.\n",
             sum.div_ceil(MIB)
         ),
         format!("\n  hv1: {} MiB\n", (a + b).div_ceil(MIB)),

@@ -19,7 +19,7 @@ fn the_exit_status_says_whether_something_is_missing() {
     assert_eq!(missing.status, FAILURE, "{}", missing.out);
     assert_eq!(
         missing.err,
-        "ibvswitch: something is missing on this host: lines with `error` say what, and what to do\n"
+        "ibvswitch: something is missing on this host: see the lines with `error` and their remedies\n"
     );
     let line = "This host\n  error    QEMU: there is no qemu-system-x86_64 in $PATH\n           QEMU has \
                 vfio-user-pci since 10.1; ";

@@ -1,4 +1,4 @@
-//! What a client is answered, and what is said of it again.
+//! Tests of answers to a client, and of the messages that are repeated to the next server.
 
 use std::os::fd::AsRawFd;
 
@@ -169,7 +169,7 @@ fn region(command: Command, region: u32, offset: u64, data: &[u8], count: u32) -
     message(command, &payload)
 }
 
-/// What the client hears next: the header's error, and the payload.
+/// Reads the client's next answer: the header's error, and the payload.
 fn reply(far: &Socket) -> (u32, Vec<u8>) {
     let mut header = [0; HEADER_LEN];
     let mut fds = ReceivedFds::default();

@@ -1,4 +1,4 @@
-//! What is refused. That what the keeper does is not is seen wherever there is a keeper.
+//! Tests of refused system calls. Other tests of the keeper show that the allowed ones work.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpStream};

@@ -26,10 +26,10 @@ use crate::{
     rundir::{self, Running},
 };
 
-/// Which lab is meant.
+/// Choice of a lab.
 #[derive(Debug, Args)]
 pub(super) struct LabArgs {
-    /// The lab, where several run.
+    /// Name of the lab, if several run.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 }
@@ -37,12 +37,12 @@ pub(super) struct LabArgs {
 /// Arguments of `exec`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The exit status is the command's; 124 where it was killed at the time limit, 125 where it could not be run. Both of its streams come out of standard output;
-it has no input. Ctrl-C kills it.")]
+The exit status is the command's; 124 if it was killed at the time limit, 125 if it could not be \
+run. Both of its output streams go to standard output; it has no input. Ctrl-C kills it.")]
 pub(super) struct ExecArgs {
     #[command(flatten)]
     lab: LabArgs,
-    /// How long the command may take; without it as long as it takes.
+    /// Time limit of the command; none by default.
     #[arg(long, value_name = "TIME", value_parser = quantity::time)]
     timeout: Option<Duration>,
     /// The node.
@@ -56,7 +56,7 @@ pub(super) struct ExecArgs {
 /// Arguments of `shell`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Where the input is no terminal, it is a script that the node's shell runs, as with `exec`.")]
+If the input is not a terminal, the node's shell runs it as a script, as with `exec`.")]
 pub(super) struct ShellArgs {
     #[command(flatten)]
     lab: LabArgs,
@@ -68,15 +68,15 @@ pub(super) struct ShellArgs {
 /// Arguments of `migrate`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The lab has been started with --migratable. Without a configuration of yours, n1 is at h-n1, n2 at h-n2 and so on, and each of
-these hypervisors has room for one node more.")]
+The lab must have been started with --migratable. Without a configuration of your own, n1 is at \
+h-n1, n2 at h-n2 and so on, and each of these hypervisors has room for one more node.")]
 pub(super) struct MigrateArgs {
     #[command(flatten)]
     lab: LabArgs,
     /// The node.
     #[arg(value_name = "NODE")]
     node: String,
-    /// Where it moves.
+    /// The destination hypervisor.
     #[arg(long, value_name = "HYPERVISOR")]
     to: String,
 }

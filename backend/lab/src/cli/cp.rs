@@ -29,15 +29,15 @@ use crate::{
 /// Arguments of `cp`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A path in a node is NODE:PATH, from /root on, and all that is copied is in one node, or none of it; a path of this
-machine that has a colon begins with `./`. Folders are copied with all that is in them. As with cp(1), several things need a folder to be
-copied to.
+A path in a node is NODE:PATH, relative to /root. All sources must be in the same node, or all on
+this machine; write `./` before a local path with a colon. Folders are copied with their contents.
+As with cp(1), the destination of several sources must be a folder.
   ibvswitch lab cp test.sh n1:/root/
   ibvswitch lab cp n1:/root/results .")]
 pub(super) struct CpArgs {
     #[command(flatten)]
     lab: LabArgs,
-    /// What is copied, and where to.
+    /// Sources, and the destination.
     #[arg(required = true, num_args = 2.., value_names = ["FROM", "TO"])]
     paths: Vec<String>,
 }
@@ -80,9 +80,9 @@ fn place(text: &str) -> (Option<&str>, &str) {
 struct Exchange<'a> {
     lab: Running,
     node: &'a str,
-    /// What the node has of this machine.
+    /// Folder that the node shares with this machine.
     open: PathBuf,
-    /// What it does not have, on the same file system.
+    /// Folder that the node cannot see, on the same file system.
     own: tempfile::TempDir,
     /// The name of what is copied, in both.
     name: String,
@@ -167,7 +167,7 @@ impl<'a> Exchange<'a> {
         host_cp(&paths, Path::new(to)).map(|()| 0)
     }
 
-    /// What cp(1) in the node says comes out of standard error.
+    /// Runs cp(1) in the node; its messages go to standard error.
     fn ask(&self, line: String) -> Result<i32> {
         ask(&self.lab, self.node, format!("cd; {line}"), |bytes| {
             eprint!("{}", String::from_utf8_lossy(bytes));
@@ -181,7 +181,7 @@ fn last(path: &str) -> Option<&str> {
     name.filter(|name| !["", ".", ".."].contains(name))
 }
 
-/// What is in a folder, which has to be files, folders and links: a node can make devices too.
+/// Returns the contents of a folder, which must be files, folders and links: a node can make devices too.
 fn plain(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(folder).at("read", folder)? {

@@ -21,31 +21,31 @@ use super::shape::ShapeArgs;
 #[command(after_help = "\
 The command is run as it is written; a single word is a line for the shell, as in
   ibvswitch lab run -- 'echo I am $LAB_NODE of $LAB_NODES'
-It finds LAB_NODE (n1, n2, ...), LAB_NODES (all of them), LAB_PEER (the next one) and LAB_RANK (from 0). Nodes
-reach each other by these names, also by ssh. `lab-barrier NAME` returns when all nodes have come to it. The
-directory that this is started in is there in the nodes, to be read.
+Its variables: LAB_NODE (n1, n2, ...), LAB_NODES (all of them), LAB_PEER (the next one) and
+LAB_RANK (from 0). Nodes reach each other by these names, also by ssh. `lab-barrier NAME` returns
+when all nodes have called it. Nodes can read the current directory of this machine.
 
-FILE is a script for all nodes; a folder with a script for each, n1.sh and so on, or all.sh; or lab.toml, which says
-what nodes are like, too.
+FILE is a script for all nodes; a folder with a script for each, n1.sh and so on, or all.sh; or
+lab.toml, which also describes the nodes.
 
-Exit status: the highest of the commands' own; 124 where one was killed at the time limit, 125 where a node or
-the lab itself failed, 128 + signal where a signal has ended it.")]
+Exit status: the highest of the commands' own; 124 if one was killed at the time limit, 125 if a \
+node or the lab itself failed, 128 + signal if a signal has ended it.")]
 pub(super) struct RunArgs {
     #[command(flatten)]
     shape: ShapeArgs,
-    /// How long the commands may take: 10m, where nothing else is said.
+    /// Time limit of the commands; 10m by default.
     #[arg(long, value_name = "TIME", value_parser = quantity::time)]
     timeout: Option<Duration>,
     /// End all commands when the first fails.
     #[arg(long)]
     fail_fast: bool,
-    /// Write what became of the commands to this file, as JSON.
+    /// Write the commands' results to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write what became of the commands to this file, as JUnit's XML.
+    /// Write the commands' results to this file, as JUnit's XML.
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
-    /// What nodes run: a script, a folder of scripts, or lab.toml.
+    /// A script, a folder of scripts, or lab.toml.
     #[arg(
         value_name = "FILE",
         required_unless_present = "command",
@@ -58,7 +58,7 @@ pub(super) struct RunArgs {
 }
 
 impl RunArgs {
-    /// What is run, as one would type it.
+    /// The command or file, as a user would type it.
     fn line(&self) -> String {
         match &self.file {
             Some(file) => file.display().to_string(),
@@ -67,7 +67,7 @@ impl RunArgs {
     }
 }
 
-/// Does it; the exit status.
+/// Runs it, and returns the exit status.
 pub(super) fn run(args: &RunArgs) -> i32 {
     let mut signals = None;
     let outcomes = outcomes(args, &mut signals);

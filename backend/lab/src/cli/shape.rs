@@ -1,4 +1,4 @@
-//! What a lab is made of, on the command line.
+//! Description of a lab on the command line.
 
 use std::{
     env,
@@ -43,10 +43,10 @@ impl FromStr for Source {
     }
 }
 
-/// What `run` and `up` have both.
+/// Arguments that `run` and `up` have in common.
 #[derive(Debug, Clone, Args)]
 pub(super) struct ShapeArgs {
-    /// How many nodes: 2, or as many as the configuration has VFs.
+    /// Number of nodes; by default 2, or the number of VFs in the configuration.
     #[arg(long, short, value_name = "NUMBER",
           value_parser = clap::value_parser!(u64).range(1..=MAX_NODES as u64))]
     nodes: Option<u64>,
@@ -56,43 +56,44 @@ pub(super) struct ShapeArgs {
     /// The nodes' kernel: Debian's 5.10, 6.1, 6.12 (the default) or 7.2, or the file of one that you have built (bzImage).
     #[arg(long, value_name = "VERSION|FILE")]
     kernel: Option<Source>,
-    /// Where `make modules_install INSTALL_MOD_PATH=DIR` has put the modules of a kernel that you have built.
+    /// The directory DIR of `make modules_install INSTALL_MOD_PATH=DIR`, for a kernel that you have built.
     #[arg(long, value_name = "DIR")]
     modules: Option<PathBuf>,
-    /// The subnet: a configuration of ibvswitch, of which each VF is a node of its name.
+    /// The subnet: a configuration of ibvswitch; each VF in it is a node of the same name.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Do not wait until ports are Active: for subnets of which a node is the subnet manager.
+    /// Do not wait until ports are Active: for subnets in which a node is the subnet manager.
     #[arg(long)]
     any_state: bool,
-    /// Memory of a node: 1G, where nothing else is said.
+    /// Memory of a node; 1G by default.
     #[arg(long, value_name = "SIZE", value_parser = quantity::memory)]
     memory: Option<u32>,
-    /// Processors of a node: 1, where nothing else is said.
+    /// Processors of a node; 1 by default.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=64))]
     cpus: Option<u32>,
-    /// How long the nodes may take to boot: 5m, where nothing else is said.
+    /// Time limit for nodes to boot; 5m by default.
     #[arg(long, value_name = "TIME", value_parser = quantity::time)]
     boot_timeout: Option<Duration>,
-    /// Have commands run in this root file system, which nodes read and write over: a folder, or / for this machine's.
+    /// Run commands in this root file system: a folder, or / for this machine's. Nodes' changes stay in their
+    /// memory.
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
     /// Let nodes change the subnet: `ibvswitch link down ...` in a node, and other commands.
     #[arg(long)]
     control: bool,
-    /// Let the nodes write to the directory that this is started in.
+    /// Let nodes write to the current directory.
     #[arg(long)]
     writable: bool,
     /// Keep that directory out of the nodes.
     #[arg(long, conflicts_with = "writable")]
     no_share: bool,
-    /// Have nodes that can move to other hypervisors while they run; no directory of this machine is in them.
+    /// Make nodes that can move to other hypervisors while they run; they have no directory of this machine.
     #[arg(long, conflicts_with_all = ["writable", "root"])]
     migratable: bool,
     /// Names of nodes, which a file says.
     #[arg(skip)]
     names: Vec<String>,
-    /// The folder of a file that says what nodes are like.
+    /// Folder of the file that describes the nodes.
     #[arg(skip)]
     folder: Option<PathBuf>,
 }

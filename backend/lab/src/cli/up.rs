@@ -26,7 +26,7 @@ use crate::{
     plan::Plan,
 };
 
-/// What the process in the background says when nodes are ready.
+/// Line that the background process prints when nodes are ready.
 const READY: &str = "ready";
 
 /// The file in a lab's folder with the names of its nodes.
@@ -35,7 +35,8 @@ pub(super) const NODES: &str = "nodes";
 /// Arguments of `up`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-`ibvswitch lab exec n1 -- COMMAND` runs a command in a node, `ibvswitch lab shell n1` gives its console, and
+`ibvswitch lab exec n1 -- COMMAND` runs a command in a node, `ibvswitch lab shell n1` connects to
+its console, and
 `ibvswitch lab down` ends the lab.")]
 pub(super) struct UpArgs {
     /// The lab's name.
@@ -43,7 +44,7 @@ pub(super) struct UpArgs {
     name: String,
     #[command(flatten)]
     shape: ShapeArgs,
-    /// What nodes are like: lab.toml, or a folder with one. Scripts in it are for `ibvswitch lab run`.
+    /// Description of the nodes: lab.toml, or a folder with one. Its scripts are only for `ibvswitch lab run`.
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! Who waits for whom.
+//! Barriers between nodes.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ pub struct Answer {
     pub node: usize,
     /// The pipe that it reads.
     pub reply: String,
-    /// What it is to read.
+    /// Text for the node to read.
     pub text: String,
 }
 

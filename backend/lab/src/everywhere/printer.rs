@@ -1,4 +1,4 @@
-//! What nodes print, line by line with their names.
+//! Prints the output of nodes, line by line with their names.
 
 use std::{
     collections::VecDeque,
@@ -9,7 +9,7 @@ use std::{
 #[derive(Debug)]
 pub struct Lines {
     name: String,
-    /// What is no whole line yet.
+    /// The beginning of an unfinished line.
     rest: Vec<u8>,
     /// The end of all that was printed.
     kept: VecDeque<u8>,

@@ -1,4 +1,4 @@
-//! Who sends commands to a guest, and who has it move meanwhile: not both.
+//! Lets either commands be sent to a guest, or the guest move: not both.
 //!
 //! What a QEMU has not read when its guest leaves is lost with it. So a guest does not move before it has answered to all
 //! that it was sent, and is sent nothing until it is there.
@@ -8,10 +8,10 @@ use std::{
     time::Duration,
 };
 
-/// How long a guest may take to answer that a command has begun, before it moves.
+/// Time limit for a guest to answer that a command has begun, before it moves.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
-/// How long a move may take.
+/// Time limit of a move.
 const MOVE_LIMIT: Duration = Duration::from_secs(10 * 60);
 
 /// The gate of one guest.

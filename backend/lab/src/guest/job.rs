@@ -11,13 +11,13 @@ use crate::{
     error::{Error, Result},
 };
 
-/// What of a command's output is kept, in bytes: the end of it, and up to twice as much in between.
+/// Bytes of a command's output that are kept: the end of it, and up to twice as much in between.
 const KEPT: usize = 16 << 20;
 
-/// How long a killed command may take to be gone.
+/// Time limit for a killed command to be gone.
 const KILL_LIMIT: Duration = Duration::from_secs(20);
 
-/// What a running command has done.
+/// Event of a running command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum News {
     /// It runs, in the process group of this number.
@@ -77,12 +77,12 @@ impl<'guest> Job<'guest> {
 }
 
 impl Job<'_> {
-    /// What the command has printed so far.
+    /// Returns the output of the command so far.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.output).into_owned()
     }
 
-    /// What the command does next, waited for until `deadline`; none past that.
+    /// Waits until `deadline` for the next event of the command; `None` after that.
     pub fn news(&mut self, deadline: Instant) -> Result<Option<News>> {
         match self.next(deadline) {
             Ok(news) => Ok(Some(news)),

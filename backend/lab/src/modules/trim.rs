@@ -1,4 +1,4 @@
-//! What of a module is nothing but work when it is loaded. Its code and data stay what they are.
+//! Removes parts of a module that only cost time when it is loaded. Its code and data stay what they are.
 
 use crate::elf::{long, word};
 
@@ -12,8 +12,8 @@ pub fn trim(module: &mut Vec<u8>) {
     hide(module, b"__mcount_loc\0");
 }
 
-/// How long a module is without its signature, if it has one: at its end are the signature, what describes it, and a line
-/// that says so (Linux Documentation/admin-guide/module-signing.rst).
+/// Returns the length of a module without its signature, if it has one: at its end are the signature, its
+/// description, and a line that announces it (Linux Documentation/admin-guide/module-signing.rst).
 fn without_signature(module: &[u8]) -> Option<usize> {
     const LINE: &[u8] = b"~Module signature appended~\n";
     /// Eight bytes, and the signature's length, big-endian.

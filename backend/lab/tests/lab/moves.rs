@@ -5,7 +5,7 @@ use std::thread;
 use crate::place::Place;
 
 impl Place {
-    /// What a command in a node prints, which has to succeed.
+    /// Returns the output of a command in a node, which has to succeed.
     fn runs(&self, node: &str, line: &str) -> String {
         self.prints(&["exec", node, "--", line])
     }

@@ -31,7 +31,7 @@ fn text(path: &Path) -> String {
     fs::read_to_string(path).unwrap()
 }
 
-/// What each of the nodes runs. Both have the same directory, and n2 waits where n1 has to listen.
+/// Scripts of the nodes. Both have the same directory, and n2 waits until n1 listens.
 const SCRIPTS: [(&str, &str); 3] = [
     (
         "lab.toml",
@@ -204,7 +204,7 @@ fn mistakes_are_told_before_anything_is_booted() {
         (
             vec!["run", "--nodes", "1", "two"],
             125,
-            "a script for a node n2, which there is not",
+            "script for unknown node n2",
         ),
         (
             vec!["run", "script", "--", "true"],

@@ -15,8 +15,8 @@ use crate::window::{BASE, RINGS_BASE, SIZE, Window};
 const OCTWORD: usize = 16;
 /// Pages of a key over all memory, as a power of two: the daemon's window is two of them.
 const LOG_IDENTITY_PAGE: u32 = 27;
-/// What a key over all memory covers at least, so that memory that is plugged in later is in it, and at
-/// most: a monitor maps more than memory, and its devices' registers lie high up.
+/// Limits of the range of a key over all memory. At least, so that memory that is plugged in later is in it;
+/// and at most: a monitor maps more than memory, and its devices' registers lie high up.
 const COVERED: (u64, u64) = (1 << 38, 1 << 40);
 
 /// Where a key over all memory ends, by where mappings end.
@@ -129,7 +129,8 @@ impl Judge<'_> {
     }
 }
 
-/// What a key over DMA addresses lets local requests read, as its driver says; `None` where that is nothing.
+/// Returns the access that a key over DMA addresses gives local requests, as its driver says; `None` if it
+/// gives none.
 fn whole_key(context: &[u8]) -> Option<WholeKey> {
     let start = mkc::START_ADDR.get(context);
     let end = start.checked_add(mkc::LEN.get(context));

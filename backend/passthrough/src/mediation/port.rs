@@ -28,7 +28,7 @@ const DIRECTED: u32 = 0x81;
 /// Classes by which Mellanox' devices are asked and changed: their registers among others.
 const DEVICE: [u32; 2] = [0x09, TELLING];
 const TELLING: u32 = 0x0a;
-/// What of the latter says what the device is: ClassPortInfo and GeneralInfo.
+/// Attributes that describe the device: ClassPortInfo and GeneralInfo.
 const TELLS: [u32; 2] = [0x0001, 0x0017];
 const GET: u32 = 0x01;
 const SET: u32 = 0x02;
@@ -97,8 +97,7 @@ pub(super) fn own_port(request: &[u8]) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Of its port a guest changes the capabilities that announce its own agents, where the VF lets it, and
-/// nothing else.
+/// Lets a guest change only those capabilities of its port that announce its own agents, if the VF allows it.
 pub(super) fn modify_port(request: &mut [u8]) -> Result<Verdict, Refusal> {
     own_port(request)?;
     let context = modify_hca_vport_context_in::HCA_VPORT_CONTEXT.get_mut(request);

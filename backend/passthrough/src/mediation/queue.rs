@@ -259,7 +259,7 @@ impl Judge<'_> {
         }
     }
 
-    /// What a context of a queue pair says in any case.
+    /// Checks the fields that every context of a queue pair has.
     fn check_context(&self, context: &mut [u8]) -> Result<(), Refusal> {
         DOORBELL_OBJECT.set(context, 0);
         if self.facts.policy.isolation == Isolation::Strict {
@@ -275,7 +275,7 @@ impl Judge<'_> {
     }
 }
 
-/// What a context of a completion queue says in any case.
+/// Checks the fields that every context of a completion queue has.
 fn check_completion_queue(context: &mut [u8]) -> Result<(), Refusal> {
     for field in CQ_OF_OTHERS {
         field.set(context, 0);

@@ -1,4 +1,4 @@
-//! What is in management packets that a guest sends by its queue pair 1.
+//! Checks management packets that a guest sends by its queue pair 1.
 //!
 //! The VF gets a packet from the daemon's memory, where it is copied before it is looked at: what the guest writes to
 //! its own memory afterwards changes nothing. A key of the daemon's is over these copies, by which nothing can be
@@ -53,7 +53,7 @@ pub(crate) struct Management<'a> {
     pub memory: &'a GuestMemory,
 }
 
-/// What becomes of a packet.
+/// Result for a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The VF is to send the copy.

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// How long one look may go on, again and again: while something is posted, and longer than that by `LINGER`.
+/// Maximum time of one look, in which it repeats while requests are posted, and for `LINGER` after the last
+/// one.
 const MAX_LOOK: Duration = Duration::from_micros(200);
 const LINGER: Duration = Duration::from_micros(20);
 /// From one look to the next: right after something was posted, and when nothing was for a while.
@@ -10,7 +11,7 @@ const SOONEST: Duration = Duration::from_micros(20);
 /// The same where nobody rings.
 pub(crate) const LATEST: Duration = Duration::from_millis(1);
 
-/// How often queues are looked at: all the time while something is posted, then less and less.
+/// Pace of looks at queues: continuous while requests are posted, then less and less often.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     /// To the next look; `None` before the first.
@@ -28,7 +29,7 @@ impl Pace {
         self.period.is_some_and(|period| period > latest)
     }
 
-    /// How long to wait until the next look, after one that found nothing, and at most.
+    /// Returns the time until the next look, after one that found nothing, and at most.
     pub fn next(&mut self, latest: Duration) -> Duration {
         let now = self.period.unwrap_or(SOONEST).min(latest);
         self.period = Some((now * 2).min(latest));

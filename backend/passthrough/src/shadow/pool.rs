@@ -9,7 +9,7 @@ use crate::window::{PAGE, RINGS_SIZE, SIZE};
 /// All of it, in pages.
 const PAGES: usize = RINGS_SIZE / PAGE;
 
-/// What is free.
+/// Free memory of the pool.
 #[derive(Debug, Clone)]
 pub(crate) struct Pool(Arc<Mutex<Free>>);
 

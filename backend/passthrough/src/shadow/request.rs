@@ -17,12 +17,12 @@ const EXTENDED: usize = 48;
 const MULTICAST: std::ops::Range<u16> = 0xc000..0xffff;
 /// Hop limit of a header that is added here. Packets stay in the subnet, where nobody looks at it.
 const HOP_LIMIT: u32 = 64;
-/// Of the byte with the rate: the service level.
+/// Bits of the service level in the byte with the rate.
 const LEVEL: u32 = 0xf;
 /// Numbers of queue pairs.
 const NUMBER: u32 = 0x00ff_ffff;
 
-/// What becomes of a request.
+/// Decision on a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// It is sent.
@@ -44,7 +44,7 @@ pub(crate) struct Rules<'a> {
     membership: Option<&'a Membership>,
     /// The VF's own port.
     port: Port,
-    /// Whom management packets are from.
+    /// Sender of management packets.
     management: Option<Management<'a>>,
     /// Addresses that were looked for, and who has them.
     found: Vec<(Address, Option<Port>)>,
@@ -57,7 +57,7 @@ type Address = (u16, Option<[u8; 16]>);
 const REMEMBERED: usize = 16;
 
 impl<'a> Rules<'a> {
-    /// Of a guest, and its VF's port.
+    /// Creates the judge of a guest's requests, with its VF's port.
     pub const fn new(
         levels: ServiceLevels,
         membership: Option<&'a Membership>,

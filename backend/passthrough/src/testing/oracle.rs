@@ -1,5 +1,5 @@
-//! What may reach a VF, written down a second time: as a list of what stands where in requests, by the offsets
-//! that the interface has, and not by the code that sees to it.
+//! Rules for requests that may reach a VF, written a second time: as a list of fields by the offsets of the
+//! interface, and not by the code that enforces them.
 
 mod datagrams;
 
@@ -33,7 +33,7 @@ type Reference = (usize, u32, u32, Class, bool);
 
 const NUMBER: u32 = 0x00ff_ffff;
 
-/// What all contexts of queue pairs name.
+/// Objects that all contexts of queue pairs name.
 const QP_CONTEXT: &[Reference] = &[
     (0x1c, 0, NUMBER, Pd, true),
     (0x24, 0, NUMBER, Page, true),
@@ -44,7 +44,7 @@ const QP_CONTEXT: &[Reference] = &[
     (0xc4, 0, NUMBER, Srq, true),
 ];
 
-/// What paths of connections may say, and whether the guest may manage the subnet.
+/// Limits for paths of connections, and the right to manage the subnet.
 #[derive(Debug, Clone)]
 pub struct Confines {
     /// LIDs of the subnet that connections may go to, each with its port's GID; `None`: all.
@@ -327,7 +327,7 @@ impl Oracle {
     }
 }
 
-/// What strict isolation leaves no guest.
+/// Checks the rules of strict isolation.
 fn check_strictly(code: u32, request: &[u8]) -> Result<(), String> {
     let all_memory = match code {
         0x500 | 0x502..=0x506 | 0x50c | 0x50e => dword(request, 0x20) >> 4 & 1 != 0,
@@ -361,8 +361,8 @@ const fn takes_away(code: u32) -> bool {
 
 type Known = (&'static [Reference], Option<Class>, &'static [Reference]);
 
-/// What a command names, what it makes, and what its context names. `None` for a command that no guest gives a
-/// VF.
+/// Returns the fields of a command that name objects, the object that it makes, and those that its context
+/// names. `None` for a command that a guest cannot give a VF.
 fn kind(code: u32) -> Option<Known> {
     const NAMED: [&[Reference]; 9] = [
         &[(8, 0, NUMBER, Pd, false)],

@@ -45,7 +45,7 @@ impl ManagementFilter for Sevens {
 pub struct Place {
     /// The function.
     pub guest: Guest,
-    /// What the guest has.
+    /// Objects of the guest.
     pub stock: Stock,
     strict: bool,
     confines: Confines,
@@ -141,7 +141,8 @@ impl Place {
         place
     }
 
-    /// What the VF got since the last time is the guest's to say. How much it was.
+    /// Checks that all requests to the VF since the last call were within the guest's rights, and returns their
+    /// number.
     ///
     /// # Panics
     /// Where something is not.

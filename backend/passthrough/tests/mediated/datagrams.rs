@@ -31,7 +31,7 @@ struct Sender {
     guest: Guest,
     qpn: u32,
     page: u32,
-    /// Of the daemon's queues: where they begin, and the record.
+    /// Addresses of the daemon's queues, and the record.
     queues: u64,
     record: u64,
     /// Blocks that the guest has posted.
@@ -315,7 +315,7 @@ fn what_makes_no_sense_is_an_error() {
     assert_eq!((sender.told(), sender.request(0).3), (1, 9));
 }
 
-/// What the guest's record says counts from the beginning of a queue pair to its reset.
+/// The counter in the guest's record is valid from the setup of a queue pair to its reset.
 #[test]
 fn nothing_is_posted_between_a_reset_and_a_beginning() {
     let mut sender = Sender::new(&Scripted::default(), levels());

@@ -20,13 +20,13 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 /// The DMA address of the daemon's memory.
 const WINDOW: u64 = (1 << 38) - (128 << 20);
 
-/// What tests do with a guest besides.
+/// Extensions of a guest for tests.
 trait Wait {
     /// Gives a command and waits for its reply.
     fn answer(&mut self, request: &[u8]) -> Vec<u8>;
     /// The status in the reply.
     fn status(&mut self, request: &[u8]) -> Status;
-    /// What the VF got of a command, which it has executed.
+    /// Returns the command as the VF got and executed it.
     fn passed_on(&mut self, request: &[u8]) -> Vec<u8>;
     /// Lets the function see what the VF has done, until the VF has got so many requests.
     fn settle(&mut self, requests: usize) -> Vec<Vec<u8>>;

@@ -69,7 +69,7 @@ struct Manager {
     /// The guest's key, and the daemon's.
     key: u32,
     daemons: u32,
-    /// Of the daemon's queues: where they begin, their blocks, and the record.
+    /// Addresses of the daemon's queues, their blocks, and the record.
     queues: u64,
     blocks: u32,
     record: u64,

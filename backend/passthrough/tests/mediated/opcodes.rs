@@ -49,7 +49,7 @@ const QUEUE_PAIR: &[Wrong] = &[
     number(0xc4),
 ];
 
-/// What may reach the VF, and every field that names something.
+/// Commands that may reach the VF, with every field that names an object.
 const FORWARDED: &[(Opcode, &[Wrong])] = &[
     (Opcode::QueryAdapter, &[]),
     (
@@ -177,7 +177,7 @@ const FORWARDED: &[(Opcode, &[Wrong])] = &[
     ),
 ];
 
-/// What the daemon answers.
+/// Commands that the daemon answers.
 const ANSWERED: &[Opcode] = &[
     Opcode::QueryHcaCap,
     Opcode::SetHcaCap,
@@ -188,7 +188,7 @@ const ANSWERED: &[Opcode] = &[
     Opcode::QueryLag,
 ];
 
-/// What the daemon refuses, whatever is asked.
+/// Commands that the daemon always refuses.
 const REFUSED: &[Opcode] = &[
     Opcode::AllocMemic,
     Opcode::DeallocMemic,

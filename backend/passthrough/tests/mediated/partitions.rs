@@ -47,7 +47,7 @@ fn indexes(request: &[u8]) -> [u32; 2] {
     [PRIMARY, ALTERNATE].map(|at| dword(request, at) & 0xffff)
 }
 
-/// What the guest is told of a queue pair that has these indexes at the VF.
+/// Returns the indexes that the guest sees of a queue pair with these indexes at the VF.
 fn told(guest: &mut Guest, qpn: u32, at_the_vf: [u32; 2]) -> [u32; 2] {
     guest.vf.follow(Box::new(move |request| {
         if dword(request, 0) >> 16 != u32::from(Opcode::QueryQp.code()) {

@@ -1,4 +1,4 @@
-//! What an operator leaves a guest: service levels, a cluster, subnet management.
+//! Rights that an operator leaves a guest: service levels, a cluster, subnet management.
 
 use std::sync::Arc;
 
@@ -147,7 +147,7 @@ fn a_header_is_added_where_the_port_wants_it() {
     );
 }
 
-/// What the guest is told of a queue pair. The VF has its context as it was passed on.
+/// Returns the guest's query of a queue pair. The VF has the context that was passed on.
 fn query(guest: &mut Guest, qpn: u32, passed: &[u8]) -> Vec<u8> {
     let context = Span::new(CONTEXT, 0xe8).get(passed).to_vec();
     guest.vf.follow(Box::new(move |request| {
@@ -230,7 +230,7 @@ fn service_levels_are_denied_or_rewritten() {
     }
 }
 
-/// Of its device a guest learns what it is; registers are for who manages the subnet.
+/// A guest may query the kind of its device; registers are for managers of the subnet.
 #[test]
 fn registers_of_the_device_are_out_of_reach() {
     const GENERAL_INFO: u32 = 0x17;

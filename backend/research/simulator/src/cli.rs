@@ -35,22 +35,22 @@ struct Cli {
     command: Command,
 }
 
-/// What to simulate.
+/// The experiment.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Route a topology with each engine: times, and what walking the tables shows.
+    /// Route a topology with each engine: times, paths, lanes, balance, bandwidth.
     Routing(routing::RoutingArgs),
-    /// Let VMs move over fat-trees: switches that change, and the bandwidth that is left.
+    /// Move VMs in fat-trees: number of switches that change, remaining bandwidth.
     Migration(migration::MigrationArgs),
     /// Assign LIDs to the paths of random networks by several methods.
     Lids(lids::LidsArgs),
-    /// How many hypervisors and VMs the LIDs of a subnet are enough for.
+    /// Number of hypervisors and VMs for which a subnet has enough LIDs.
     Capacity(capacity::CapacityArgs),
-    /// Make every published table and figure again, published beside measured.
+    /// Repeat every published table and figure: published and measured values.
     Papers(papers::PapersArgs),
 }
 
-/// Why an experiment has no result.
+/// Reasons why an experiment has no result.
 #[derive(Debug, thiserror::Error)]
 enum CliError {
     #[error("{0}")]
@@ -59,7 +59,7 @@ enum CliError {
     Output(#[from] io::Error),
 }
 
-/// Reads the command line and does what it says.
+/// Reads and runs the command line.
 #[must_use]
 pub fn main() -> ExitCode {
     // On a mistake, clap prints it and leaves with 2.

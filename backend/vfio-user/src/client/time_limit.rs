@@ -1,4 +1,4 @@
-//! How long a server may take.
+//! Time limit of a server.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -34,7 +34,7 @@ impl TimeLimit {
         self.timer.set(time, TimerSetTimeFlags::empty())
     }
 
-    /// What is readable when the time is up.
+    /// Returns the descriptor that is readable when the time is up.
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
         self.timer.as_fd()
     }

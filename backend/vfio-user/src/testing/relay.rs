@@ -77,7 +77,7 @@ impl Relay {
         })
     }
 
-    /// How often the client has accessed regions of the server, so far.
+    /// Returns the numbers of the client's accesses to regions of the server so far.
     #[must_use]
     pub fn accesses(&self) -> BTreeMap<Access, u64> {
         self.counts.lock().clone()

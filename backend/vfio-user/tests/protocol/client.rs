@@ -20,7 +20,7 @@ fn pair() -> (Client, UnixStream) {
     (Client::unnegotiated(ours), theirs)
 }
 
-/// What the client makes of these answers to its first commands, which are there before it asks.
+/// Returns the client's result for these answers to its first commands, which are there before it asks.
 fn answered<R>(
     answers: &[(u16, Command, &[u8])],
     ask: impl FnOnce(&mut Client) -> Result<R, ClientError>,

@@ -113,7 +113,7 @@ fn pages_of_other_sizes() {
     served.assert_in_step();
 }
 
-/// What was written to memory that is gone is told, since whoever unmaps it asks afterwards.
+/// Writes to memory that is gone are reported, since a client asks after it has unmapped it.
 #[test]
 fn memory_that_is_gone() {
     let mut served = with_memory();

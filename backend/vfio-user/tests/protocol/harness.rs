@@ -195,7 +195,7 @@ pub fn content(memory: &SharedMemory, offset: usize, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// What the device reads at a DMA address.
+/// Returns the bytes that the device reads at a DMA address.
 pub fn dma_read(table: &Table, addr: u64, len: usize) -> Option<Vec<u8>> {
     let table = table.lock();
     let window = table.read_window(addr, len)?;
@@ -212,7 +212,7 @@ pub fn borrow(eventfds: &[EventFd]) -> Vec<BorrowedFd<'_>> {
     eventfds.iter().map(AsFd::as_fd).collect()
 }
 
-/// How often the eventfd was signalled since the last call.
+/// Returns the number of signals of the eventfd since the last call.
 pub fn signals(eventfd: &EventFd) -> u64 {
     eventfd.read().unwrap_or(0)
 }

@@ -107,7 +107,7 @@ pub enum VmImageError {
         here: String,
     },
     /// Something that the VM had entered is not the VM's to enter.
-    #[error("what the VM had the subnet administration enter: {what}; save the image anew")]
+    #[error("the VM's entries at the subnet administration: {what}; save the image anew")]
     Registration {
         /// What is wrong.
         what: &'static str,

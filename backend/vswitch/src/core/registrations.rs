@@ -292,7 +292,7 @@ impl Registrations {
         if errand.enters {
             if !header.status().is_ok() {
                 let status = header.status();
-                warn!(vm = %errand.vm, %status, "what a VM had entered elsewhere is refused here");
+                warn!(vm = %errand.vm, %status, "an entry of a VM from elsewhere is refused here");
             }
             self.answered(errand.vm, packet);
         }

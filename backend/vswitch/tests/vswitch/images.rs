@@ -441,14 +441,14 @@ fn what_is_not_the_vms_is_refused() {
         ),
         (
             changed("/v1/registrations/0/mad", json!(vec![0; 257])),
-            "what the VM had the subnet administration enter: a datagram has 256 bytes; save the image \
+            "the VM's entries at the subnet administration: a datagram has 256 bytes; save the image \
              anew"
                 .to_owned(),
         ),
         // A question.
         (
             changed("/v1/registrations/0/mad/3", json!(1)),
-            "what the VM had the subnet administration enter: a request enters nothing; ".to_owned(),
+            "the VM's entries at the subnet administration: a request enters nothing; ".to_owned(),
         ),
     ] {
         let error = restored(&there, 1, wrong).expect_err(&expected);

@@ -192,7 +192,7 @@ fn an_image_of_another_kind_of_function_is_refused() {
             "\"uars\":[4,4]",
             "doorbell page 4 is there twice",
         ),
-        ("\"log_blocks\":4", "\"log_blocks\":31", "2^31 is none"),
+        ("\"log_blocks\":4", "\"log_blocks\":31", "of 2^31"),
     ] {
         assert!(image.contains(what), "{what} is not in {image}");
         let changed = serde_json::from_str(&image.replace(what, with)).unwrap();

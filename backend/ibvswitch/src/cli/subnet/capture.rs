@@ -24,8 +24,8 @@ use crate::control::{Client, Request, Response};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Management packets are shown as they cross the links of the ports; data packets, with --data, as
-the messages that went over the local path would be on a link. A packet shows at each port: with
-ERF interface 0 where it leaves one, 1 where it reaches one. LIDs are the subnet's own. The capture
+the messages of the local path would be on a link. A packet is recorded at each port: with ERF
+interface 0 where it leaves a port, 1 where it reaches one. LIDs are the subnet's own. The capture
 ends with --count, --duration, Ctrl-C, or its reader.
 
 Examples:
@@ -55,7 +55,7 @@ pub(crate) struct CaptureArgs {
     /// End after this many seconds.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     duration: Option<Duration>,
-    /// Print what it came to as JSON; needs --write FILE.
+    /// Print the summary as JSON; needs --write FILE.
     #[arg(long)]
     json: bool,
 }
@@ -193,7 +193,7 @@ impl Reader {
         let mut bytes = [0; 1 << 16];
         match self.stream.read(&mut bytes) {
             Ok(0) => Err(CliError::Failed(
-                "the daemon ended the capture; its log says more".to_owned(),
+                "the daemon ended the capture; see its log".to_owned(),
             )),
             Ok(count) => {
                 self.buffer.extend_from_slice(&bytes[..count]);

@@ -9,24 +9,24 @@ use crate::cli::text::number::at_least;
 use crate::cli::{CliError, SourceArgs, ask, print, print_json};
 use crate::control::{LinkAction, LinkReport, LinkRequest, Request, Response, StallDirection};
 
-/// What to do with a link.
+/// Actions on a link.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LinkCommand {
-    /// Show how a link is.
+    /// Show the state of a link.
     Show(LinkArgs),
     /// Pull a cable out: the link goes down, at both ends.
     Down(LinkArgs),
     /// Put a cable back in.
     Up(LinkArgs),
-    /// Have a link lose packets at random.
+    /// Make a link lose packets at random.
     Drop(DropArgs),
-    /// Have a link delay packets.
+    /// Make a link delay packets.
     Delay(DelayArgs),
     /// Let no flow-control credits arrive: data is stuck, subnet management passes.
     Stall(StallArgs),
-    /// Have the receiver's buffers overrun.
+    /// Make packets overrun the receiver's buffers.
     Overrun(OverrunArgs),
-    /// Put the cable back in, and let nothing be wrong with it.
+    /// Put the cable back in, and end all faults.
     Restore(LinkArgs),
 }
 
@@ -46,10 +46,10 @@ pub(crate) struct LinkArgs {
 pub(crate) struct DropArgs {
     #[command(flatten)]
     link: LinkArgs,
-    /// How many of a hundred packets, each way; 0 for none.
+    /// Percentage of packets, each way; 0 for none.
     #[arg(value_name = "PERCENT", value_parser = per_million)]
     share: u32,
-    /// Where the random numbers begin that choose the packets.
+    /// Seed of the random numbers that choose the packets.
     #[arg(long, value_name = "NUMBER", default_value_t = 0, value_parser = at_least(0u64))]
     seed: u64,
 }
@@ -59,7 +59,7 @@ pub(crate) struct DropArgs {
 pub(crate) struct DelayArgs {
     #[command(flatten)]
     link: LinkArgs,
-    /// How long each way, in milliseconds; 0 for not at all.
+    /// Delay each way, in milliseconds; 0 for none.
     #[arg(value_name = "MS", value_parser = microseconds)]
     delay: u64,
 }
@@ -69,7 +69,7 @@ pub(crate) struct DelayArgs {
 pub(crate) struct StallArgs {
     #[command(flatten)]
     link: LinkArgs,
-    /// What is stuck: what leaves by this port, what comes in by it, both, or nothing any more.
+    /// Stuck packets: those that leave by this port, those that arrive by it, both, or none.
     #[arg(value_name = "DIRECTION", default_value = "both")]
     direction: StallDirection,
 }
@@ -79,7 +79,7 @@ pub(crate) struct StallArgs {
 pub(crate) struct OverrunArgs {
     #[command(flatten)]
     link: LinkArgs,
-    /// One packet of so many, each way; 0 for none.
+    /// One packet of this many, each way; 0 for none.
     #[arg(value_name = "EVERY", value_parser = at_least(0u32))]
     every: u32,
 }

@@ -8,21 +8,21 @@ use wire::Lid;
 use crate::cli::{CliError, SourceArgs, ask, print, print_json};
 use crate::control::{Request, Response, SmAction, SmStatus};
 
-/// What to ask of the embedded subnet manager.
+/// Queries and commands for the embedded subnet manager.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SmCommand {
-    /// Show what it is doing and what it has found.
+    /// Show its activity and the results of its sweeps.
     Status(SmArgs),
     /// Sweep the whole subnet now.
     Sweep(SmArgs),
-    /// Read the partition configuration file again, and bring the subnet in line with it.
+    /// Read the partition configuration file again, and update the subnet.
     Reload(SmArgs),
 }
 
 /// Arguments of the commands.
 #[derive(Debug, Args)]
 pub(crate) struct SmArgs {
-    /// Where there are several subnets: of this one's manager alone.
+    /// Only the manager of this subnet, if there are several.
     #[arg(long, value_name = "NAME")]
     subnet: Option<String>,
     /// Print JSON.

@@ -23,14 +23,14 @@ Examples:
   ibvswitch topology --format dot | dot -Tpdf > subnet.pdf
   ibvswitch topology --planned --config new.toml")]
 pub(crate) struct TopologyArgs {
-    /// How to show it.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
     /// Print JSON: the same as --format json.
     #[arg(long, conflicts_with = "format")]
     json: bool,
-    /// Show what the configuration would give, as the embedded subnet manager brings it up for the
-    /// first time. Does not need the daemon.
+    /// Show the subnet that the configuration describes, as the embedded subnet manager brings it up at its
+    /// first start. Does not need the daemon.
     #[arg(long)]
     planned: bool,
     /// Colours of --format svg.
@@ -38,7 +38,7 @@ pub(crate) struct TopologyArgs {
     theme: Theme,
 }
 
-/// What a topology is shown as.
+/// Output format of a topology.
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
 enum Format {
     /// A tree of text.
@@ -50,7 +50,7 @@ enum Format {
     Svg,
     /// Data.
     Json,
-    /// What `ibnetdiscover` prints of it.
+    /// The output of `ibnetdiscover`.
     Ibnetdiscover,
 }
 

@@ -10,18 +10,18 @@ use crate::control::{FirmwareReport, FirmwareRequest, Request, Response};
 /// Arguments of `vf firmware`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-For tests of drivers, with VFs that are `like = \"connectx-5\"`. Without options it says how the VF's firmware
-behaves.")]
+For tests of drivers, with VFs with `like = \"connectx-5\"`. Without options it prints the settings \
+of the VF's firmware.")]
 pub(in crate::cli) struct FirmwareArgs {
     /// The VF.
     name: String,
-    /// Commands take up to this long each, in milliseconds, and are done in another order; 0 for not at all.
+    /// Each command takes up to this many milliseconds, and commands finish in another order; 0 for no delay.
     #[arg(long, value_name = "MS", value_parser = microseconds)]
     delay: Option<u64>,
-    /// The next so many commands are never answered.
+    /// This many of the next commands are never answered.
     #[arg(long, value_name = "COUNT", value_parser = at_least(0u32))]
     lose: Option<u32>,
-    /// Firmware wants so many more pages of the driver's memory, or gives so many back.
+    /// The firmware asks the driver for this many pages of memory, or, if negative, gives them back.
     #[arg(long, value_name = "COUNT", allow_negative_numbers = true)]
     pages: Option<i32>,
     /// Print JSON.

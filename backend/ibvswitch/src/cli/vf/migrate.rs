@@ -20,21 +20,21 @@ use crate::table::table;
 /// Arguments of `vf migrate`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The VMs' addresses move: each to a free VF of the destination, rather to one that a VMM is connected
-to. The VMs themselves move by QEMU's migration, before or after: docs/users/migrate-a-vm.md says how.
+The VMs' addresses move: each to a free VF of the destination, preferably to one with a VMM. The
+VMs themselves move by QEMU's migration, before or after: see docs/users/migrate-a-vm.md.
 
   ibvswitch vf migrate vm1 --to hv2            one VM
   ibvswitch vf migrate vm1 vm2 --to hv3        several to one hypervisor
   ibvswitch vf migrate vm1=hv2 vm3=hv4         several to several
 
-Those that change no switch in common move at the same time. A plan has moves such as vm1=hv2, with
-blanks or lines between; what follows a # is a comment.")]
+VMs whose moves change no common switch move at the same time. A plan has moves such as vm1=hv2, \
+separated by blanks or lines; # begins a comment.")]
 pub(in crate::cli) struct MigrateArgs {
-    /// A VM: the name of the VF that the configuration has for it; with the hypervisor that it goes
-    /// to after an equals sign, or else to that of --to.
+    /// A VM, by the name of its VF in the configuration; after an equals sign the destination, if it is not
+    /// that of --to.
     #[arg(value_name = "VM[=HYPERVISOR]", required_unless_present = "plan")]
     vms: Vec<String>,
-    /// The hypervisor that they go to.
+    /// The destination hypervisor.
     #[arg(long, value_name = "HYPERVISOR")]
     to: Option<String>,
     /// A file with further moves; - for standard input.
@@ -43,20 +43,19 @@ pub(in crate::cli) struct MigrateArgs {
     /// The VF there, for one VM.
     #[arg(long, value_name = "VF")]
     vf: Option<String>,
-    /// How forwarding tables follow: swap where all VFs have LIDs, copy where spare ones have none.
+    /// Method to change forwarding tables. Default: swap if all VFs have LIDs, copy if spare ones have none.
     #[arg(long, value_enum)]
     method: Option<control::Method>,
-    /// Have switches drop packets to a VM before their tables are changed.
+    /// Make switches drop packets to a VM before their tables are changed.
     #[arg(long)]
     drop_first: bool,
-    /// In a fat-tree, change as few switches as possible; elsewhere the output says why it cannot.
+    /// In a fat-tree, change as few switches as possible; in other subnets the output gives the reason why not.
     #[arg(long)]
     fewest: bool,
     /// Reach switches by their LIDs instead of by directed routes.
     #[arg(long)]
     destination_routed: bool,
-    /// How long another subnet manager may take, where one manages the subnet, until it has made a
-    /// VM's port Active.
+    /// Time limit for an external subnet manager to make a VM's port Active.
     #[arg(long, value_name = "SECONDS", value_parser = whole(1..=600u16))]
     wait: Option<u16>,
     /// Print JSON.
@@ -299,7 +298,7 @@ fn reason(waited: &Waited) -> String {
         }
         Waited::Place { vm } => format!("the place that {vm} had"),
         Waited::Itself => "the move of the same VM before".to_owned(),
-        Waited::Turn => "what was asked for before and is done alone".to_owned(),
+        Waited::Turn => "an earlier request, which is carried out alone".to_owned(),
     }
 }
 

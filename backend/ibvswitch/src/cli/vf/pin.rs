@@ -8,9 +8,9 @@ use crate::control::{PinRequest, Request, Response};
 /// Arguments of `vf pin`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The VM goes on working. VFs that share a port share the numbers of their queue pairs, so they move
-together. `ibvswitch status` says which VFs live in which engine, and which of them talk most to
-another one's. When the daemon starts anew, VFs are where the configuration's order puts them.")]
+The VM goes on working. VFs that share a port share the numbers of their queue pairs, so they move \
+together. `ibvswitch status` shows the engine of each VF, and the VFs that talk most to another \
+engine. After a restart of the daemon, VFs are dealt out in the configuration's order.")]
 pub(in crate::cli) struct PinArgs {
     /// The VF.
     name: String,

@@ -26,17 +26,17 @@ const SWITCHOVER: Duration = Duration::from_secs(60);
 /// Arguments of `vm migrate`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The VM's QEMU has to be started with the arguments of `vf qemu-args VF --migratable`, and another one,
-with the same machine, at a free VF of the destination, with those of `vf qemu-args VF --receive`:
+Start the VM's QEMU with the arguments of `vf qemu-args VF --migratable`, and another QEMU, with
+the same machine, at a free VF of the destination, with those of `vf qemu-args VF --receive`:
 
   ibvswitch vf qemu-args hv2-spare1 --receive --memory 4G
   ibvswitch vm migrate vm1 --to hv2
 
-Of a VM with several, such as a VF and a port, all are named, the one with these arguments first:
+If a VM has several, such as a VF and a port, name all, the one with these arguments first:
 
   ibvswitch vm migrate vm1 cloud1 --to hv2
 
-Until the device goes on at the destination, whatever goes wrong leaves the VM where it was. The VM's
+Until the device goes on at the destination, the VM stays where it was after any failure. The VM's \
 former QEMU ends when the VM runs at its destination.")]
 pub(in crate::cli) struct MigrateArgs {
     /// The VM: the names of its VF and its ports in the configuration.
@@ -60,7 +60,7 @@ pub(in crate::cli) struct MigrateArgs {
     /// Socket of the test protocol of the QEMU that receives it.
     #[arg(long, value_name = "SOCKET")]
     to_qtest: Option<PathBuf>,
-    /// How long the VM's memory may take while the VM runs.
+    /// Time limit for copying the VM's memory while the VM runs.
     #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = whole(1..=86400u32))]
     wait: u32,
     /// Print JSON.
@@ -228,7 +228,7 @@ impl Machines {
         let info = self.source.execute("query-migrate", json!({}))?;
         let why = info["error-desc"].as_str().map_or(state, str::to_owned);
         Err(self.source.refused(
-            "did not migrate; the QEMU at the destination says more",
+            "did not migrate; see the output of the QEMU at the destination",
             why,
         ))
     }

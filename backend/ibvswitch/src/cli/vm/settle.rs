@@ -21,19 +21,18 @@ const DONE: &[u8] = b"done";
 /// Arguments of `vm settle`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A `vm migrate` that is killed is finished or undone at once, by the daemon and by a process that the
-command has started for this. Where that one was killed, too, or QEMU did not answer it, this command
-does the same.")]
+If `vm migrate` is killed, the daemon and a process that the command has started finish or undo the \
+move at once. If that process was killed, too, or QEMU did not answer it, this command does the same.")]
 pub(in crate::cli) struct SettleArgs {
     /// The VM.
     vm: String,
-    /// The VF that it was to leave.
+    /// The VF at the source.
     #[arg(long, value_name = "VF")]
     from: String,
-    /// Socket of the monitor of the QEMU there.
+    /// Socket of the monitor of the QEMU at the source.
     #[arg(long, value_name = "SOCKET")]
     from_qmp: PathBuf,
-    /// Socket of the monitor of the QEMU that it was to move to.
+    /// Socket of the monitor of the QEMU at the destination.
     #[arg(long, value_name = "SOCKET")]
     to_qmp: PathBuf,
     /// Wait until standard input ends, and do nothing if `done` has come by then.

@@ -46,7 +46,7 @@ impl<'d> Reader<'d> {
         let device = section.text("device")?;
         let device = device.meaning(
             device.value.parse::<Device>().ok(),
-            "no device that can be passed through",
+            "not a device for passthrough",
             "write the PCI address of a ConnectX VF as `lspci -D` prints it (0000:3b:00.2), or \
              \"unix:\" and the whole path of the vfio-user socket of one",
         );
@@ -81,7 +81,7 @@ impl<'d> Reader<'d> {
         let list = section.array("pkeys")?;
         if smp == SmpAccess::Fabric {
             list.reject(
-                "who manages the subnet (`smp = \"fabric\"`) has all partitions of the VF behind it",
+                "a manager of the subnet (`smp = \"fabric\"`) has all partitions of the VF behind it",
                 "leave one of the two out",
             );
         }

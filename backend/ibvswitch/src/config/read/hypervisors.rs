@@ -53,7 +53,7 @@ impl<'d> Reader<'d> {
         if none && wiring.file.is_none() && !self.nodes_unknown {
             self.document.reject_whole(
                 "hypervisor",
-                "there is none",
+                "missing",
                 "add a table [[hypervisor]] with a name and a table [[hypervisor.vf]] for each VM",
             );
         }

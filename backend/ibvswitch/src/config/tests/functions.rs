@@ -44,7 +44,7 @@ fn devices() {
         vf_case(
             &format!("device = \"{device}\""),
             &format!(
-                "10: `hypervisor.vf.device = \"{device}\"`: no device that can be passed through; \
+                "10: `hypervisor.vf.device = \"{device}\"`: not a device for passthrough; \
                  write the PCI address of a ConnectX VF as `lspci -D` prints it (0000:3b:00.2), or \
                  \"unix:\" and the whole path of the vfio-user socket of one"
             ),
@@ -94,7 +94,7 @@ fn rights_of_devices() {
         ),
         (
             "pkeys = [0x8001]\nsmp = \"fabric\"",
-            "who manages the subnet (`smp = \"fabric\"`) has all partitions of the VF behind it",
+            "a manager of the subnet (`smp = \"fabric\"`) has all partitions of the VF behind it",
         ),
         ("pkeys = [0]", "not a P_Key"),
         (

@@ -101,7 +101,7 @@ impl DeviceMemory {
                 (Some(bytes), Some(to)) => to.copy_from(&bytes[..]),
                 _ => {
                     let at = page.at;
-                    return Err(format!("a page of the device's memory at {at:#x} is none"));
+                    return Err(format!("invalid page of the device's memory at {at:#x}"));
                 }
             }
         }

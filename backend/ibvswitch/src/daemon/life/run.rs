@@ -61,7 +61,7 @@ pub enum RunError {
         source: io::Error,
     },
     /// What the program before has left cannot be read.
-    #[error("what the running daemon has written down is not known to this program, of version {version}: {source}", version = env!("CARGO_PKG_VERSION"))]
+    #[error("the state of the running daemon is unknown to this program, of version {version}: {source}", version = env!("CARGO_PKG_VERSION"))]
     Handover {
         /// What is wrong.
         source: io::Error,

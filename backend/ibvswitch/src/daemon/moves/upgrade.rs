@@ -337,7 +337,7 @@ fn arguments(handover: RawFd) -> Vec<OsString> {
 /// Has a program do what it would do with a handover, up to where it would serve.
 fn try_out(program: &Path, handover: RawFd, patience: Patience) -> Result<(), String> {
     let wrong = |what: &str| format!("{} cannot take over: {what}", program.display());
-    let said = memfd_create("what a program says", MFdFlags::MFD_CLOEXEC)
+    let said = memfd_create("output of a program", MFdFlags::MFD_CLOEXEC)
         .map_err(|errno| system("try a program")(errno.into()))?;
     let mut said = File::from(said);
     let errors = said.try_clone().map_err(system("try a program"))?;

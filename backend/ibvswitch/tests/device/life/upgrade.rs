@@ -410,8 +410,7 @@ fn a_program_that_cannot_take_over_does_not() {
         "it was not ready within 5 s",
     );
     // Another version, which writes things down in another way.
-    let strange =
-        "echo 'ibvswitch: what the running daemon has written down is not known' >&2; exit 1";
+    let strange = "echo 'ibvswitch: the state of the running daemon is unknown' >&2; exit 1";
     refused(
         "strange",
         Some(&second(strange)),

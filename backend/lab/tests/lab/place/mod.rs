@@ -47,7 +47,7 @@ impl Place {
         self.lab(arguments).output().unwrap()
     }
 
-    /// What a command that has to succeed prints.
+    /// Returns the output of a command that has to succeed.
     pub fn prints(&self, arguments: &[&str]) -> String {
         let output = self.output(arguments);
         let told = told(&output);
@@ -55,7 +55,7 @@ impl Place {
         printed(&output)
     }
 
-    /// What a command that has to fail in the lab itself tells.
+    /// Returns the message of a command that has to fail in the lab itself.
     pub fn fails(&self, arguments: &[&str]) -> String {
         let output = self.output(arguments);
         assert_eq!(output.status.code(), Some(125), "{}", printed(&output));
@@ -97,7 +97,7 @@ impl Place {
     }
 }
 
-/// What a test that has failed leaves running.
+/// Ends the processes that a failed test leaves running.
 impl Drop for Place {
     fn drop(&mut self) {
         for path in self.left() {

@@ -1,4 +1,4 @@
-//! Of what may reach a VF: datagrams, which the daemon copies into queues of its own.
+//! Rules for datagrams, which the daemon copies into its own queues.
 
 use super::{Confines, NUMBER, Oracle, RINGS, dword, qword};
 

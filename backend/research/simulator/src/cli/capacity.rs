@@ -17,7 +17,7 @@ Models:
   shared-port   all VMs of a hypervisor share its LID
   prepopulated  a LID for every VF, used or not
   dynamic       a LID for every VM that runs
-  extended      a LID of 18 bits for every VM that runs: no hardware has such, fabric.extended_lids does
+  extended      a LID of 18 bits for every VM that runs: not in hardware, but with fabric.extended_lids
 
 Examples:
   ibvswitch simulate capacity
@@ -47,7 +47,7 @@ pub(super) struct CapacityArgs {
     output: Output,
 }
 
-/// What is shown.
+/// The results.
 #[derive(Debug, Serialize)]
 struct Capacity {
     population: u8,
@@ -166,7 +166,7 @@ impl Report for Capacity {
         let x = "virtual functions of a hypervisor";
         Figure {
             title: format!(
-                "What {LIDS} LIDs hold, {} % of the VFs in use",
+                "Capacity of {LIDS} LIDs, {} % of the VFs in use",
                 self.population
             ),
             panels: vec![

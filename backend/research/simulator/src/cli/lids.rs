@@ -24,7 +24,7 @@ const SCHEMES: &[(&str, Scheme)] = &[
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The networks are random and irregular, as in \"LID Assignment in InfiniBand Networks\". Numbers are
-totals over all machines, each machine's rounded up to a power of two as the LMC asks.
+totals over all machines, each machine's rounded up to a power of two as the LMC requires.
 
 Examples:
   ibvswitch simulate lids --machines 128 --switches 16,32,64
@@ -45,16 +45,16 @@ pub(super) struct LidsArgs {
     /// Cables of a switch to others, on average.
     #[arg(long, value_name = "NUMBER", default_value_t = Setting::DEGREE, value_parser = at_least(1usize))]
     degree: usize,
-    /// How paths are computed; without it in all ways.
+    /// Methods to compute paths; all by default.
     #[arg(long, value_delimiter = ',', value_parser = named(SCHEMES))]
     scheme: Vec<Scheme>,
-    /// Random networks of each size, of which the mean is taken.
+    /// Random networks of each size; results are their mean.
     #[arg(long, value_name = "NUMBER", default_value_t = 8, value_parser = at_least(1usize))]
     networks: usize,
-    /// Find the least number that there is, too, by integer programs.
+    /// Also find the minimum, by integer programs.
     #[arg(long)]
     optimum: bool,
-    /// Time for each integer program. A network of which one takes longer counts as not solved.
+    /// Time limit for each integer program. If one takes longer, its network counts as not solved.
     #[arg(
         long,
         value_name = "SECONDS",
@@ -67,12 +67,12 @@ pub(super) struct LidsArgs {
     common: Common,
 }
 
-/// What is shown.
+/// The results.
 #[derive(Debug, Serialize)]
 struct Lids {
     networks: usize,
     surveys: Vec<Survey>,
-    /// By size and scheme, where they were asked for.
+    /// By size and scheme, if requested.
     optima: Vec<Optima>,
 }
 

@@ -27,17 +27,18 @@ const METHODS: &[(&str, Method)] = &[("ftreeminrc", Method::Minimal), ("itrc", M
 /// Arguments of `simulate migration`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-VMs on the hypervisors of a fat-tree migrate one after the other, by FTreeMinRC, which changes as few
-switches as it can, or by ItRC, which changes all whose tables differ. At every tenth of the way the
-effective bandwidth is compared with that of a fresh vswitch-ftree routing. Without --start, --pattern
+VMs on the hypervisors of a fat-tree migrate one after the other, by FTreeMinRC, which changes as
+few switches as possible, or by ItRC, which changes all switches whose tables differ. After every
+tenth of the moves the effective bandwidth is compared with that of a fresh vswitch-ftree routing.
+Without --start, --pattern
 and --population these are the 21 simulations of \"Efficient Routing and Reconfiguration in Virtualized
 HPC Environments with vSwitch-enabled Lossless Networks\", section 7.
 
 Patterns:
   random       as many moves as twice the hypervisors, of any VM to any hypervisor with room
   consolidate  from the last hypervisors to room on the first, until as few as can hold all VMs
-  grouping     two random halves, together from the first and from the middle hypervisor on; who is
-               there stays, who is in the way goes where it belongs, or to the first room
+  grouping     two random halves gather from the first and from the middle hypervisor on; VMs in
+place stay, VMs in the way go to their half, or to the first room
   to-uniform   from the fullest hypervisor to the emptiest, until all have as many but for one
 
 Examples:
@@ -47,13 +48,13 @@ pub(super) struct MigrationArgs {
     /// A fat-tree, XGFT(n;m1,..,mn;w1,..,wn) or PGFT(n;m..;w..;p..).
     #[arg(long, short, value_name = "FAT-TREE", default_value = migration::TREES[0])]
     topology: String,
-    /// Where VMs are at first.
+    /// Initial places of VMs.
     #[arg(long, value_delimiter = ',', value_parser = named(STARTS))]
     start: Vec<Start>,
-    /// Where they move to.
+    /// Pattern of the moves.
     #[arg(long, value_delimiter = ',', value_parser = named(PATTERNS))]
     pattern: Vec<Pattern>,
-    /// Which switches a move changes.
+    /// Method that chooses the switches to change.
     #[arg(long, default_value = "ftreeminrc", value_parser = named(METHODS))]
     method: Method,
     /// VMs, in percent of the virtual functions.
@@ -73,7 +74,7 @@ pub(super) struct MigrationArgs {
         value_parser = whole(1..=253u8)
     )]
     vfs: u8,
-    /// What VMs send each other when the bandwidth is looked at.
+    /// Traffic between VMs when the bandwidth is computed.
     #[arg(long, default_value = "bisection", value_parser = named(TRAFFIC))]
     traffic: Traffic,
     /// Draws of random traffic.
@@ -83,7 +84,7 @@ pub(super) struct MigrationArgs {
     common: Common,
 }
 
-/// What is shown.
+/// The results.
 #[derive(Debug, Serialize)]
 pub(super) struct Simulations<'a> {
     pub(super) simulations: &'a [Outcome],

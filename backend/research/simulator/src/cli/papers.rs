@@ -42,7 +42,7 @@ Examples:
   ibvswitch simulate papers migration --plots figures
   ibvswitch simulate papers --csv > papers.csv")]
 pub(super) struct PapersArgs {
-    /// What to make, in place of everything.
+    /// Experiments; all by default.
     #[arg(value_parser = named(EXPERIMENTS))]
     experiments: Vec<Experiment>,
     /// Only the small ones, with fewer repetitions.
@@ -57,7 +57,7 @@ pub(super) struct PapersArgs {
     /// Time for each integer program.
     #[arg(long, value_name = "SECONDS", value_parser = at_least(1u64))]
     limit: Option<u64>,
-    /// Decides everything that is random: the same number, the same result.
+    /// Seed of all random numbers: the same seed gives the same result.
     #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = at_least(0u64))]
     seed: u64,
     /// Print JSON.

@@ -24,7 +24,7 @@ const ALL: &str = "all";
 Generators:
   XGFT(n;m1,..,mn;w1,..,wn)   fat-tree: children and parents per level, from the roots down
   PGFT(n;m..;w..;p..)         the same with p cables to each parent
-  RLFT(ports,hosts)           fat-tree of switches with so many ports, for at least so many hosts
+  RLFT(ports,hosts)           fat-tree of switches with this number of ports, for at least this many hosts
   k-ary-n-tree(k,n)  m-port-n-tree(m,n)
   torus(8x4x4,1)  mesh(4x4,2)  torus(16x8,1,4)   hosts per switch, cables broken
   irregular(switches,degree,hosts)
@@ -45,14 +45,14 @@ pub(super) struct RoutingArgs {
         value_parser = PossibleValuesParser::new(engines().into_iter().chain([ALL]))
     )]
     engine: Vec<String>,
-    /// A hypervisor with so many virtual functions in place of each adapter; its vSwitch shares the
+    /// A hypervisor with this many virtual functions in place of each adapter; its vSwitch shares the
     /// hypervisor's LID.
     #[arg(long, value_name = "NUMBER", value_parser = whole(1..=253u8))]
     vfs: Option<u8>,
-    /// So many hypervisors, and no other adapters.
+    /// Number of hypervisors; there are no other adapters.
     #[arg(long, value_name = "NUMBER", requires = "vfs", value_parser = at_least(1usize))]
     hypervisors: Option<usize>,
-    /// The bandwidth that all adapters get under this traffic, too.
+    /// Also compute the bandwidth that all adapters get with this traffic.
     #[arg(long, value_parser = named(TRAFFIC))]
     traffic: Option<Traffic>,
     /// Draws of random traffic.
@@ -64,7 +64,7 @@ pub(super) struct RoutingArgs {
         value_parser = at_least(1usize)
     )]
     draws: usize,
-    /// Have OpenSM route the same in ibsim, and walk its tables, too. Takes the programs opensm and
+    /// Also let OpenSM route the same topology in ibsim, and walk its tables. Needs the programs opensm and
     /// ibsim, and minutes for thousands of nodes.
     #[arg(long, conflicts_with = "vfs")]
     compare_opensm: bool,

@@ -1,4 +1,4 @@
-//! Which topology an experiment is about.
+//! Topology of an experiment.
 
 use std::fs;
 use std::io::Read;
@@ -13,8 +13,7 @@ use super::CliError;
 /// The topology.
 #[derive(Debug, Args)]
 pub(super) struct TopologyArgs {
-    /// A generator such as "XGFT(2;18,18;18,1)", or a file as ibnetdiscover writes and ibsim reads
-    /// it.
+    /// A generator such as "XGFT(2;18,18;18,1)", or a file in the format of ibnetdiscover and ibsim.
     #[arg(long, short, value_name = "GENERATOR|FILE")]
     pub(super) topology: String,
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// How long the page may take for what it is to show, in milliseconds: a machine that does much else is slow.
+/// Time limit for the page to show something, in milliseconds: a busy machine is slow.
 const TIMEOUT_MS: u64 = 60_000;
-/// What the driver says when it listens.
+/// Line that the driver prints when it listens.
 const LISTENS: &str = "was started successfully on port ";
 
 /// A browser with one page.
@@ -120,7 +120,7 @@ impl Browser {
         assert_eq!(said, Value::Null, "{expression} {how} {expected}");
     }
 
-    /// What the browser has complained of, such as what the page's own policy forbids.
+    /// Returns the browser's complaints, such as violations of the page's own policy.
     pub fn complaints(&self) -> Vec<String> {
         let entries = self.command("se/log", &json!({ "type": "browser" }));
         let entries = entries.as_array().expect("a list").iter();

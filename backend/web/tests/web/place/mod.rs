@@ -59,7 +59,7 @@ impl Place {
         }
     }
 
-    /// What a command says, which succeeds.
+    /// Returns the output of a command, which has to succeed.
     pub fn ibvswitch(&self, arguments: &[&str]) -> String {
         let output = Command::new(program("ibvswitch"))
             .args(arguments)
@@ -98,7 +98,7 @@ pub struct Web {
     _process: Process,
 }
 
-/// What it has answered.
+/// Answer of the server.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
