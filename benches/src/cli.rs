@@ -21,7 +21,7 @@ use crate::{BenchError, Context, Effort, Processors, Report, Result, Suite};
 #[derive(Debug, Parser)]
 #[command(name = "ibvswitch bench", version, max_term_width = 100)]
 struct Cli {
-    /// What to measure, in place of everything.
+    /// Suites; all by default.
     #[arg(value_enum)]
     suites: Vec<Suite>,
     /// Write the results to FILE as JSON, too.

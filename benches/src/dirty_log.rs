@@ -1,4 +1,4 @@
-//! What it costs to record the pages that a device writes.
+//! Costs of recording the pages that a device writes.
 
 use hca::Dma;
 use hca::dma::copy_in_order;

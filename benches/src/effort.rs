@@ -1,4 +1,4 @@
-//! How long to measure.
+//! Duration of measurements.
 
 /// Counts of what is repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

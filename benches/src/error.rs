@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors of benchmarks.
 
 use std::io;
 
@@ -30,12 +30,12 @@ pub enum BenchError {
     Word {
         /// Its place.
         index: usize,
-        /// What is there.
+        /// Received value.
         found: u64,
-        /// What was sent.
+        /// Sent value.
         expected: u64,
     },
-    /// What was sent does not arrive.
+    /// A message does not arrive.
     #[error("waited in vain for {0}")]
     Timeout(&'static str),
     /// A time cannot be counted.
@@ -74,9 +74,9 @@ pub enum BenchError {
     /// The system refused something.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was tried.
+        /// The failed action.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }

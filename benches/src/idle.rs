@@ -1,4 +1,4 @@
-//! What idle queue pairs cost those that are busy.
+//! Costs of idle queue pairs for busy ones.
 
 use crate::latency::PingStream;
 use crate::pace::median;

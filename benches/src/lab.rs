@@ -54,7 +54,7 @@ fn names_of_pair(pair: usize) -> [String; 2] {
     ["near", "far"].map(|end| format!("{end}{pair}"))
 }
 
-/// What `configuration_text` gives, read; the daemon's sockets are in `dir`.
+/// Reads the result of `configuration_text`; the daemon's sockets are in `dir`.
 ///
 /// # Errors
 /// [`crate::BenchError::Config`] where the system's limits forbid it, as for

@@ -152,7 +152,7 @@ impl PingStream {
     }
 }
 
-/// What ringing by a block costs, with doorbells of a kind.
+/// Measures a doorbell for a block of requests, with doorbells of a kind.
 fn blocks(context: &Context, doorbells: &str, name: &'static str) -> Result<Measurement> {
     let engine = (doorbells == POLL).then_some(context.processors.engine);
     let daemon = Daemon::with(&configuration_text(engine, doorbells))?;

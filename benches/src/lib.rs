@@ -1,4 +1,4 @@
-//! What the device costs, set against what the machine can do at all.
+//! Costs of the device, compared with the limits of the machine.
 //!
 //! Each suite is a module. A suite starts a daemon in this process, opens two
 //! VFs with the user-space driver and moves data from one to the other, with

@@ -1,4 +1,4 @@
-//! How much memory this process has at most.
+//! Peak memory of this process.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! What it takes to migrate a VM's addresses in large subnets: packets, and time.
+//! Costs of migrating a VM's addresses in large subnets: packets, and time.
 //!
 //! The fat-trees of 36-port switches of *Towards the InfiniBand SR-IOV vSwitch Architecture*, with
 //! every node a function that a VM can move to, half of them free; the subnet manager and the fabric

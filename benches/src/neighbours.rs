@@ -1,5 +1,5 @@
-//! What a hostile guest costs its neighbours: the time of one 8-byte WRITE
-//! between two VFs while a client of another VF does its worst.
+//! Costs of a hostile guest for its neighbours: the time of one 8-byte WRITE between two VFs while a client of
+//! another VF does its worst.
 //!
 //! The daemon is a process of its own. The neighbour is two drivers that
 //! exchange one message at a time, one every `INTERVAL` where they take no
@@ -51,14 +51,14 @@ use neighbour::{Latencies, Neighbour};
 /// Time between two messages of the neighbour.
 const INTERVAL: Duration = Duration::from_micros(100);
 
-/// How much to do.
+/// Extent of the measurements.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scale {
     /// Rounds of each attack.
     rounds: usize,
-    /// How long to measure at rest, and beside threads that spin.
+    /// Duration of measurements at rest, and beside spinning threads.
     rest: Duration,
-    /// How long to measure under an attack, at least.
+    /// Minimum duration of measurements under an attack.
     attack: Duration,
     /// Queue pairs of a guest that has as many as it can.
     most_queue_pairs: usize,
@@ -125,7 +125,7 @@ impl Scale {
     }
 }
 
-/// How doorbells reach the daemon.
+/// Kind of doorbells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Doorbells {
     Poll,
@@ -189,7 +189,7 @@ impl Attack {
     }
 }
 
-/// What one attack came to, over its rounds.
+/// Results of one attack, over its rounds.
 #[derive(Debug, Default)]
 struct Rounds {
     rest: Vec<Latencies>,

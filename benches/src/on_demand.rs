@@ -1,4 +1,4 @@
-//! What pages that could be away cost while they are there.
+//! Costs of pages that could be away while they are there.
 
 use test_driver::{Access, KeyChange, KeyUpdate, MemoryRegion, PAGE, PRESENT, SendRequest};
 

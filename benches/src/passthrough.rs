@@ -23,7 +23,7 @@ const BUFFER: usize = 4096;
 /// Batches of a rate before those that count.
 const WARM_UP: usize = 8;
 
-/// What one way to a VF gives in a round.
+/// Results of one way to a VF in a round.
 #[derive(Debug, Default)]
 struct Round {
     one_way_ns: f64,

@@ -5,7 +5,7 @@ use nix::unistd::Pid;
 
 use crate::{BenchError, Result};
 
-/// Who runs where.
+/// Assignment of threads to processors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Processors {
     /// The driver's thread.

@@ -1,5 +1,5 @@
-//! What it takes to find out which forwarding tables a VM's move changes, and to change them, in
-//! memory: no packet is sent.
+//! Costs of finding the forwarding tables that a VM's move changes, and of changing them, in memory: no packet
+//! is sent.
 
 use std::error::Error;
 use std::hint::black_box;

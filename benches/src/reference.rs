@@ -1,4 +1,4 @@
-//! What the machine can do at all.
+//! Limits of the machine.
 
 pub mod cache_line;
 pub mod copy;

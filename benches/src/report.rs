@@ -4,12 +4,12 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// What a result is compared with, measured in the same run.
+/// Reference for a result, measured in the same run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Reference {
-    /// What it is, with its unit.
+    /// Name, with its unit.
     pub name: &'static str,
-    /// How much.
+    /// Value.
     pub value: f64,
 }
 
@@ -18,11 +18,11 @@ pub struct Reference {
 pub struct Measurement {
     /// Its name, the same in all versions.
     pub name: &'static str,
-    /// How much.
+    /// Value.
     pub value: f64,
-    /// Of what.
+    /// Unit of the value.
     pub unit: &'static str,
-    /// What it is compared with, if anything.
+    /// Reference, if there is one.
     pub reference: Option<Reference>,
 }
 

@@ -32,7 +32,7 @@ const FUNCTIONS: u8 = 16;
 
 type Engine = fn() -> Box<dyn RoutingEngine>;
 
-/// What an engine's results are called.
+/// Names of an engine's results.
 struct Names {
     /// The engine.
     engine: &'static str,
@@ -40,7 +40,7 @@ struct Names {
     seconds: [&'static str; TREES.len()],
     /// Memory by tree.
     memory: [&'static str; TREES.len()],
-    /// How the time grows.
+    /// Name of the time's growth.
     growth: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! What signatures cost.
+//! Costs of signatures.
 
 use test_driver::{
     Access, KeyChange, KeyUpdate, Klm, MemoryRegion, PAGE, SendRequest, SignatureForm,

@@ -24,7 +24,7 @@ const LARGE: &str = "XGFT(3;18,18,18;18,18,1)";
 /// For a look whether everything works.
 const TINY: &str = "XGFT(2;4,2;2,1)";
 
-/// What the embedded manager took for a subnet.
+/// Costs of the embedded manager for a subnet.
 #[derive(Debug, Clone, Copy)]
 pub struct Embedded {
     /// Ports with a LID that are Active in the end.

@@ -11,12 +11,12 @@ use crate::{
     study, vhost,
 };
 
-/// What a suite needs to know.
+/// Parameters of a suite.
 #[derive(Debug, Clone)]
 pub struct Context {
     /// Where to run.
     pub processors: Processors,
-    /// How long to measure.
+    /// Duration of measurements.
     pub effort: Effort,
     /// Attacks to measure, of [`Suite::Neighbours`]; all where there is none.
     pub attacks: Vec<Attack>,
@@ -31,7 +31,7 @@ pub struct Context {
     pub program: PathBuf,
 }
 
-/// Who is told of results.
+/// Receiver of results.
 pub type Tell<'a> = &'a mut dyn FnMut(Measurement) -> Result<()>;
 
 /// A suite of measurements.
@@ -48,7 +48,7 @@ pub enum Suite {
     Bandwidth,
     /// Ethernet frames of 64 bytes, and long TCP segments, from one vhost-user-net port to another.
     Vhost,
-    /// What idle queue pairs cost.
+    /// Costs of idle queue pairs.
     Idle,
     /// Registration of memory.
     Registration,
@@ -56,7 +56,7 @@ pub enum Suite {
     Footprint,
     /// Memory of a daemon one of whose guests takes what it can get.
     Hoard,
-    /// What a hostile guest costs its neighbours.
+    /// Costs of a hostile guest for its neighbours.
     Neighbours,
     /// Latency, rate, commands and memory of a VF that is passed through, beside the same VF used directly.
     Passthrough,

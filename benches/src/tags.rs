@@ -1,4 +1,4 @@
-//! What it costs that a message is matched with a tag.
+//! Costs of matching a message with a tag.
 
 use test_driver::{
     Access, Config, Connection, Cqe, CqeKind, Data, QueuePair, Receive, SendRequest, Sge,
@@ -102,7 +102,7 @@ impl List {
 }
 
 impl Messages {
-    /// Of an ordinary shared queue.
+    /// Creates peers with an ordinary shared queue.
     fn shared([a, b]: &mut [Peer; 2]) -> Result<Self> {
         let queue = SharedReceiveQueue::new(&b.pd, u32::from(2 * BATCH).ilog2(), 1, None)?;
         Ok(Self {
@@ -112,7 +112,7 @@ impl Messages {
         })
     }
 
-    /// Of one with tags, with so many entries ahead of those that are matched.
+    /// Creates peers with a queue with tags, with this many entries ahead of those that are matched.
     fn tagged([a, b]: &mut [Peer; 2], ahead: u16) -> Result<Self> {
         let size = (u32::from(BATCH).ilog2(), 1);
         let queue = SharedReceiveQueue::with_tags(&b.pd, size, b.cq.number(), LOG_TAGS, true)?;

@@ -38,7 +38,7 @@ const BATCH: [usize; 2] = [4096, 64];
 const SEQUENCE: usize = 14 + 20 + 4;
 /// Frames are lost that have not arrived so long after the last one.
 const LOST: Duration = Duration::from_millis(100);
-/// How long ports have to find each other, and a batch has to arrive.
+/// Time limit for ports to find each other, and for a batch to arrive.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A frame with a TCP segment of so many bytes from one guest to another.
@@ -55,7 +55,7 @@ pub(crate) fn tcp(from: [u8; 6], to: [u8; 6], payload: usize) -> Vec<u8> {
     frame
 }
 
-/// What ARP says of a guest (RFC 826): operation, and the target's address.
+/// Returns an ARP message about a guest (RFC 826): operation, and the target's address.
 fn arp(operation: u8, from: [u8; 6], to: [u8; 6]) -> Vec<u8> {
     let mut frame = [
         &[0xff; 6][..],

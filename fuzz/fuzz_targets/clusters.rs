@@ -1,5 +1,5 @@
-//! What a guest of a virtual cluster says and hears: the translation of LIDs and P_Keys inside
-//! management packets, tables of records, and the segments that tables come in.
+//! Packets to and from a guest of a virtual cluster: the translation of LIDs and P_Keys inside management
+//! packets, tables of records, and their segments.
 #![no_main]
 
 use std::sync::Arc;

@@ -20,7 +20,7 @@ use wire::sa::{
 use wire::smp::Smp;
 use wire::vendor::{self, GeneralInfo};
 
-/// What is read of a record can be written, and is the same when read again.
+/// Checks that a record that was read can be written, and is the same when read again.
 fn records<R: Record + PartialEq + std::fmt::Debug>(data: &[u8]) {
     let Ok(record) = R::read(data) else { return };
     let mut again = vec![0; R::SIZE];

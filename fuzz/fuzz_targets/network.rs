@@ -1,4 +1,6 @@
-//! What network interfaces are made of, of two hostile guests that make, change and take it away in any order and send packets through it, while another function's transfer goes on.
+//! Objects of network interfaces of two hostile guests, which create, change and destroy them in any order and
+//! send packets through them, while another function's transfer goes on.
+
 #![no_main]
 
 use ibvswitch_fuzz::network::{Interfaces, Op};

@@ -1,5 +1,5 @@
-//! What a client of a vhost-user-net port says, and what its guest makes of the rings, in any order: nothing
-//! but the guest's memory is read or written, and each frame costs a bounded amount of work.
+//! Messages of a client of a vhost-user-net port, and rings of its guest, in any order: only the guest's memory
+//! is read or written, and each frame costs a bounded amount of work.
 #![no_main]
 
 use ibvswitch_fuzz::rings::{Guest, Op};

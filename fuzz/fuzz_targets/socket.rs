@@ -1,4 +1,4 @@
-//! What a client sends to the vfio-user server: any bytes, any descriptors.
+//! Messages of a client to the vfio-user server: any bytes, any descriptors.
 #![no_main]
 
 use arbitrary::Arbitrary;

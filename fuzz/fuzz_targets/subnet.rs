@@ -98,7 +98,7 @@ impl Transport for Link {
     }
 }
 
-/// What is set at the ports of other nodes than the guest's. Violations are counted everywhere.
+/// Returns the settings of the ports of other nodes than the guest's. Violations are counted everywhere.
 fn settings(fabric: &Fabric, guest: PortRef) -> Vec<(Option<PortInfo>, Vec<PKey>)> {
     let others = fabric.nodes().filter(|&node| node != guest.node);
     others

@@ -14,12 +14,12 @@ const INITIATORS: usize = 2;
 /// Most targets at a time.
 const TARGETS: usize = 12;
 
-/// What is done.
+/// Operation of a guest.
 #[derive(Debug, Clone, Arbitrary)]
 pub enum Op {
     /// A target comes, with one of few access keys or another one.
     Come {
-        /// Whose it is.
+        /// Function that owns it, 0 or 1.
         vf: bool,
         /// Its key.
         key: u8,
@@ -28,16 +28,16 @@ pub enum Op {
     },
     /// A command about a target.
     Command {
-        /// Which target.
+        /// Number of the target.
         target: u8,
         /// Drains it, destroys it, arms it, asks for its context.
         kind: u8,
     },
     /// A request to a target.
     Send {
-        /// Which initiator.
+        /// Number of the initiator.
         initiator: u8,
-        /// Which target.
+        /// Number of the target.
         target: u8,
         /// Kind of request.
         opcode: u8,
@@ -51,18 +51,18 @@ pub enum Op {
         global: bool,
         /// Immediate data, or a key that the target is to make free.
         immediate: u32,
-        /// What it does there.
+        /// Access at the other end.
         remote: Piece,
-        /// Of atomics.
+        /// Operands of atomics.
         operands: [u16; 2],
         /// Its data.
         list: Vec<Piece>,
     },
     /// A request as programs make it.
     Work {
-        /// Which initiator.
+        /// Number of the initiator.
         initiator: u8,
-        /// Which target.
+        /// Number of the target.
         target: u8,
         /// Kind of request.
         opcode: u8,
@@ -73,44 +73,44 @@ pub enum Op {
     },
     /// A request that targets of a function share.
     Receive {
-        /// Whose.
+        /// The function, 0 or 1.
         vf: bool,
         /// Where in the queue.
         index: u8,
-        /// Which one follows.
+        /// The next one in the list.
         next: Option<u16>,
         /// Where the data goes.
         list: Vec<Piece>,
-        /// How many have been posted.
+        /// Number of posted requests.
         count: u16,
     },
     /// A command that changes an initiator.
     State {
-        /// Which initiator.
+        /// Number of the initiator.
         initiator: u8,
-        /// Which change.
+        /// The change of state.
         opcode: u8,
     },
     /// An initiator begins anew.
     Restart {
-        /// Which initiator.
+        /// Number of the initiator.
         initiator: u8,
         /// It goes, and another one comes.
         goes: bool,
     },
     /// Events are taken.
     Events {
-        /// Whose.
+        /// The function, 0 or 1.
         vf: bool,
     },
     /// An image is made of a function, and it goes on from that.
     Move {
-        /// Which.
+        /// The function, 0 or 1.
         vf: bool,
     },
     /// Time passes.
     Pass {
-        /// How much.
+        /// Time that passes.
         microseconds: u16,
     },
 }
@@ -344,7 +344,7 @@ mod tests {
         }
     }
 
-    /// What the target's function has at the place that is written to.
+    /// Returns the bytes of the target's function at the written address.
     fn found(parties: &Parties) -> [u8; 4] {
         let mut found = [0; 4];
         parties.machine.guest(1).read(PAYLOAD + 0x100, &mut found);

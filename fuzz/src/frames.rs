@@ -14,7 +14,7 @@ use crate::guest::{Objects, PAYLOAD, PAYLOAD_LEN, Qp, RECEIVES};
 const KINDS: [(u32, bool); 4] = [(0, false), (1, false), (2, false), (0, true)];
 /// Access key of the targets of dynamic connections.
 const KEY: u64 = 0x0102_0304_0506_0708;
-/// Whom a frame is for.
+/// Destination of a frame.
 #[derive(Debug, Clone, Copy, Arbitrary)]
 pub struct Addressee {
     vf: bool,
@@ -36,14 +36,14 @@ pub struct Place {
     length: u32,
 }
 
-/// What a frame says.
+/// Contents of a frame.
 #[derive(Debug, Clone, Arbitrary)]
 pub struct Said {
     kind: u8,
     place: Place,
     operands: [u64; 2],
     data: Option<u32>,
-    /// How far ahead of the expected number.
+    /// Distance from the expected number.
     ahead: i8,
     flags: u8,
     mtu: u8,

@@ -136,7 +136,7 @@ pub const INITIATOR: u32 = 5;
 pub const PAYLOAD: u64 = 0xc_0000;
 /// Bytes of payload.
 pub const PAYLOAD_LEN: u64 = 64 << 10;
-/// What is on either side of it, and where.
+/// Bytes on either side of the memory, and their addresses.
 const GUARD: [u8; 4096] = [0xa5; 4096];
 const GUARDS: [u64; 2] = [PAYLOAD - GUARD.len() as u64, PAYLOAD + PAYLOAD_LEN];
 

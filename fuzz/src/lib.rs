@@ -118,7 +118,7 @@ pub struct Machine {
     functions: Vec<Function<Software<Place>>>,
     guests: Vec<GuestMemory>,
     clock: Arc<TestClock>,
-    /// How long what goes from one function to another takes, in nanoseconds.
+    /// Delay between functions, in nanoseconds.
     delay: u64,
 }
 

@@ -49,14 +49,14 @@ pub struct Patch {
     value: Value,
 }
 
-/// What a guest does.
+/// Step of a guest.
 #[derive(Debug, Arbitrary)]
 pub enum Step {
     /// Gives a command, which is in order but for these changes.
     Command {
-        /// Which.
+        /// Number of the command.
         opcode: u8,
-        /// What is changed.
+        /// Patches of the request.
         patches: Vec<Patch>,
         /// Its length, where that is wrong as well.
         len: Option<u16>,
@@ -69,7 +69,7 @@ pub enum Step {
         page: u8,
         /// The byte in it.
         offset: u16,
-        /// What is written.
+        /// Bytes to write.
         data: Vec<u8>,
     },
     /// Posts to the queues of a queue pair for datagrams, and says how much there is in both.
@@ -78,7 +78,7 @@ pub enum Step {
         manages: bool,
         /// The block that it begins at.
         block: u8,
-        /// What is written.
+        /// Bytes to write.
         bytes: Vec<u8>,
         /// Requests to receive, and blocks to send.
         counters: [u16; 2],
@@ -89,7 +89,7 @@ pub enum Step {
         manages: bool,
         /// Its number, which the counter follows.
         number: u16,
-        /// What is changed: dwords, and what they become.
+        /// Changed dwords, with their new values.
         patches: Vec<(u8, u32)>,
         /// The LID, as a place in a list of those that there may be.
         lid: u8,
@@ -104,7 +104,7 @@ pub enum Step {
     Reset,
 }
 
-/// What a guest may do.
+/// Rights of a guest.
 #[derive(Debug, Clone, Copy, Arbitrary)]
 pub enum Rights {
     /// Anything that it may name, and manage the subnet.
@@ -269,10 +269,10 @@ impl Hostile {
     }
 }
 
-/// What a VF replies.
+/// Reply of a VF.
 #[derive(Debug, Clone, Arbitrary)]
 pub enum Reply {
-    /// What VFs do.
+    /// The usual reply.
     Usual,
     /// These bytes.
     Bytes(Vec<u8>),
@@ -298,7 +298,7 @@ impl From<Reply> for Answer {
     }
 }
 
-/// What a VF does.
+/// Action of a VF.
 #[derive(Debug, Arbitrary)]
 pub enum Deed {
     /// Replies so to a command that is in order.

@@ -24,7 +24,7 @@ const MODIFY_RQT: Opcode = Opcode::Other(0x917);
 const DESTROY_FLOW_TABLE: Opcode = Opcode::Other(0x931);
 const DESTROY_FLOW_GROUP: Opcode = Opcode::Other(0x934);
 const DELETE_FLOW_TABLE_ENTRY: Opcode = Opcode::Other(0x938);
-/// Of requests about a group: its number.
+/// Number of the group in requests about a group.
 const DESTROYED_GROUP: test_driver::bits::Field = test_driver::bits::field(0x18, 31, 0);
 /// Entries of a flow table, and of each of its two groups.
 const LOG_ENTRIES: u32 = 3;
@@ -41,7 +41,7 @@ pub enum Kind {
     Domain,
     /// Underlay queue pair.
     Underlay,
-    /// What packets leave by.
+    /// Object by which packets leave.
     Tis,
     /// Send queue.
     SendQueue,
@@ -49,7 +49,7 @@ pub enum Kind {
     ReceiveQueue,
     /// Table of receive queues.
     QueueTable,
-    /// What packets come by.
+    /// Object by which packets arrive.
     Tir,
     /// Flow table.
     FlowTable,
@@ -61,7 +61,7 @@ pub enum Kind {
     Root,
 }
 
-/// Which of a kind.
+/// Name of an object of a kind.
 #[derive(Debug, Clone, Copy, Arbitrary)]
 pub struct Name {
     index: u8,
@@ -72,9 +72,9 @@ pub struct Name {
 /// A number that may be nobody's.
 #[derive(Debug, Clone, Copy, Arbitrary)]
 pub enum Wild {
-    /// Of the other function's.
+    /// An object of the other function.
     Others(u8),
-    /// Of another kind.
+    /// An object of another kind.
     OfKind(Kind, u8),
     /// Any.
     Any(u32),
@@ -89,16 +89,16 @@ impl Name {
     }
 }
 
-/// What is done.
+/// Operation of a guest.
 #[derive(Debug, Clone, Arbitrary)]
 pub enum Op {
     /// Something is made, or set.
     Create {
-        /// Whose.
+        /// The function, 0 or 1.
         vf: bool,
-        /// What.
+        /// Kind of the object.
         kind: Kind,
-        /// What it names.
+        /// Objects that it names.
         names: [Name; 3],
         /// Place, level, entry.
         at: u8,
@@ -107,20 +107,20 @@ pub enum Op {
     },
     /// Something is taken away.
     Destroy {
-        /// Whose.
+        /// The function, 0 or 1.
         vf: bool,
-        /// What.
+        /// Kind of the object.
         kind: Kind,
-        /// Which.
+        /// Name of the object.
         which: Name,
     },
     /// Something is changed.
     Change {
-        /// Whose.
+        /// The function, 0 or 1.
         vf: bool,
-        /// What.
+        /// Kind of the object.
         kind: Kind,
-        /// Which.
+        /// Name of the object.
         which: Name,
         /// State before and after, or another choice.
         to: u8,
@@ -129,16 +129,16 @@ pub enum Op {
     },
     /// An underlay queue pair enters a group, or leaves it.
     Attach {
-        /// Whose.
+        /// The function, 0 or 1.
         vf: bool,
-        /// Which.
+        /// Name of the object.
         which: Name,
         /// It leaves.
         leaves: bool,
     },
     /// A packet.
     Send {
-        /// Whose.
+        /// The function, 0 or 1.
         vf: bool,
         /// By which queue.
         queue: Name,
@@ -148,36 +148,36 @@ pub enum Op {
         to: Name,
         /// To a group.
         multicast: bool,
-        /// What it is.
+        /// Kind of the packet.
         kind: u8,
         /// Bytes of it in the request.
         inline: u8,
-        /// What is done to it.
+        /// Flags of the packet.
         flags: u8,
         /// It is cut into packets with so much data each.
         mss: Seldom<u8>,
-        /// What follows it.
+        /// List of pieces behind it.
         list: Vec<Piece>,
         /// A change to its headers: where, and a bit.
         patch: Seldom<(u8, u8)>,
     },
     /// A receive request.
     Receive {
-        /// Whose.
+        /// The function, 0 or 1.
         vf: bool,
-        /// Of which queue.
+        /// Name of the queue.
         queue: Name,
         /// Where the packet goes.
         list: Vec<Piece>,
     },
     /// An image is made of a function, and it goes on from that.
     Move {
-        /// Which.
+        /// The function, 0 or 1.
         vf: bool,
     },
     /// Time passes.
     Pass {
-        /// How much.
+        /// Time that passes.
         microseconds: u16,
     },
 }
@@ -195,15 +195,15 @@ struct Thing {
     kind: Kind,
     number: Number,
     names: Vec<(Kind, Number)>,
-    /// Of flow tables and their entries.
+    /// Level of flow tables and their entries.
     level: u8,
-    /// Of queues, where they are.
+    /// Queue pair with the addresses of queues.
     qp: Qp,
     /// Receive requests posted.
     received: u16,
 }
 
-/// What there is of a function.
+/// Known objects of a function.
 #[derive(Debug, Default)]
 struct Known {
     things: Vec<Thing>,

@@ -29,12 +29,12 @@ const FAULTS: usize = 64;
 /// Type of events of pages that are away.
 const PAGE_FAULT: u8 = 0x0c;
 
-/// What is done.
+/// Operation of a guest.
 #[derive(Debug, Clone, Arbitrary)]
 pub enum Op {
     /// A request to the other function.
     Send {
-        /// Which queue pair.
+        /// Number of the queue pair.
         qp: u8,
         /// Kind of request.
         opcode: u8,
@@ -42,16 +42,16 @@ pub enum Op {
         flags: Option<u8>,
         /// Immediate data, or a key.
         immediate: u32,
-        /// What it does there.
+        /// Access at the other end.
         remote: Piece,
-        /// Of atomics.
+        /// Operands of atomics.
         operands: [u16; 2],
         /// Its data.
         list: Vec<Piece>,
     },
     /// A request as programs make it, of pages that come and go.
     Work {
-        /// Which queue pair.
+        /// Number of the queue pair.
         qp: u8,
         /// Kind of request.
         opcode: u8,
@@ -62,45 +62,45 @@ pub enum Op {
     },
     /// A receive request.
     Receive {
-        /// Which queue pair.
+        /// Number of the queue pair.
         qp: u8,
         /// Where the data goes.
         list: Vec<Piece>,
     },
     /// A receive request of a shared queue.
     Shared {
-        /// Whose.
+        /// The function, 0 or 1.
         vf: bool,
         /// Where in the queue.
         index: u8,
         /// Where the data goes.
         list: Vec<Piece>,
-        /// How many have been posted.
+        /// Number of posted requests.
         count: u16,
     },
     /// Pages are brought or taken away, while requests run.
     Pages {
-        /// Whose.
+        /// The function, 0 or 1.
         vf: bool,
         /// The first, of pairs.
         first: u8,
-        /// How many pairs.
+        /// Number of pairs.
         pairs: u8,
-        /// What may be done with them: 1 read, 2 written.
+        /// Rights on their memory: 1 read, 2 written.
         rights: u8,
         /// Where they are, in place of where they were.
         elsewhere: Option<u16>,
     },
     /// Events are taken, and faults remembered.
     Events {
-        /// Whose.
+        /// The function, 0 or 1.
         vf: bool,
     },
     /// A fault is answered.
     Resume {
-        /// Whose.
+        /// The function, 0 or 1.
         vf: bool,
-        /// Which of those remembered.
+        /// Number among the recorded faults.
         fault: u8,
         /// Whether the page is there now.
         there: bool,
@@ -109,41 +109,41 @@ pub enum Op {
     },
     /// All pages are brought and all faults answered, as by a driver.
     Serve {
-        /// Whose.
+        /// The function, 0 or 1.
         vf: bool,
     },
     /// The key goes, whoever waits for its pages, and another one comes.
     Renew {
-        /// Whose.
+        /// The function, 0 or 1.
         vf: bool,
     },
     /// A command that changes a queue pair.
     State {
-        /// Which.
+        /// Number of the queue pair.
         qp: u8,
-        /// Which change.
+        /// The change of state.
         opcode: u8,
     },
     /// A queue pair and its peer begin anew.
     Restart {
-        /// Which.
+        /// Number of the queue pair.
         qp: u8,
         /// They go, and others come.
         goes: bool,
     },
     /// An image is made of a function, and it goes on from that.
     Move {
-        /// Which.
+        /// The function, 0 or 1.
         vf: bool,
     },
     /// Time passes.
     Pass {
-        /// How much.
+        /// Time that passes.
         microseconds: u16,
     },
 }
 
-/// What a fault is answered by: its type, a number, and its token.
+/// Fields of the answer to a fault: its type, a number, and its token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Fault {
     kind_and_number: u32,

@@ -19,13 +19,13 @@ const LID: Lid = Lid::new(5);
 const PKEY: PKey = PKey::DEFAULT_FULL;
 const QKEY: QKey = QKey::new(0xb1b);
 
-/// What messages of DHCP begin their options with (RFC 2131, 3).
+/// Beginning of the options in DHCP messages (RFC 2131, 3).
 const COOKIE: [u8; 4] = [99, 130, 83, 99];
 
-/// What leaves the port for one thing that happens to it, at most.
+/// Maximum of packets that leave the port for one event.
 const MAX_SENT: usize = 512;
 
-/// Whom a frame or datagram is for.
+/// Destination of a frame or datagram.
 #[derive(Debug, Arbitrary)]
 pub enum To {
     /// The port, or its neighbour.
@@ -36,7 +36,7 @@ pub enum To {
     Any([u8; 6]),
 }
 
-/// What a frame or datagram carries.
+/// Contents of a frame or datagram.
 #[derive(Debug, Arbitrary)]
 pub enum Carried {
     /// Any protocol.
@@ -268,7 +268,7 @@ impl Place {
     }
 }
 
-/// What leaves the port is from it, of a length that passes, and tells of nobody else.
+/// Checks that a frame from the port has its address, an allowed length, and names no other sender.
 fn is_own(frame: &Frame) {
     let Content::Datagram { source, .. } = frame.content else {
         panic!("{frame:?}");
@@ -307,7 +307,7 @@ fn tells_no_hardware_address(packet: &[u8]) {
     }
 }
 
-/// What the subnet administration says.
+/// Returns the answer of the subnet administration.
 fn answer(request: &MadPacket, there: bool) -> MadPacket {
     let mad = Mad::new_checked(&request.mad[..]).expect("is a MAD");
     let transaction = mad.transaction();
@@ -535,7 +535,7 @@ mod tests {
         assert_eq!((message[1], &message[28..34]), (1, &MAC.0[..]));
     }
 
-    /// What a guest says that it listens to is joined, a burst at a time.
+    /// Groups in a guest's reports are joined, a burst at a time.
     #[test]
     fn a_flood_of_joins_is_paced() {
         let mut place = Place::default();

@@ -1,5 +1,5 @@
-//! What targets have in common in which two hostile guests act, functions 0 and 1, while another function's transfer
-//! goes on.
+//! Common parts of targets in which two hostile guests act, functions 0 and 1, while another function's
+//! transfer goes on.
 
 use arbitrary::{Arbitrary, Unstructured};
 
@@ -13,7 +13,7 @@ const BYSTANDER: usize = 2;
 
 /// The two guests, and all that they have.
 pub trait Actors: Sized {
-    /// What one of them does.
+    /// Operation of one of them.
     type Op;
 
     /// Sets their functions up.
@@ -32,12 +32,12 @@ pub trait Actors: Sized {
     fn check(&mut self) {}
 }
 
-/// What they do, one after the other.
+/// Their operations, one after the other.
 #[derive(Debug, Arbitrary)]
 pub struct Scene<Op> {
-    /// What goes from one function to the other goes by frames, not by one copy.
+    /// Data between functions goes by frames, not by one copy.
     pub by_frames: bool,
-    /// What they do.
+    /// Their operations.
     pub ops: Vec<Op>,
 }
 

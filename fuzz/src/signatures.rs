@@ -25,7 +25,7 @@ const SET_PSV: u8 = 0x20;
 /// Rights, and whether the key is free, its length, signatures and count of errors, as bits of what changes.
 const CHANGES: u64 = 0x1f << 17 | 1 << 29 | 1 << 0 | 1 << 12 | 1 << 9;
 
-/// What is behind the blocks of one side.
+/// Check values behind the blocks of one side.
 #[derive(Debug, Clone, Copy, Arbitrary)]
 pub struct Half {
     /// Nothing, T10-DIF with a CRC or a check sum, or a CRC of 32 bits of either kind.
@@ -47,20 +47,20 @@ pub struct Form {
     pub wire: Half,
     /// Both sides have the same structure.
     pub same: bool,
-    /// Which bytes are compared, and which go along.
+    /// Masks of bytes that are compared, and that are copied.
     pub masks: [u8; 2],
     /// Names another domain's values under way.
     pub of_others: Seldom<()>,
 }
 
-/// What is done.
+/// Operation of a guest.
 #[derive(Debug, Clone, Arbitrary)]
 pub enum Op {
     /// A request that gives a key a form, or takes it away.
     Shape {
-        /// Whose.
+        /// The function, 0 or 1.
         vf: bool,
-        /// Which key.
+        /// Number of the key.
         key: u8,
         /// The queue pair that changes keys of any domain, or a reliable connection.
         by_changer: bool,
@@ -70,7 +70,7 @@ pub enum Op {
         without: Seldom<()>,
         /// Where its bytes are and how many, if not as of most programs.
         stretches: Seldom<(Vec<Piece>, u16)>,
-        /// What the count of errors is expected to be.
+        /// Expected value of the count of errors.
         expected: bool,
         /// Changes to the request behind its first segment: where, and a bit.
         patches: Seldom<[(u8, u8); 2]>,
@@ -79,7 +79,7 @@ pub enum Op {
     },
     /// A request to the other function.
     Send {
-        /// Which queue pair.
+        /// Number of the queue pair.
         qp: u8,
         /// Kind of request.
         opcode: u8,
@@ -87,16 +87,16 @@ pub enum Op {
         flags: Seldom<u8>,
         /// Immediate data, or a key.
         immediate: u32,
-        /// What it does there.
+        /// Access at the other end.
         remote: Piece,
-        /// Of atomics.
+        /// Operands of atomics.
         operands: [u16; 2],
         /// Its data.
         list: Vec<Piece>,
     },
     /// A request as programs make it, by these keys.
     Work {
-        /// Which queue pair.
+        /// Number of the queue pair.
         qp: u8,
         /// Kind of request.
         opcode: u8,
@@ -104,76 +104,76 @@ pub enum Op {
         keys: [u8; 2],
         /// Where by each.
         addrs: [u16; 2],
-        /// How much.
+        /// Length.
         len: u16,
         /// The connection begins anew before.
         anew: bool,
     },
     /// A receive request.
     Receive {
-        /// Which queue pair.
+        /// Number of the queue pair.
         qp: u8,
         /// Where the data goes.
         list: Vec<Piece>,
     },
     /// A receive request of a shared queue.
     Shared {
-        /// Whose.
+        /// The function, 0 or 1.
         vf: bool,
         /// Where in the queue.
         index: u8,
         /// Where the data goes.
         list: Vec<Piece>,
-        /// How many have been posted.
+        /// Number of posted requests.
         count: u16,
     },
     /// A value under way is made, goes, or is set.
     Value {
-        /// Whose.
+        /// The function, 0 or 1.
         vf: bool,
-        /// What is done.
+        /// Kind of the operation.
         kind: u8,
-        /// Which, where it is not one of its own.
+        /// Number of an object that is not its own, seldom.
         number: Seldom<u32>,
     },
     /// Bytes of the payload change.
     Bytes {
-        /// Whose.
+        /// The function, 0 or 1.
         vf: bool,
         /// Where.
         addr: u16,
-        /// What to.
+        /// New value.
         bytes: [u8; 8],
     },
     /// A key goes, and another one comes.
     Renew {
-        /// Whose.
+        /// The function, 0 or 1.
         vf: bool,
-        /// Which.
+        /// Number of the key.
         key: u8,
     },
     /// A command that changes a queue pair.
     State {
-        /// Which.
+        /// Number of the queue pair.
         qp: u8,
-        /// Which change.
+        /// The change of state.
         opcode: u8,
     },
     /// A queue pair and its peer begin anew.
     Restart {
-        /// Which.
+        /// Number of the queue pair.
         qp: u8,
         /// They go, and others come.
         goes: bool,
     },
     /// An image is made of a function, and it goes on from that.
     Move {
-        /// Which.
+        /// The function, 0 or 1.
         vf: bool,
     },
     /// Time passes.
     Pass {
-        /// How much.
+        /// Time that passes.
         microseconds: u16,
     },
 }
@@ -198,7 +198,7 @@ impl Half {
         }
     }
 
-    /// What T10-DIF has besides.
+    /// Returns the further fields of T10-DIF.
     fn part(self) -> [u8; 16] {
         let mut part = [0; 16];
         if self.is_dif() {

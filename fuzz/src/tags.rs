@@ -30,16 +30,16 @@ const READY: u32 = 3;
 pub enum Change {
     /// An entry is added.
     Add {
-        /// Of few tags.
+        /// Tag, one of few.
         tag: u8,
-        /// Of few masks.
+        /// Mask, one of few.
         mask: u8,
         /// Its memory.
         memory: Piece,
     },
     /// An entry goes.
     Remove {
-        /// Which.
+        /// Index of the entry.
         index: u8,
     },
     /// As it is.
@@ -57,7 +57,7 @@ pub enum Change {
     },
 }
 
-/// How many unexpected messages software says that it has seen.
+/// Number of unexpected messages that software reports to have seen.
 #[derive(Debug, Clone, Copy, Arbitrary)]
 pub enum Seen {
     /// As many as there were.
@@ -68,14 +68,14 @@ pub enum Seen {
     Some(Seldom<u8>),
 }
 
-/// What is done.
+/// Operation of a guest.
 #[derive(Debug, Clone, Arbitrary)]
 pub enum Op {
     /// A change of a list.
     Change {
-        /// Whose.
+        /// The function, 0 or 1.
         vf: bool,
-        /// Which change.
+        /// The change of the list.
         change: Change,
         /// See there.
         seen: Seen,
@@ -84,50 +84,50 @@ pub enum Op {
     },
     /// A message to the other function.
     Tell {
-        /// Which queue pair.
+        /// Number of the queue pair.
         qp: u8,
-        /// What it says to be.
+        /// Kind in its header.
         kind: u8,
-        /// Of few tags.
+        /// Tag, one of few.
         tag: u8,
         /// Where a rendezvous lies.
         lies: Piece,
         /// A change to the header: where, and a bit.
         patch: Seldom<(u8, u8)>,
-        /// How much of the header there is, in place of all.
+        /// Bytes of the header, if not all.
         len: Seldom<u8>,
         /// The header is in memory, where it may change.
         in_memory: bool,
-        /// What follows it.
+        /// List of pieces behind it.
         list: Vec<Piece>,
         /// The connection begins anew before.
         anew: bool,
     },
     /// Another request to the other function.
     Send {
-        /// Which queue pair.
+        /// Number of the queue pair.
         qp: u8,
         /// Kind of request.
         opcode: u8,
-        /// What it does there.
+        /// Access at the other end.
         remote: Piece,
         /// Its data.
         list: Vec<Piece>,
     },
     /// A request of the queue that messages without a tag take.
     Receive {
-        /// Whose.
+        /// The function, 0 or 1.
         vf: bool,
         /// Where in the queue.
         index: u8,
         /// Where the data goes.
         list: Vec<Piece>,
-        /// How many have been posted.
+        /// Number of posted requests.
         count: u16,
     },
     /// A command about the queue.
     Command {
-        /// Whose.
+        /// The function, 0 or 1.
         vf: bool,
         /// Asks for its context, arms it, tries to destroy it.
         kind: u8,
@@ -136,26 +136,26 @@ pub enum Op {
     },
     /// A command that changes a queue pair.
     State {
-        /// Which.
+        /// Number of the queue pair.
         qp: u8,
-        /// Which change.
+        /// The change of state.
         opcode: u8,
     },
     /// A queue pair and its peer begin anew.
     Restart {
-        /// Which.
+        /// Number of the queue pair.
         qp: u8,
         /// They go, and others come.
         goes: bool,
     },
     /// An image is made of a function, and it goes on from that.
     Move {
-        /// Which.
+        /// The function, 0 or 1.
         vf: bool,
     },
     /// Time passes.
     Pass {
-        /// How much.
+        /// Time that passes.
         microseconds: u16,
     },
 }

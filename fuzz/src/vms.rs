@@ -88,7 +88,7 @@ impl Cluster {
         serde_json::to_value(image).expect("is plain data")
     }
 
-    /// What the first VM enters: a group, a service, a subscription.
+    /// Entries of the first VM: a group, a service, a subscription.
     fn requests(&self) -> [[u8; 256]; 3] {
         let own = self.vswitch.function(VfId(0)).expect("is there").gid(0);
         let group = McMemberRecord {

@@ -1,4 +1,4 @@
-//! What is the same in all requests: where their payload is, and their first segments.
+//! Common parts of all requests: the places of their payload, and their first segments.
 
 use arbitrary::{Arbitrary, Unstructured};
 use test_driver::bits::{put_dword, put_qword};
@@ -11,7 +11,7 @@ pub const OPCODES: [u8; 12] = [
     0x00, 0x08, 0x09, 0x0a, 0x0b, 0x01, 0x10, 0x11, 0x12, 0x14, 0x15, 0x1b,
 ];
 
-/// What there seldom is: short inputs are to get far.
+/// Value that is seldom there: short inputs should reach far.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Seldom<T>(pub Option<T>);
 
@@ -130,7 +130,8 @@ impl Request {
         self.0.extend_from_slice(&vector);
     }
 
-    /// What it does at the other end, where its opcode is of those: at this address, by this key, with these operands.
+    /// Adds the segments for the other end, if the opcode has them: at this address, by this key, with these
+    /// operands.
     pub fn remote(&mut self, (addr, key, _): (u64, u32, u32), operands: [u64; 2]) {
         let opcode = self.0[3];
         if matches!(opcode, 0x08 | 0x09 | 0x10..=0x15) {

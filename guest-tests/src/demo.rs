@@ -20,16 +20,16 @@ use crate::{
     testbed::{DEVICE, MLX5, Testbed},
 };
 
-/// What the demo is to do.
+/// Options of the demo.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// How often each test is run; the median counts.
+    /// Number of runs of each test; the median counts.
     pub rounds: usize,
     /// Where to write the results as JSON.
     pub json: Option<PathBuf>,
     /// Whether to leave the guests running and give their consoles.
     pub shell: bool,
-    /// How doorbells reach the device, as in the configuration.
+    /// Kind of doorbells, as in the configuration.
     pub doorbells: String,
     /// Whether to measure Soft-RoCE alone, without the device.
     pub rxe_only: bool,
@@ -63,7 +63,7 @@ const fn test(tool: Tool, bytes: u64, iterations: [u32; 2]) -> Test {
     }
 }
 
-/// How long one test may take.
+/// Time limit of one test.
 const TEST_LIMIT: Duration = Duration::from_secs(120);
 
 const GUESTS: [&str; 2] = ["vm1", "vm2"];

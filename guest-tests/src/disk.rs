@@ -17,7 +17,7 @@ pub const PIECES: [&str; 3] = ["1M", "64k", "512"];
 /// The file whose existence tells a load to come to its end.
 const ENOUGH: &str = "/run/enough";
 
-/// What a load prints when a pass of it was right.
+/// Line that a load prints after a pass without errors.
 pub const PASSED: &str = "all is as it was written";
 
 /// Writes random bytes to all of `disk`, in several streams of requests of different sizes at a time, and
@@ -74,7 +74,7 @@ pub fn await_request(guest: &Guest, disk: &str, limit: Duration) -> Result<()> {
     guest.sh(&command, limit).map(drop)
 }
 
-/// How many requests to `disk` have come to their end.
+/// Returns the number of requests to `disk` that have ended.
 pub fn completed(guest: &Guest, disk: &str, limit: Duration) -> Result<u64> {
     let text = guest.sh(&format!("cat /sys/block/{}/stat", name(disk)), limit)?;
     let numbers: Vec<u64> = text

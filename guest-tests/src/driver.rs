@@ -1,4 +1,4 @@
-//! What befalls a guest's driver: it is removed and loaded again, its function is reset under it.
+//! Events for a guest's driver: it is removed and loaded again, its function is reset under it.
 
 use std::time::Duration;
 

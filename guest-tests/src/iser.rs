@@ -15,9 +15,9 @@ const SESSIONS: &str = "/sys/class/iscsi_session";
 /// A disk that a guest offers, at a target of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disk {
-    /// Of blocks.
+    /// Disks of blocks.
     Plain,
-    /// Of blocks and check values (T10-DIF, type 1). HCAs compare them, and both kernels.
+    /// Disks of blocks with check values (T10-DIF, type 1). HCAs compare them, and both kernels.
     Guarded,
 }
 
@@ -40,7 +40,7 @@ impl Disk {
     }
 }
 
-/// How soon an initiator that has not heard of its target asks whether it is there, and gives its connection up.
+/// Time after which an initiator checks a silent target, and gives its connection up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
     /// As open-iscsi is configured: ten seconds.
@@ -121,7 +121,7 @@ pub fn detach(guest: &Guest, disk: Disk, address: &str, limit: Duration) -> Resu
     guest.sh(&command, limit).map(drop)
 }
 
-/// How often initiators of a guest have given a connection up.
+/// Returns the number of connections that a guest's initiators have given up.
 pub fn lost_connections(guest: &Guest, limit: Duration) -> Result<usize> {
     let text = guest.sh("dmesg", limit)?;
     Ok(text.matches("detected conn error").count())

@@ -57,7 +57,7 @@ pub fn await_migration(vm: &Guest, states: &[&str]) -> Result<()> {
     }
 }
 
-/// What a command that has to fail says.
+/// Returns the message of a command that has to fail.
 pub fn refusal(child: Child) -> Result<String> {
     let output = { child.wait_with_output() }.map_err(|error| Error::Host(error.to_string()))?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -61,9 +61,9 @@ pub fn boot(socket: &str) -> String {
     )
 }
 
-/// What the guest's guest says when its program has moved data and polled for completions, and when it has waited
-/// for interrupts.
+/// Lines of the guest's guest after its program has moved data: with polling for completions, and with
+/// interrupts.
 pub const DATA: [&str; 2] = ["nested: data, polled", "nested: data, -e"];
 
-/// What the guest's guest says in the end.
+/// Last line of the guest's guest.
 pub const DONE: &str = "nested: done";

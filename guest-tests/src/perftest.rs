@@ -76,11 +76,11 @@ pub struct Run {
 pub struct Row {
     /// Message size in bytes.
     pub bytes: u64,
-    /// What was measured.
+    /// Results.
     pub figures: Figures,
 }
 
-/// What perftest measures for one message size.
+/// Results of perftest for one message size.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Figures {
     /// Latency, as perftest defines it (half a round trip for sends and writes).

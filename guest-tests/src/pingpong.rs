@@ -7,7 +7,7 @@ use crate::{
     guest::Guest,
 };
 
-/// Which program.
+/// The program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pingpong {
     /// `ibv_rc_pingpong`: reliable connection.

@@ -53,7 +53,7 @@ impl<'a> Exchange<'a> {
         Ok(())
     }
 
-    /// How many messages have come at both ends together, in steps of a hundred at each.
+    /// Returns the number of messages that have arrived at both ends together, in steps of a hundred at each.
     pub fn progress(&mut self) -> Result<u64> {
         let mut sum = 0;
         for job in [&mut self.serving, &mut self.calling] {
@@ -88,13 +88,13 @@ impl<'a> Exchange<'a> {
     }
 }
 
-/// How often a guest's kernel has made a connection for its sockets.
+/// Returns the number of connections that a guest's kernel has made for its sockets.
 pub fn connections(guest: &Guest, limit: Duration) -> Result<usize> {
     let text = guest.sh("dmesg", limit)?;
     Ok(text.matches("conn connected").count())
 }
 
-/// How many bytes the port of a guest's HCA has sent.
+/// Returns the number of bytes that the port of a guest's HCA has sent.
 pub fn sent(guest: &Guest, device: &str, limit: Duration) -> Result<u64> {
     let file = format!("/sys/class/infiniband/{device}/ports/1/counters/port_xmit_data");
     let text = guest.sh(&format!("cat {file}"), limit)?;

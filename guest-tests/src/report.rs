@@ -1,4 +1,4 @@
-//! What the demo found out: as tables, and as data.
+//! Results of the demo: as tables, and as data.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -17,10 +17,10 @@ pub struct Report {
     pub guests: Vec<GuestReport>,
     /// The measurements.
     pub tests: Vec<Measurement>,
-    /// What memory that both guests have does, and how near mlx5 comes to it.
+    /// Speed of memory that both guests share, and mlx5's share of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shared_memory: Option<Comparison>,
-    /// How doorbells reached the device: `trap`, `poll` or `adaptive`.
+    /// Kind of doorbells: `trap`, `poll` or `adaptive`.
     pub doorbells: String,
     /// For each test measured over both transports, how many times better mlx5 was: latency of
     /// rxe over that of mlx5, bandwidth of mlx5 over that of rxe.
@@ -46,7 +46,7 @@ pub struct GuestReport {
 /// Memory that both guests have, beside mlx5.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Comparison {
-    /// What guests make of such memory.
+    /// Results of guests with such memory.
     #[serde(flatten)]
     pub figures: shared_memory::Figures,
     /// Median latency of ib_write_lat over that of the memory.
@@ -75,7 +75,7 @@ impl Comparison {
     }
 }
 
-/// What carries the messages.
+/// Transport of the messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
@@ -101,7 +101,7 @@ pub struct Measurement {
     pub tool: String,
     /// The message size in bytes.
     pub bytes: u64,
-    /// What carried the messages.
+    /// Transport of the messages.
     pub transport: Transport,
     /// Median latency in µs.
     pub median_us: Option<f64>,
@@ -165,7 +165,7 @@ fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     values.get(values.len() / 2).copied()
 }
 
-/// How many times better mlx5 is than rxe, for each test that both have.
+/// Returns the ratios of mlx5 to rxe, for each test that both have.
 pub fn ratios(tests: &[Measurement]) -> BTreeMap<String, f64> {
     let mut ratios = BTreeMap::new();
     for mlx5 in tests

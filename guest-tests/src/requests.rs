@@ -1,4 +1,4 @@
-//! What guests ask of the subnet administration, in a capture at the subnet manager's port.
+//! Requests of guests to the subnet administration, in a capture at the subnet manager's port.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,7 +13,7 @@ const METHODS: [u16; 4] = [0x01, 0x02, 0x12, 0x15];
 /// The attribute PathRecord (the same, 15.2.5).
 const PATH_RECORD: u16 = 0x0035;
 
-/// How many requests somebody has sent.
+/// Number of requests by sender.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Requests {
     /// For path records.

@@ -19,7 +19,7 @@ pub mod inside;
 const MEMORY: usize = 1 << 20;
 /// Bytes of a copy.
 const COPY: usize = 64 << 10;
-/// What the answering end says when it answers.
+/// Line that the answering end prints when it is ready.
 const READY: &str = "answering";
 /// Round trips that are measured.
 const ITERATIONS: u32 = 20_000;
@@ -27,7 +27,7 @@ const ITERATIONS: u32 = 20_000;
 const PROGRAM: &str = "usr/bin/ibvswitch-demo";
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What guests make of the memory.
+/// Results of guests with the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
     /// Half the median time from a write of one guest until the write of the other is seen, in µs.

@@ -1,5 +1,5 @@
-//! How fast TCP over IPoIB is between two guests, in each mode of the interface: with its own program in both, since
-//! those that Debian has would be emulated like it and do more.
+//! Measures TCP over IPoIB between two guests, in each mode of the interface: with its own program in both,
+//! since Debian's would be emulated like it and do more.
 
 use std::{
     env, fs,
@@ -26,13 +26,13 @@ const PIECE: usize = 128 << 10;
 const PORT: u16 = 5001;
 /// Bytes that are sent, unless it is said otherwise.
 const MEBIBYTES: u64 = 64;
-/// What the end that listens says.
+/// Line that the listening end prints.
 const READY: &str = "listening";
 /// The program's place in the guest.
 const PROGRAM: &str = "/usr/bin/ibvswitch-demo";
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// What a guest is to do.
+/// Role of a guest.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Role {
     /// Takes what one connection sends.
@@ -111,14 +111,14 @@ pub fn boot(bed: &Testbed, daemon: &Daemon) -> Result<[[Guest; 2]; 2]> {
     Ok([pair(0, ["vm1", "vm2"])?, pair(1, ["vm3", "vm4"])?])
 }
 
-/// How interfaces speak.
+/// Mode of interfaces.
 #[derive(Debug, Clone, Copy)]
 struct Mode {
-    /// Which pair of guests does.
+    /// Number of the pair of guests.
     pair: usize,
-    /// What it is called.
+    /// Name of the mode.
     name: &'static str,
-    /// What the driver of ordinary interfaces is told.
+    /// Setting of the driver of ordinary interfaces.
     told: Option<&'static str>,
     mtu: u32,
 }

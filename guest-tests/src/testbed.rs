@@ -1,5 +1,4 @@
-//! What every scenario needs: a QEMU, a guest image, an accelerator, a folder, and from them
-//! guests.
+//! Requirements of every scenario: a QEMU, a guest image, an accelerator, a folder, and from them guests.
 
 use std::{
     env, fs,
@@ -26,7 +25,7 @@ pub fn passed_through() -> bool {
     env::var_os(PASSTHROUGH).is_some()
 }
 
-/// What guests are started with.
+/// Files that guests are started with.
 ///
 /// Its folder goes when it is dropped, unless `$IBVSWITCH_KEEP` is set: then its place is printed
 /// and the logs in it stay.
@@ -36,7 +35,7 @@ pub struct Testbed {
     pub qemu: Qemu,
     /// Kernel and tools.
     pub image: Image,
-    /// How processors are run.
+    /// Acceleration of processors.
     pub accel: Accel,
     // In the path of every socket, so it has to be short.
     dir: tempfile::TempDir,

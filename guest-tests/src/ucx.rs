@@ -7,7 +7,7 @@ use crate::{
     guest::Guest,
 };
 
-/// What UCX reaches an HCA with.
+/// UCX's transport over an HCA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
     /// Reliable connections, requests written by UCX.

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::Result;
 
-/// What a guest can do to others.
+/// Attack of a guest on others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Attack {
     /// Posts receive requests to all its queue pairs in error, by plain stores.

@@ -1,4 +1,4 @@
-//! How an attack goes on beside a measurement.
+//! Runs an attack beside a measurement.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -10,9 +10,9 @@ use super::lab::Lab;
 use super::neighbour::Latencies;
 use crate::{BenchError, Result};
 
-/// How long threads spin before they look whether they still should.
+/// Time for which threads spin before they check for the end.
 const SPINNING: Duration = Duration::from_millis(20);
-/// How long an attacker has to end.
+/// Time limit for an attacker to end.
 const GRACE: Duration = Duration::from_secs(3);
 
 /// Somebody who does harm, over and over.
@@ -55,7 +55,7 @@ pub(super) fn spinners() -> Box<dyn Attacker> {
     Box::new(Spinners)
 }
 
-/// How far an attack is.
+/// Progress of an attack.
 #[derive(Debug)]
 pub(super) struct Progress {
     strikes: AtomicUsize,

@@ -165,7 +165,7 @@ pub(super) fn boundless(device: &Device, other: &CompletionQueue) -> Result<(u32
 pub(super) struct Errored {
     pairs: QueuePairs,
     posted: u32,
-    /// How many of the first queue pair's requests have been flushed.
+    /// Number of flushed requests of the first queue pair.
     flushed: u32,
 }
 

@@ -47,7 +47,7 @@ pub(super) struct Ipoib {
     senders: Vec<QueuePair>,
     queues: Vec<PlainQueue>,
     underlays: Vec<QueuePair>,
-    /// What is only there, and the memory of the completion queue of what is received.
+    /// Objects that only have to exist, and the memory of the completion queue of received packets.
     _kept: (
         Vec<FlowTable>,
         Tir,

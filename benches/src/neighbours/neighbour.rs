@@ -13,19 +13,18 @@ use crate::{BenchError, Connected, Peer, Pinned, Result};
 
 /// Blocks of the send queue, as a power of two.
 const LOG_BLOCKS: u32 = 4;
-/// How long to wait by spinning: then this thread leaves the processor to who
-/// may have to run first.
+/// Time of a wait by spinning: then this thread leaves the processor to others.
 const SPIN: Duration = Duration::from_micros(200);
 /// Between two looks after that.
 const NAP: Duration = Duration::from_micros(10);
-/// How long to wait for a message: who attacks may keep it waiting for ever.
+/// Time limit for a message: an attacker may delay it for ever.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest measurement, where an attack does not get on.
 const LONGEST: Duration = Duration::from_secs(5);
-/// How late the kernel may end a pause, in nanoseconds; 50 µs unless told.
+/// Slack of the kernel's timer, in nanoseconds; 50 µs by default.
 const TIMER_SLACK: u64 = 1000;
 
-/// How long messages took, in nanoseconds.
+/// Latencies of messages, in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Latencies {
     /// 99th percentile.

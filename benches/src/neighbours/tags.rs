@@ -107,7 +107,7 @@ impl Tags {
         self.change(TagOperation::Append { next, tag, mask }, true)
     }
 
-    /// How many messages have taken a request, modulo 2^16.
+    /// Returns the number of messages that have taken a request, modulo 2^16.
     fn unexpected(&self) -> Result<u16> {
         let mut input = test_driver::request(Opcode::QueryXrq, 0, 16);
         request::OBJECT.set(&mut input, self.queue.number());

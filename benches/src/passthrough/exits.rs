@@ -1,4 +1,4 @@
-//! What operations cost that go past the daemon, by counting.
+//! Costs of operations that bypass the daemon, by counting.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use crate::{BenchError, Context, Measurement, Pinned, Result};
 /// Operations for each of [`crate::Effort::batches`].
 const PER_BATCH: usize = 500;
 
-/// How often the threads of a daemon that serve VFs have gone to sleep.
+/// Returns the number of times that the daemon's threads for VFs have gone to sleep.
 fn sleeps(pid: u32) -> Result<u64> {
     let read = || BenchError::system("read how often a daemon's threads sleep");
     let mut sum = 0;

@@ -10,7 +10,7 @@ use crate::lab::{configuration_text, device_with};
 use crate::process::Process;
 use crate::{BenchError, Context, Peer, Pinned, Result};
 
-/// What names a VF that another process serves.
+/// Prefix of a VF that another process serves.
 const UNIX: &str = "unix:";
 /// Names of VFs.
 const VFS: [&str; 2] = ["vm1", "vm2"];
@@ -23,7 +23,7 @@ pub(super) fn directory() -> Result<TempDir> {
 #[derive(Debug)]
 pub(super) struct Behind {
     devices: Vec<String>,
-    /// Who serves them, unless somebody else does.
+    /// Server of the VFs, if this program has started it.
     _server: Option<(Process, TempDir)>,
 }
 

@@ -1,4 +1,4 @@
-//! How long it takes until a VF reaches a guest's memory.
+//! Time until a VF reaches a guest's memory.
 
 use std::fs;
 use std::os::fd::AsFd;

@@ -53,7 +53,7 @@ impl Function {
     }
 }
 
-/// What the driver is answered.
+/// Result for the driver.
 type Answer<T> = std::result::Result<T, Errno>;
 
 /// The errno for the driver.

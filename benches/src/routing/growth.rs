@@ -1,4 +1,4 @@
-//! How the routing engines' time and memory grow with the subnet, as a figure.
+//! Growth of the routing engines' time and memory with the subnet, as a figure.
 
 use simulator::plot::{Figure, Line, Panel};
 use topologies::FatTree;

@@ -24,9 +24,10 @@ use wire::{Gid, Guid, Lid, Qpn};
 use super::wrong;
 use crate::{BenchError, Result};
 
-/// Who has heard nothing for so long asks again: ibsim drops what a program's queue has no room for.
+/// Time without an answer after which an asker asks again: ibsim drops packets for which a program's queue has
+/// no room.
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
-/// How often in a row, before there is nobody who answers.
+/// Number of tries before an asker gives up.
 const TRIES: u32 = 16;
 /// Nothing that is still on its way takes longer.
 const REST: Duration = Duration::from_millis(100);
@@ -177,7 +178,7 @@ impl Program {
     }
 }
 
-/// What askers saw.
+/// Results of askers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen {
     pub(super) rate: f64,

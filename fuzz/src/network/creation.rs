@@ -8,7 +8,7 @@ pub(super) struct Creation {
     pub(super) names: Vec<(Kind, Number)>,
     pub(super) level: u8,
     pub(super) qp: Qp,
-    /// What it is known by, where the reply does not say.
+    /// Number of the object, if the reply does not have it.
     pub(super) number: Option<Number>,
 }
 
@@ -192,7 +192,7 @@ pub(super) fn queue_table(mut input: Vec<u8>, queues: &[Number]) -> Vec<u8> {
     input
 }
 
-/// How a TIR computes hashes: by one of three functions, of some fields.
+/// Sets the hash of a TIR: one of three functions, of some fields.
 pub(super) fn tir(mut input: Vec<u8>, how: u8) -> Vec<u8> {
     steering::RX_HASH_FN.set(&mut input, u32::from(how >> 1) % 3);
     put_dword(&mut input, 0x40, u32::from(how >> 7) << 31);

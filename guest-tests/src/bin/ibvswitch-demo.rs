@@ -30,7 +30,7 @@ struct Cli {
     /// Run each test once instead of three times.
     #[arg(long)]
     quick: bool,
-    /// How doorbells reach the device: auto, trap, poll or adaptive, as in the configuration.
+    /// Kind of doorbells: auto, trap, poll or adaptive, as in the configuration.
     #[arg(long, value_name = "MODE", default_value = "auto", value_parser = ["auto", "trap", "poll", "adaptive"])]
     doorbells: String,
     /// Measure Soft-RoCE only; needs no ibvswitch.
@@ -54,13 +54,13 @@ enum Extra {
         /// The console's socket.
         socket: PathBuf,
     },
-    /// What runs in the guests.
+    /// Program that runs in the guests.
     #[command(hide = true)]
     SharedMemory {
         #[command(subcommand)]
         role: inside::Role,
     },
-    /// What runs in the guests.
+    /// Program that runs in the guests.
     #[command(hide = true)]
     Tcp {
         #[command(subcommand)]
@@ -103,7 +103,7 @@ fn prepare(kernels: &[Kernel]) -> Result<()> {
     Ok(())
 }
 
-/// How often TCP is measured in each mode; the median counts.
+/// Number of TCP measurements in each mode; the median counts.
 const ROUNDS: usize = 3;
 
 fn measure_ipoib() -> Result<()> {

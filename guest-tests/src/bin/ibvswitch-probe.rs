@@ -81,7 +81,7 @@ impl Peer {
         Ok(QueuePair::new(&config)?)
     }
 
-    /// How others connect to one of its queue pairs.
+    /// Returns the address of one of its queue pairs.
     fn at(&self, qp: &QueuePair) -> Connection {
         let mut to = Connection::to(self.port.lid, qp.number());
         if self.port.grh_required {

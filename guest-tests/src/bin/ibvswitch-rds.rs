@@ -22,7 +22,7 @@ const PORT: u16 = 4000;
 /// The lengths of messages, in turn: one and several of the pieces of 4 KiB that RDS sends, and such as end within one.
 const LENGTHS: [usize; 7] = [64, 100, 4096, 4097, 16_384, 40_001, LONGEST];
 const LONGEST: usize = 65_536;
-/// What is said where the other side has ended before it had got all.
+/// Message if the other side has ended before it had received all.
 const GIVEN_UP: &str = "the other side has given up";
 /// So often it says how far it is.
 const STEP: u64 = 100;
@@ -34,7 +34,7 @@ struct Arguments {
     own: Ipv4Addr,
     /// That of the other side.
     other: Ipv4Addr,
-    /// How many messages each side sends.
+    /// Number of messages of each side.
     messages: u64,
     /// Where the other side waits: its Ethernet address and a port. Without it this side waits.
     #[arg(long)]
@@ -58,8 +58,8 @@ sockopt_impl!(
     i32
 );
 
-/// What one side sends. Who receives makes the same and compares, which an emulated processor does sooner than to
-/// compute a checksum.
+/// Messages of one side. The receiver makes the same ones and compares, which is faster on an emulated
+/// processor than a checksum.
 struct Messages {
     from: Ipv4Addr,
     /// Twice the longest message, of which each takes another part.

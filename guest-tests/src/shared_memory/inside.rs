@@ -1,4 +1,4 @@
-//! What runs in the two guests.
+//! Program that runs in the two guests.
 
 use std::{
     fs,
@@ -22,13 +22,13 @@ const ASK: usize = 0;
 const ANSWER: usize = 256;
 /// Where copies go.
 const COPIES: usize = 4096;
-/// What ends the end that answers.
+/// Value that ends the answering end.
 const END: u64 = u64::MAX;
 
 /// Copies of which the time is taken together.
 const BATCH: u32 = 16;
 
-/// What a guest is to do.
+/// Role of a guest.
 #[derive(Debug, Clone, Copy, Subcommand)]
 pub enum Role {
     /// Answers what the other guest writes, until the other has measured.

@@ -136,7 +136,7 @@ fn ping_both(pair: [(&Guest, &str); 2]) -> Result<()> {
     Ok(())
 }
 
-/// What is sent to a group over UDP comes to those who listen, whom the subnet administration knows.
+/// Datagrams to a group over UDP reach the listeners, which the subnet administration knows.
 fn multicast(from: (&Guest, &str), to: (&Guest, &str), asks: &Guest) -> Result<()> {
     for (listen, send, mgid) in [
         (
@@ -168,7 +168,7 @@ fn multicast(from: (&Guest, &str), to: (&Guest, &str), asks: &Guest) -> Result<(
     Ok(())
 }
 
-/// What busybox' DHCP client has run when it has a lease.
+/// Script that busybox' DHCP client runs when it has a lease.
 const LEASE: &str = "cat >/tmp/lease <<'END'\n#!/bin/sh\n[ \"$1\" = bound ] && ip address add $ip/24 dev $interface\nexit 0\nEND\n\
                      chmod +x /tmp/lease";
 
@@ -478,7 +478,7 @@ fn a_guest_without_a_driver_migrates_live() -> Result<()> {
 /// Mebibytes of a measurement, and pings of one.
 const MEBIBYTES: u32 = 32;
 const PINGS: u32 = 2000;
-/// How often each is measured, by turns.
+/// Number of measurements of each, by turns.
 const TURNS: usize = 3;
 
 /// QEMU's arguments for a card of a stream between two QEMUs, which one of them begins. The address ends so.

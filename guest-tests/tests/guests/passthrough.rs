@@ -48,7 +48,7 @@ const OF_SOFTWARE: &str = "mlx5_1";
 /// Addresses of the guests' IPoIB interfaces.
 const ADDRESSES: [&str; 2] = ["10.0.7.1", "10.0.7.2"];
 
-/// What perftest is run with: every operation and transport.
+/// Runs of perftest: every operation and transport.
 const PERFTEST: [(Tool, &str); 12] = [
     (Tool::SendLat, "-n 100"),
     (Tool::SendLat, "-c UD -n 100 -e"),
@@ -68,7 +68,7 @@ fn pingpong(guests: &[Guest; 2]) -> Result<()> {
     Pingpong::Rc.between((&guests[0], &guests[1]), DEVICE, true, "-n 100", LIMIT)
 }
 
-/// What the VF behind a guest's says of itself.
+/// Returns the state of the VF behind a guest's.
 fn behind(inner: &Daemon, vf: usize) -> Result<serde_json::Value> {
     Ok(inner.status()?["vfs"][vf].clone())
 }
@@ -126,8 +126,8 @@ fn rights(inner: &Daemon, [denied, allowed]: &[Guest; 2]) -> Result<()> {
     await_active(denied, DEVICE)
 }
 
-/// What a guest finds of a device, by name: what ibv_devinfo says of it, its configuration space, and the sizes
-/// of its BARs.
+/// Returns a guest's description of a device, by name: the output of ibv_devinfo, its configuration space, and
+/// the sizes of its BARs.
 fn description(guest: &Guest, device: &str) -> Result<BTreeMap<String, String>> {
     let mut found = BTreeMap::new();
     let verbs = guest.sh(&format!("ibv_devinfo -v -d {device}"), LIMIT)?;

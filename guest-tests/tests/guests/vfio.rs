@@ -72,7 +72,8 @@ name = "one"
 device = "0000:01:00.0"
 "#;
 
-/// How long the guest of an emulated guest may take: some 4 minutes of a processor, on a machine that has other work.
+/// Time limit for the guest of an emulated guest: it needs some 4 minutes of a processor, and the machine may
+/// be busy.
 const NESTED_LIMIT: Duration = Duration::from_secs(80 * 60);
 
 /// The program of the benches, which is built with the tests of all packages.

@@ -1,6 +1,6 @@
 //! Configurations: which paths of a destination share a LID.
 
-/// Which configuration each path of a destination belongs to.
+/// Configuration of each path of a destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assignment {
     labels: Vec<usize>,
@@ -8,7 +8,7 @@ pub struct Assignment {
 }
 
 impl Assignment {
-    /// Of a label per path, whatever the numbers.
+    /// Makes an assignment of a label per path, with any numbers.
     pub(crate) fn compact(mut labels: Vec<usize>) -> Self {
         let mut used = labels.clone();
         used.sort_unstable();
@@ -19,7 +19,7 @@ impl Assignment {
         Self::new(labels)
     }
 
-    /// Of a label per path. Labels count from 0 without gaps.
+    /// Makes an assignment of a label per path. Labels count from 0 without gaps.
     pub(crate) fn new(labels: Vec<usize>) -> Self {
         let configurations = labels.iter().max().map_or(0, |&label| label + 1);
         Self {
@@ -28,7 +28,7 @@ impl Assignment {
         }
     }
 
-    /// How many LIDs the destination needs, before rounding.
+    /// Returns the number of LIDs that the destination needs, before rounding.
     #[must_use]
     pub fn configurations(&self) -> usize {
         self.configurations

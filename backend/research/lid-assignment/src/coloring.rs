@@ -69,7 +69,7 @@ struct Search<'a> {
     weight: Vec<u64>,
 }
 
-/// What a search has shown.
+/// Result of a search.
 enum Outcome {
     Found(Vec<usize>),
     Impossible,

@@ -1,4 +1,4 @@
-//! Which paths part, and so cannot share a LID.
+//! Conflicts between paths that part, and so cannot share a LID.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ pub struct SplitGraph {
     weights: Vec<usize>,
 }
 
-/// What is wrong with an assignment.
+/// Violation by an assignment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
     /// Two paths of a configuration part.
@@ -103,7 +103,7 @@ impl SplitGraph {
         &self.edges[path]
     }
 
-    /// How many paths one stands for.
+    /// Returns the number of paths that one stands for.
     pub(super) fn weight(&self, path: usize) -> usize {
         self.weights[path]
     }

@@ -128,7 +128,7 @@ fn pairs(graph: &SplitGraph) -> impl Iterator<Item = (usize, usize)> + '_ {
     })
 }
 
-/// What of a split graph decides whether `configurations` suffice, and how to put the rest back.
+/// Part of a split graph that decides whether `configurations` suffice, with a way to put the rest back.
 ///
 /// A path that parts from fewer others than there are configurations always finds one free; a path
 /// that parts from no other path than another one does, with which it may share, can follow that.

@@ -39,7 +39,7 @@ pub struct Destination {
     pub assignment: Assignment,
 }
 
-/// What switches and senders need to know.
+/// Tables of switches and senders.
 #[derive(Debug, Clone)]
 pub struct Forwarding {
     /// For each switch, the ports of the LIDs that it forwards. It drops all others.

@@ -26,12 +26,12 @@ impl LinkId {
     }
 }
 
-/// What a node is.
+/// Kind of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Where paths begin and end; may have several ports.
     Machine,
-    /// What forwards.
+    /// A node that forwards.
     Switch,
 }
 
@@ -68,7 +68,7 @@ pub enum PathError {
         from: NodeIndex,
         /// To there.
         to: NodeIndex,
-        /// Which of several parallel cables, from 0.
+        /// Number among parallel cables, from 0.
         parallel: usize,
     },
     /// A link does not begin where the one before it ends.
@@ -83,7 +83,7 @@ pub enum PathError {
     Kind {
         /// The node.
         node: NodeIndex,
-        /// What it is.
+        /// Kind of the node.
         kind: Kind,
     },
 }
@@ -150,7 +150,7 @@ impl Network {
         self.nodes().filter(|&node| self.kind(node) == Kind::Switch)
     }
 
-    /// What a node is.
+    /// Returns the kind of a node.
     ///
     /// # Panics
     /// When the node is not of this network; so for the others.

@@ -24,7 +24,7 @@ pub enum RangeError {
     /// A destination needs more LIDs than a port can have.
     #[error("destination {destination} needs {configurations} LIDs, {} when rounded up, and a port has at most 128 (LMC 7); choose paths that part less often", charged(*configurations))]
     TooMany {
-        /// Which.
+        /// The destination.
         destination: usize,
         /// The LIDs it needs.
         configurations: usize,

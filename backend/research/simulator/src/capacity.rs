@@ -1,5 +1,4 @@
-//! How many hypervisors and virtual machines the LIDs of a subnet are enough for, by how VMs get
-//! their addresses.
+//! Number of hypervisors and virtual machines for which a subnet has enough LIDs, by address model.
 //!
 //! The models are those of "Towards the InfiniBand SR-IOV vSwitch Architecture" and of "Efficient
 //! Routing and Reconfiguration in Virtualized HPC Environments with vSwitch-enabled Lossless Networks"
@@ -17,7 +16,7 @@ pub const LIDS: u64 = Lid::UNICAST_LAST.value() as u64;
 /// many as the secondary forwarding table has entries.
 pub const VIRTUAL_LIDS: u64 = 192 * 1024;
 
-/// How VMs are addressed.
+/// Address model of VMs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Model {
@@ -40,7 +39,7 @@ impl Model {
         Self::Extended,
     ];
 
-    /// What it is called.
+    /// Returns the name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -83,10 +82,10 @@ pub struct Question {
     pub ports: u32,
 }
 
-/// What a subnet holds at most.
+/// Capacity of a subnet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Row {
-    /// How VMs are addressed.
+    /// Address model of VMs.
     pub model: Model,
     /// Virtual functions of a hypervisor.
     pub functions: u8,
@@ -131,7 +130,7 @@ pub enum CapacityError {
     FatTree(#[from] FatTreeError),
 }
 
-/// What a subnet holds with each model.
+/// Computes the capacity of a subnet with each model.
 ///
 /// # Errors
 /// [`CapacityError`].

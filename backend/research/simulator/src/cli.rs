@@ -133,7 +133,7 @@ fn name_of<T: PartialEq>(names: &[(&'static str, T)], value: &T) -> &'static str
     found.map_or("", |(name, _)| *name)
 }
 
-/// What all experiments take.
+/// Arguments of all experiments.
 #[derive(Debug, Args)]
 struct Common {
     /// Decides everything that is random: the same number, the same result.
@@ -143,7 +143,7 @@ struct Common {
     output: Output,
 }
 
-/// How a result is shown.
+/// Output format.
 #[derive(Debug, Args)]
 struct Output {
     /// Print JSON.

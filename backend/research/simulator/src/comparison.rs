@@ -7,15 +7,15 @@ use serde::Serialize;
 pub struct Comparison {
     /// A short name without spaces, such as `lids-table-2`.
     pub name: &'static str,
-    /// What it is, and where it was published.
+    /// Title, with the place of publication.
     pub title: String,
-    /// What the rows are, such as `machines/switches`.
+    /// Meaning of the rows, such as `machines/switches`.
     pub of: &'static str,
     /// The columns.
     pub columns: Vec<Column>,
     /// The rows, in the order of the publication.
     pub rows: Vec<Row>,
-    /// What to know about it: where and why ours differ.
+    /// Remarks: known differences and their reasons.
     pub remarks: Vec<String>,
 }
 
@@ -24,14 +24,14 @@ pub struct Comparison {
 pub struct Column {
     /// Its head.
     pub name: String,
-    /// What its numbers count or measure, such as `LIDs` or `%`.
+    /// Unit of its numbers, such as `LIDs` or `%`.
     pub unit: &'static str,
 }
 
 /// A row of a [`Comparison`].
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// What it is about, such as `128/16`.
+    /// Name of the row, such as `128/16`.
     pub name: String,
     /// A value per column.
     pub values: Vec<Value>,

@@ -76,7 +76,7 @@ struct Instance {
     root: NodeIndex,
 }
 
-/// How many random networks, which, and how long the solver may take for a problem.
+/// Number and seed of random networks, and time limit of the solver for a problem.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Effort {
     /// Random networks; the paper took 32.

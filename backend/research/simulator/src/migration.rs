@@ -41,7 +41,7 @@ pub const FUNCTIONS: u8 = 4;
 /// Draws of each bisection bandwidth of the paper.
 pub const DRAWS: usize = 10_000;
 
-/// Which switches a move changes.
+/// Method that chooses the switches that a move changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
@@ -51,7 +51,7 @@ pub enum Method {
     Iterative,
 }
 
-/// What to simulate.
+/// Parameters of a simulation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Study {
     /// The fat-tree.
@@ -65,13 +65,13 @@ pub struct Study {
     pub start: Start,
     /// Where they move to.
     pub pattern: Pattern,
-    /// How they move.
+    /// Method of the moves.
     pub method: Method,
-    /// What they send each other when the bandwidth is looked at.
+    /// Traffic between VMs when the bandwidth is computed.
     pub traffic: Traffic,
     /// Draws of each bisection bandwidth.
     pub draws: usize,
-    /// What decides everything random.
+    /// Seed of all random numbers.
     pub seed: u64,
 }
 
@@ -112,10 +112,10 @@ pub struct Switches {
     pub maximum: usize,
 }
 
-/// What came out.
+/// Results.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
-    /// What was simulated.
+    /// Parameters of the simulation.
     pub study: Study,
     /// Switches of the tree, vSwitches not among them.
     pub switches: usize,
@@ -138,17 +138,16 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// How much a fresh routing would improve the effective bandwidth at the end, in parts of what
-    /// the moves have left: 0 for not at all, 1 for twice as much. The measure of the paper's
-    /// section 7.
+    /// Returns the improvement of the effective bandwidth by a fresh routing at the end, relative to the
+    /// bandwidth after the moves: 0 for none, 1 for twice as much. The measure of the paper's section 7.
     pub fn improvement(&self) -> f64 {
         self.snapshots.last().map_or(0.0, Snapshot::improvement)
     }
 }
 
 impl Snapshot {
-    /// How much the fresh tables improve the effective bandwidth, in parts of what the moves have
-    /// left; below 0 the fresh tables are worse.
+    /// Returns the improvement of the effective bandwidth by fresh tables, relative to the bandwidth after the
+    /// moves; below 0 the fresh tables are worse.
     pub fn improvement(&self) -> f64 {
         self.fresh.mean / self.migrated.mean - 1.0
     }
@@ -176,7 +175,7 @@ pub enum StudyError {
         machines: usize,
         /// Hypervisors.
         hosts: usize,
-        /// What is wrong.
+        /// The error.
         source: QualityError,
     },
 }
@@ -495,7 +494,7 @@ mod tests {
         }
     }
 
-    /// What FTreeMinRC loses it loses at the switches that it leaves alone.
+    /// FTreeMinRC loses bandwidth at the switches that it leaves alone.
     #[test]
     fn changing_all_switches_loses_less() {
         let mut study = study("XGFT(3;4,4,4;4,4,1)", 75, Start::Random, Pattern::Grouping);

@@ -23,7 +23,7 @@ mod program;
 
 pub use program::{Ibsim, Program, command};
 
-/// How long OpenSM may take for a subnet, discovery and all.
+/// Time limit of OpenSM for a subnet, discovery included.
 pub const LIMIT: Duration = Duration::from_secs(300);
 
 /// Where libumad2sim is on machines of this kind.
@@ -38,7 +38,7 @@ pub enum OpenSmError {
     /// A program, or the library between them, is not there.
     #[error("{what} is not there; install the packages opensm, ibsim-utils and libumad2sim0")]
     Missing {
-        /// Which.
+        /// The missing program.
         what: &'static str,
     },
     /// A program ended before it had done its work.
@@ -54,13 +54,13 @@ pub enum OpenSmError {
     TooLong {
         /// The program.
         program: &'static str,
-        /// How long it had.
+        /// The time limit.
         limit: Duration,
     },
     /// There is no adapter for OpenSM to be at.
     #[error("the subnet has no channel adapter that OpenSM could be at")]
     NoAdapter,
-    /// What OpenSM wrote cannot be read.
+    /// A file of OpenSM's cannot be read.
     #[error("OpenSM's table of forwarding entries, line {line}: {text:?} is not understood")]
     Dump {
         /// Number of the line, from 1.
@@ -74,7 +74,7 @@ pub enum OpenSmError {
     /// The system did not let us.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was tried.
+        /// The failed action.
         what: &'static str,
         /// Why not.
         source: io::Error,
@@ -85,7 +85,7 @@ fn system(what: &'static str) -> impl FnOnce(io::Error) -> OpenSmError {
     move |source| OpenSmError::System { what, source }
 }
 
-/// How long OpenSM took.
+/// Times of OpenSM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timed {
     /// The engine that routed: another one than asked for if that one could not.
@@ -94,7 +94,7 @@ pub struct Timed {
     pub time: Duration,
 }
 
-/// How OpenSM routed a topology.
+/// Results of OpenSM's routing of a topology.
 #[derive(Debug)]
 pub struct Routed {
     /// The graph with the LIDs that OpenSM gave.
@@ -148,7 +148,7 @@ pub fn route(topology: &Topology, engine: &str) -> Result<Routed, OpenSmError> {
     })
 }
 
-/// How much OpenSM tells.
+/// Level of OpenSM's log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Log {
     Times,
@@ -205,7 +205,7 @@ impl Run {
     }
 }
 
-/// What of the log has been read.
+/// State of reading the log.
 #[derive(Debug, Default)]
 struct Reading {
     /// The engine at work, and since when.

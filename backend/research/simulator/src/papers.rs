@@ -20,7 +20,7 @@ use crate::migration::{self, StudyError};
 use crate::network::{TooManyLids, graph};
 use crate::progress::Progress;
 
-/// What makes one or several tables and figures.
+/// Experiment that makes one or several tables and figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Experiment {
@@ -40,7 +40,7 @@ pub enum Experiment {
     LidsBroken,
 }
 
-/// How much is done: what takes long, and how long.
+/// Extent of the experiments, and time limits.
 #[derive(Debug, Clone, Copy)]
 pub struct Effort {
     /// Trees of up to so many nodes.
@@ -51,7 +51,7 @@ pub struct Effort {
     pub draws: usize,
     /// Random networks up to so many machines.
     pub machines: usize,
-    /// How many of them; the seed of everything; how long the solver may take.
+    /// Number of networks, seed, and time limit of the solver.
     pub lids: lids::Effort,
 }
 
@@ -88,7 +88,7 @@ impl Effort {
     }
 }
 
-/// What an experiment gives.
+/// Results of an experiment.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Findings {
     /// Tables and figures, published beside measured.
@@ -129,7 +129,7 @@ impl Experiment {
         Self::LidsBroken,
     ];
 
-    /// What it is called.
+    /// Returns the name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

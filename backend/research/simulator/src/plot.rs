@@ -13,7 +13,7 @@ use plotters::style::{FontStyle, register_font};
 /// A picture of one or several panels.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
-    /// What it shows.
+    /// Title.
     pub title: String,
     /// From left to right, then down.
     pub panels: Vec<Panel>,
@@ -22,19 +22,19 @@ pub struct Figure {
 /// A pair of axes and what is between them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Panel {
-    /// What it shows.
+    /// Title.
     pub title: String,
-    /// What the horizontal axis is, with its unit.
+    /// Name and unit of the horizontal axis.
     pub x: String,
-    /// What the vertical axis is, with its unit.
+    /// Name and unit of the vertical axis.
     pub y: String,
     /// Whether the vertical axis is logarithmic; values of 0 and less are left out then.
     pub logarithmic: bool,
-    /// What is between them.
+    /// Contents between the axes.
     pub content: Content,
 }
 
-/// What a panel shows.
+/// Contents of a panel.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Content {
     /// Values over numbers.
@@ -51,7 +51,7 @@ pub enum Content {
 /// Points that belong together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line {
-    /// What the legend calls them.
+    /// Name in the legend.
     pub name: String,
     /// By rising x.
     pub points: Vec<(f64, f64)>,
@@ -62,7 +62,7 @@ pub struct Line {
 /// Bars that belong together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bars {
-    /// What the legend calls them.
+    /// Name in the legend.
     pub name: String,
     /// By category.
     pub values: Vec<Option<f64>>,
@@ -275,7 +275,7 @@ mod tests {
         Figure { title, panels }.svg().unwrap()
     }
 
-    /// What is compared has one scale: equal heights mean equal values.
+    /// Panels that are compared have one scale: equal heights mean equal values.
     #[test]
     fn panels_of_one_quantity_have_one_scale() {
         let svg = drawn(vec![bars_of(&[1.0], &["a"]), bars_of(&[100.0], &["a"])]);

@@ -1,9 +1,9 @@
-//! How far an experiment is.
+//! Progress of an experiment.
 
 /// A part of an experiment that is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step<'a> {
-    /// What is being done, such as `random start, consolidate, 50 %`.
+    /// Current step, such as `random start, consolidate, 50 %`.
     pub what: &'a str,
     /// Parts that are done.
     pub done: usize,

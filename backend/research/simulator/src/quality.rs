@@ -1,4 +1,4 @@
-//! How well a routing serves traffic.
+//! Quality of a routing under traffic.
 
 mod ways;
 
@@ -11,7 +11,7 @@ use wire::Lid;
 use self::ways::{Links, Ways, places};
 use crate::random::generator;
 
-/// Who sends to whom.
+/// Pattern of traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Traffic {
@@ -26,7 +26,7 @@ pub enum Traffic {
     Ring,
 }
 
-/// What traffic gets of the bandwidth that it would have alone, from 0 to 1.
+/// Share of traffic in the bandwidth that it would have alone, from 0 to 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Bandwidth {
     /// The mean over all pairs that send, and all draws.

@@ -31,7 +31,7 @@ const ENGINES: [(&str, Make); 7] = [
     ("dor", || Box::new(DimensionOrder)),
 ];
 
-/// What OpenSM has no engine for.
+/// Engine that OpenSM does not have.
 const OURS_ALONE: &str = "vswitch-ftree";
 
 /// The names of all engines.
@@ -47,12 +47,12 @@ pub fn engine(name: &str) -> Option<Box<dyn RoutingEngine>> {
     found.map(|(_, make)| make())
 }
 
-/// What to route, and how.
+/// Parameters of a study: topology and engines.
 #[derive(Debug)]
 pub struct Study<'a> {
     /// The nodes and cables.
     pub topology: &'a Topology,
-    /// What it is called.
+    /// Name of the topology.
     pub name: &'a str,
     /// Names of engines.
     pub engines: &'a [&'static str],
@@ -67,7 +67,7 @@ pub struct Study<'a> {
 /// Traffic to look at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Demand {
-    /// Who sends to whom.
+    /// Pattern of traffic.
     pub traffic: Traffic,
     /// Draws, where it is random.
     pub draws: usize,
@@ -75,10 +75,10 @@ pub struct Demand {
     pub seed: u64,
 }
 
-/// What came out.
+/// Results.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
-    /// What the topology is called.
+    /// Name of the topology.
     pub topology: String,
     /// Switches, vSwitches among them.
     pub switches: usize,
@@ -92,7 +92,7 @@ pub struct Outcome {
     pub engines: Vec<Row>,
 }
 
-/// What an engine did.
+/// Results of an engine.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
     /// The engine that was asked for.
@@ -101,13 +101,13 @@ pub struct Row {
     pub fallback: Option<String>,
     /// From the graph to the tables, in one thread, in seconds.
     pub seconds: f64,
-    /// What walking the tables has shown.
+    /// Results of walking the tables.
     pub walk: Walk,
-    /// What walking OpenSM's has.
+    /// Results of walking OpenSM's tables.
     pub opensm: Option<OpenSm>,
 }
 
-/// What OpenSM did with its engine of the same name.
+/// Results of OpenSM with its engine of the same name.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct OpenSm {
     /// The engine that it used in the end.
@@ -118,7 +118,7 @@ pub struct OpenSm {
     pub walk: Walk,
 }
 
-/// What walking tables from every switch to every LID has shown: [`Verdict`] as data.
+/// Results of walking tables from every switch to every LID: [`Verdict`] as data.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Walk {
     /// Paths that arrive.
@@ -146,7 +146,7 @@ pub struct Walk {
     pub largest_load: u64,
     /// The standard deviation.
     pub load_deviation: f64,
-    /// What the traffic that was asked for gets of its bandwidth.
+    /// Bandwidth with the requested traffic.
     pub bandwidth: Option<Bandwidth>,
 }
 

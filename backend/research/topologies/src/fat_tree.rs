@@ -83,7 +83,7 @@ pub enum FatTreeError {
     Ports {
         /// Roots are level 0.
         level: usize,
-        /// What it would have.
+        /// Number of ports that it would have.
         ports: u64,
     },
     /// A tree larger than a generator makes.
@@ -354,7 +354,8 @@ impl FatTree {
         digits.join(".")
     }
 
-    /// Which child of its parents a switch is, and the index of each of them.
+    /// Returns the number of a switch among the children of its parents, and a function that gives the index of
+    /// each parent.
     fn parent(&self, level: usize, index: usize) -> (u32, impl Fn(u32) -> usize) {
         // The digits below x_level, which parent and child share, weigh the same in both.
         let below: usize = self

@@ -1,9 +1,9 @@
-//! What hangs at the places for hosts that a generated topology has.
+//! Nodes at the places for hosts of a generated topology.
 
 use fabric::{LinkRate, NodeId, NodeSpec, Topology};
 use wire::Guid;
 
-/// What hangs at the places for hosts that a generated topology has.
+/// Nodes at the places for hosts of a generated topology.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hosts {
     /// A channel adapter each.

@@ -31,7 +31,7 @@ pub enum IrregularError {
     /// The degree does not connect the switches, or asks for more cables than there are pairs.
     #[error("degree {degree} with {switches} switches; give {least} to {most}")]
     Degree {
-        /// What was asked for.
+        /// The requested degree.
         degree: u32,
         /// Switches.
         switches: u32,
@@ -45,7 +45,7 @@ pub enum IrregularError {
         "a switch would have {ports} ports; give fewer hosts, a smaller degree or another seed"
     )]
     Ports {
-        /// What it would have.
+        /// Number of ports that it would have.
         ports: usize,
     },
 }

@@ -1,4 +1,4 @@
-//! Which nodes reach each other.
+//! Parts of a topology whose nodes reach each other.
 
 /// Disjoint sets of nodes that are joined by cables.
 #[derive(Debug)]

@@ -33,7 +33,7 @@ pub enum TorusError {
     Size {
         /// From 1.
         dimension: usize,
-        /// What it has.
+        /// The given size.
         size: u32,
     },
     /// More ports than a switch has.
@@ -45,9 +45,9 @@ pub enum TorusError {
     /// So many cables cannot be broken.
     #[error("{broken} broken cables leave the {cables} of the torus in parts; break fewer")]
     Broken {
-        /// How many were to be.
+        /// Requested number of broken cables.
         broken: usize,
-        /// How many there are.
+        /// Number of cables.
         cables: usize,
     },
 }

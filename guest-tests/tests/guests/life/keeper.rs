@@ -63,7 +63,7 @@ fn each<'a, T: Sync, R: Send>(
     })
 }
 
-/// How often a guest's driver has recovered its device.
+/// Returns the number of recoveries of a guest's device by its driver.
 fn recoveries(guest: &Guest) -> Result<u32> {
     let text = guest.run("dmesg | grep -c 'health recovery succeeded'", LIMIT)?;
     Ok(text.text.trim().parse().unwrap_or(0))
@@ -195,8 +195,7 @@ fn identity(guest: &Guest) -> Result<String> {
     guest.sh(&command, LIMIT)
 }
 
-/// What is there for the daemon: processes, as what they were started to do, and how many descriptors those
-/// have that live on.
+/// Returns the daemon's processes by their commands, with the number of their descriptors.
 fn left(daemon: &Daemon) -> Vec<(String, usize)> {
     let read = |path: String| fs::read_to_string(path).unwrap_or_default();
     let first = daemon.pid();

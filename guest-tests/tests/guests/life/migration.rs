@@ -74,7 +74,7 @@ fn gid(guest: &Guest) -> Result<String> {
     guest.sh(&file, LIMIT)
 }
 
-/// How clients of the VM find it again.
+/// Way in which clients find the VM again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Case {
     /// Its addresses are those of the VF where it arrives.
@@ -122,7 +122,7 @@ fn first_word(vm: &Guest) -> Result<()> {
     vm.sh(&ping, LIMIT).map(drop)
 }
 
-/// What a migration did to the server's client.
+/// Effect of a migration on the server's client.
 #[derive(Debug)]
 struct Outage {
     case: Case,
@@ -256,7 +256,7 @@ impl Scene {
     }
 }
 
-/// What the VM's HCA is known by: LID, GUID, P_Keys and GID.
+/// Returns the addresses of the VM's HCA: LID, GUID, P_Keys and GID.
 fn addresses(vm: &Guest) -> Result<(Hca, String)> {
     Ok((Hca::of(vm, DEVICE)?, gid(vm)?))
 }

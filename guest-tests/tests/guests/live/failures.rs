@@ -1,4 +1,4 @@
-//! What goes wrong with QEMUs and commands while a VM is on its way.
+//! Failures of QEMUs and commands during a VM's migration.
 
 use ibvswitch_guest_tests::{
     Result,

@@ -40,7 +40,7 @@ pkeys = ["default", "shop"]
 
 pub const VM: &str = "10.9.0.1";
 pub const PEER: &str = "10.9.0.2";
-/// What the VM has.
+/// The VF and the port of the VM.
 pub const OF_VM: [&str; 2] = ["vm1", "card1"];
 /// Where it may be: its VF and its port there.
 pub const PLACES: [[&str; 2]; 2] = [OF_VM, ["hv2-spare1", "hv2-spare-port1"]];

@@ -1,4 +1,4 @@
-//! What comes through to a VM over time while it moves, as the daemon counts it, and a picture of it.
+//! Throughput of a VM over time while it moves, as the daemon counts it, and a picture of it.
 
 use std::{
     env, fs,
@@ -21,7 +21,7 @@ use super::{
 
 /// Where to write the picture.
 const PLOT: &str = "IBVSWITCH_PLOT";
-/// What one point of the picture stands for.
+/// Time between two points of the picture.
 const INTERVAL: Duration = Duration::from_millis(100);
 /// Points before and after the move.
 const MARGIN: usize = 30;

@@ -4,7 +4,7 @@ use ibvswitch_guest_tests::{Error, Result, guest::Guest, testbed::DEVICE};
 
 use super::{LIMIT, scene::PEER};
 
-/// Which of the two a program runs in.
+/// Side of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     Vm,
@@ -74,14 +74,14 @@ pub struct Traffic {
     side: Side,
     server: Option<Server>,
     client: String,
-    /// How many bytes have been compared by whoever printed this; `None` if some were wrong.
+    /// Returns the number of bytes that the program with this output has compared; `None` if some were wrong.
     compared: fn(&str) -> Option<u64>,
     running: Option<(Background, Option<Background>)>,
-    /// How often they have come to their end.
+    /// Number of finished runs.
     pub runs: u32,
     /// Bytes that a program has compared with what they should be.
     pub bytes: u64,
-    /// What its client has printed, run by run.
+    /// Output of its client, run by run.
     pub printed: Vec<String>,
 }
 
@@ -234,7 +234,7 @@ impl Traffic {
     }
 }
 
-/// What has been printed last.
+/// Returns the last number in a text.
 fn last_number(text: &str) -> Option<u64> {
     text.split_whitespace().next_back()?.parse().ok()
 }

@@ -104,7 +104,7 @@ fn mode(guests: &[Guest], mode: &str, mtu: u32) -> Result<()> {
     Ok(())
 }
 
-/// What the VF `vm1` sends and receives of `traffic`.
+/// Returns the packets that the VF `vm1` sends and receives in `traffic`.
 fn captured(
     bed: &Testbed,
     daemon: &Daemon,

@@ -37,11 +37,11 @@ const ON_DEMAND: &str = concat!(
 );
 /// As above.
 const ON_DEMAND_RUNNER: &str = "usr/lib/on_demand.py";
-/// What it runs: tests of tags, and of signatures.
+/// Tests with on-demand paging: of tags, and of signatures.
 const ON_DEMAND_TESTS: &str = "tests.test_tag_matching tests.test_mlx5_mkey.Mlx5MkeyTest.test_mkey_sig_crc \
                                tests.test_mlx5_mkey.Mlx5MkeyTest.test_mkey_sig_t10dif";
 
-/// What tests say that pass elsewhere and are skipped where doorbells trap, and how many.
+/// Reason and number of tests that are skipped only if doorbells trap.
 const WITHOUT_MEMORY: (&str, usize) = ("Device memory is not supported", 18);
 
 /// Pages of 2 MiB for tests that register some, or have their queues there.
@@ -94,7 +94,7 @@ fn guest(bed: &Testbed, daemon: &Daemon, vfs: &[&str]) -> Result<Guest> {
     Ok(guest)
 }
 
-/// How the tests end on a device without memory of its own.
+/// Returns the expected results on a device without memory of its own.
 fn without_memory() -> Outcomes {
     let (reason, count) = WITHOUT_MEMORY;
     let mut outcomes = expected(SKIPPED);

@@ -134,7 +134,7 @@ fn by_srp(daemon: &Daemon, server: &Guest, client: &Guest, checks: &mut Checks) 
     Ok(())
 }
 
-/// What a check does with a device file.
+/// Check of a device file.
 type Check<'a> = &'a dyn Fn(&str) -> Result<()>;
 
 fn with_disk(client: &Guest, disk: Disk, patience: Patience, check: Check<'_>) -> Result<()> {

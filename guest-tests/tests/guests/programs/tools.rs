@@ -35,7 +35,7 @@ fn reload_both(guests: &[Guest; 2]) -> Result<()> {
     guests.try_for_each(|guest| driver::reload(guest, LIMIT))
 }
 
-/// What a port has sent and received: data in units of 4 bytes, and packets.
+/// Returns the counters of a port, sent and received: data in units of 4 bytes, and packets.
 fn counters(guest: &Guest) -> Result<[u64; 4]> {
     let text = guest.sh("perfquery", LIMIT)?;
     let names = ["PortXmitData", "PortRcvData", "PortXmitPkts", "PortRcvPkts"];
@@ -168,7 +168,7 @@ fn statistics_by_type(server: &Guest, client: &Guest) -> Result<()> {
     )))
 }
 
-/// What a port's device tells of itself is what its driver knows, and is told to nobody else.
+/// A port's device reports the values of its driver, and only to its own guest.
 fn vendstat(guest: &Guest, other: &Guest) -> Result<()> {
     let lid = Hca::of(guest, DEVICE)?.lid;
     let of = |file: &str| guest.sh(&format!("cat /sys/class/infiniband/{DEVICE}/{file}"), LIMIT);

@@ -52,7 +52,7 @@ const CLUSTERS: [(&str, &str, &str); 4] = [
 
 /// The devices of the clusters whose VMs have ports of their own, in both guests.
 const DEVICES: [&str; 2] = ["mlx5_0", "mlx5_1"];
-/// Of those whose VMs share ports.
+/// Devices of VMs that share ports.
 const SHARED: [&str; 2] = ["mlx5_2", "mlx5_3"];
 const SM_LID: u16 = 0xbfff;
 
@@ -250,7 +250,7 @@ fn two_clusters() -> Result<()> {
     Ok(())
 }
 
-/// What infiniband-diags finds of the subnet in the second guest, in one of the clusters whose VMs have
+/// Checks the subnet that infiniband-diags finds in the second guest, in one of the clusters whose VMs have
 /// ports of their own: the two VMs, the manager's host, and three switches between them.
 fn view(guests: &[Guest], device: &str) -> Result<()> {
     let [one, two] = guests else {

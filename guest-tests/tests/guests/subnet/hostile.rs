@@ -43,7 +43,7 @@ fn fails(guest: &Guest, command: &str) -> Result<()> {
     Err(guest.failed(format!("{command} has worked:\n{}", output.text)))
 }
 
-/// What a VF of the daemon is, as far as others may not change it.
+/// Returns the properties of a VF that other VFs may not change.
 fn identity(status: &Value, name: &str) -> Vec<Value> {
     let vfs = status["vfs"].as_array().map_or(&[][..], Vec::as_slice);
     vfs.iter()

@@ -1,4 +1,4 @@
-//! How paths load links.
+//! Load of links by paths.
 
 use crate::{LinkId, Network, Path};
 

@@ -24,11 +24,11 @@ pub struct DestinationRenaming<'a> {
 pub struct Renamed {
     /// Paths by rising source, the order in which they are chosen.
     pub paths: Vec<Path>,
-    /// Which of the machine's LIDs each path has.
+    /// LID of the machine for each path.
     pub lids: Assignment,
 }
 
-/// What is known of a destination while its paths are chosen.
+/// State of a destination while its paths are chosen.
 #[derive(Default)]
 struct Destination {
     /// By LID and node, the link on which packets leave.

@@ -19,7 +19,7 @@ pub const CANDIDATES: usize = 16;
 /// paths"); of the rules tried, this one comes nearest to its results.
 #[derive(Debug, Clone, Copy)]
 pub struct PathSelection<'a> {
-    /// Which paths may be taken.
+    /// Legal paths.
     pub legality: Legality<'a>,
     /// Candidates of a pair at most; more than 64 are as good as 64.
     pub candidates: usize,
@@ -43,8 +43,8 @@ struct Group {
     pairs: BTreeMap<u64, VecDeque<u32>>,
 }
 
-/// How much a group wants to lose a candidate: the most alternatives of a pair, and the length of
-/// its longest candidate.
+/// Measure for the next group to lose a candidate: the most alternatives of a pair, and the length of its
+/// longest candidate.
 type Plenty = (u32, usize);
 
 impl Group {

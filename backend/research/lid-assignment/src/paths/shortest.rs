@@ -8,7 +8,7 @@ use crate::{Link, LinkId, Network, NodeIndex, Path};
 /// fewest paths so far, in sum. One path for each pair of machines.
 #[derive(Debug, Clone, Copy)]
 pub struct ShortestWidest<'a> {
-    /// Which paths may be taken.
+    /// Legal paths.
     pub legality: Legality<'a>,
 }
 

@@ -1,4 +1,4 @@
-//! Which paths may be taken: any, or those that go up before they go down.
+//! Legal paths: any, or those that go up before they go down.
 
 use std::collections::VecDeque;
 
@@ -68,7 +68,7 @@ impl UpDown {
     }
 }
 
-/// Which paths may be taken.
+/// Legal paths.
 #[derive(Debug, Clone, Copy)]
 pub enum Legality<'a> {
     /// Any.
@@ -79,7 +79,7 @@ pub enum Legality<'a> {
     Avoiding(&'a [LinkId]),
 }
 
-/// How far a path has come: [`CLIMBING`] while it may still go up.
+/// Phase of a path: [`CLIMBING`] while it may still go up.
 pub(super) type Phase = usize;
 pub(super) const CLIMBING: Phase = 0;
 const FALLING: Phase = 1;
@@ -113,7 +113,7 @@ impl Legality<'_> {
             .is_some()
     }
 
-    /// How far it is to `destination` from everywhere.
+    /// Returns the distances to `destination` from all nodes.
     pub(super) fn distances(self, network: &Network, destination: NodeIndex) -> Distances {
         let mut distances = vec![[u32::MAX; 2]; network.nodes().len()];
         distances[destination.at()] = [0; 2];

@@ -1,4 +1,4 @@
-//! How far an experiment is, on standard error where that is a terminal.
+//! Progress of an experiment, on standard error if that is a terminal.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::Mutex;

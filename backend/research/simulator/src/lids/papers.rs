@@ -11,7 +11,7 @@ use super::{
 use crate::comparison::{Column, Comparison, Row, Value};
 use crate::progress::{Progress, Step};
 
-/// What makes one or several of the tables.
+/// Experiment that makes one or several of the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Experiment {
@@ -268,12 +268,12 @@ fn percent_over(lids: f64, than: f64) -> f64 {
     100.0 * (lids - than) / than
 }
 
-/// What is wrong with a number of table III.
+/// Misprint in table III.
 const MISPRINT: &str = "The table prints 715.5 for color/L at 192/16. That is 2.07 % over its \
                         optimum, where it prints 0.08 %, and more than greedy needs. 701.5 would fit \
                         both the percentage and the mean of 2.05 % in the text.";
 
-/// How far color/L is from the optimum at most, beside what the paper says.
+/// Returns the largest distance of color/L from the optimum, beside the paper's statement.
 fn farthest(within: f64, rows: &[OptimumLids]) -> String {
     let over = rows.iter().filter_map(|row| {
         let lids = row.selected?;
@@ -549,7 +549,7 @@ mod tests {
         }
     }
 
-    /// What stands in brackets are the digits of the paper.
+    /// Numbers in brackets are the digits of the paper.
     #[test]
     fn percentages_are_those_that_were_printed() {
         let effort = Effort {

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::Instance;
 
-/// How paths are computed, all under up*/down*.
+/// Methods to compute paths, all under up*/down*.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scheme {
@@ -33,7 +33,7 @@ impl Scheme {
         Self::DestinationRenaming,
     ];
 
-    /// What it is called.
+    /// Returns the name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

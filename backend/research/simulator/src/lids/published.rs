@@ -31,7 +31,7 @@ pub const TABLE_II: [((usize, usize), [f64; 5]); 9] = [
 pub struct AgainstOptimum {
     /// LIDs of the optimum, greedy and color/L.
     pub lids: [f64; 3],
-    /// How much more than the optimum greedy and color/L need, in percent of the optimum.
+    /// Excess of greedy and color/L over the optimum, in percent of the optimum.
     pub over: [f64; 2],
 }
 

@@ -13,7 +13,7 @@ use crate::progress::Progress;
 pub struct Survey {
     /// The networks.
     pub setting: Setting,
-    /// How paths were computed.
+    /// Method that computed the paths.
     pub scheme: Scheme,
     /// Mean largest load of a link when every machine sends 1 in all, in equal parts to all others.
     pub load: f64,
@@ -36,7 +36,7 @@ pub struct MethodLids {
     pub space: f64,
 }
 
-/// What the heuristics need for the paths of a scheme.
+/// Computes the LIDs that the heuristics need for the paths of a scheme.
 ///
 /// # Errors
 /// [`LidsError`].

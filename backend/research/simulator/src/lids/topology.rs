@@ -103,7 +103,7 @@ pub fn irregular(
 /// A regular topology with its own routing.
 #[derive(Debug, Clone)]
 pub struct Regular {
-    /// What it is.
+    /// Name of the structure.
     pub name: &'static str,
     /// The network.
     pub network: Network,

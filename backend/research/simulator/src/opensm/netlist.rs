@@ -5,7 +5,7 @@ use std::fmt::Write;
 use fabric::{NodeSpec, Topology};
 use wire::attribute::NodeType;
 
-/// What a node is called in the file.
+/// Returns the name of a node in the file.
 #[must_use]
 pub fn name(node: &NodeSpec) -> String {
     let kind = match node.kind {

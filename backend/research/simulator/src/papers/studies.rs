@@ -97,7 +97,7 @@ fn switches(simulations: &[Outcome]) -> Comparison {
     }
 }
 
-/// How much a fresh routing improves the bandwidth in the end, at most, in percent; nothing is said of
+/// Published improvement of the final bandwidth by a fresh routing, at most, in percent; none is published for
 /// random to random.
 fn published_improvement(start: Start, pattern: Pattern) -> Option<f64> {
     match (start, pattern) {

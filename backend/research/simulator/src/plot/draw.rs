@@ -33,9 +33,9 @@ const MARGIN: u32 = 12;
 const LARGE: u32 = 24;
 const MEDIUM: u32 = 20;
 const SMALL: u32 = 15;
-/// How wide a letter is in parts of the size of its text, where the backend does not know better.
+/// Width of a letter in parts of its text's size, for backends that do not know it.
 const LETTER: f64 = 0.46;
-/// What is left of a chart, for the numbers and the name of its axis, and right of it.
+/// Margin left of a chart for the numbers and the name of its axis, and the margin right of it.
 const LEFT: u32 = 64;
 const RIGHT: u32 = 18;
 /// Height of a line of names below bars, and the most lines.
@@ -127,7 +127,7 @@ fn text(size: u32, horizontal: HPos, vertical: VPos) -> Words {
     }
 }
 
-/// How something is written.
+/// Style of text.
 #[derive(Clone, Copy)]
 struct Words {
     size: u32,

@@ -53,7 +53,7 @@ impl Scale {
         }
     }
 
-    /// How many numbers stand along it.
+    /// Returns the number of labels along it.
     pub(super) fn labels(self) -> usize {
         if self.logarithmic {
             (self.to - self.from) as usize + 1

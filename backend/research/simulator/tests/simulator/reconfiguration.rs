@@ -1,4 +1,4 @@
-//! What moves of virtual machines change, against the published tables and examples.
+//! Changes by moves of virtual machines, compared with the published tables and examples.
 
 use ibvswitch_simulator::{generator, graph, with_hypervisors};
 use rand::RngExt;

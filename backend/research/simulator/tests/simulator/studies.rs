@@ -6,8 +6,8 @@ use ibvswitch_simulator::silent;
 
 /// Draws of each bandwidth: enough to tell 1 %, with as many machines as there are.
 const DRAWS: usize = 500;
-/// What draws and a figure can tell. A fresh routing gives every root as many machines, and not every
-/// root as many of those that a draw pairs: so it is worse in some snapshots, by less than this.
+/// Precision of draws and of a figure. A fresh routing gives every root as many machines, and not every root as
+/// many of those that a draw pairs: so it is worse in some snapshots, by less than this.
 const RESOLUTION: f64 = 0.01;
 
 fn outcomes(tree: &str) -> Vec<Outcome> {

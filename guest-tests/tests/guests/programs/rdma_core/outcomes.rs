@@ -1,4 +1,4 @@
-//! How rdma-core's own tests ended, and how they were to end.
+//! Results of rdma-core's own tests, and the expected ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ const OF_A_SIDE: &str = "SkipTest occurred on ";
 const ONE_SIDE: &str = "SkipTest occurred on one side";
 const ON_ONE_DEVICE: &str = "on one device: ";
 
-/// How many tests were skipped for each reason; for those that were not, the reason is how they ended.
+/// Number of skipped tests by reason; for the others the key is their result.
 pub type Outcomes = BTreeMap<String, usize>;
 
 /// The outcomes that `text` lists: a number and a reason per line.
@@ -56,7 +56,7 @@ pub fn outcomes(text: &str) -> Outcomes {
     outcomes
 }
 
-/// Which tests `two_devices.py` names as those that were on one.
+/// Returns the tests that `two_devices.py` reports to have used one device.
 pub fn on_one_device(text: &str) -> BTreeSet<&str> {
     let named = text.lines().filter_map(|line| {
         let (name, _) = line.strip_prefix(ON_ONE_DEVICE)?.split_once(' ')?;
