@@ -69,7 +69,7 @@ pub fn put_qword(bytes: &mut [u8], offset: usize, value: u64) {
     bytes[offset..offset + 8].copy_from_slice(&value.to_be_bytes());
 }
 
-/// What all commands have in common, `mlx5_ifc_mbox_in`.
+/// Fields of all commands, `mlx5_ifc_mbox_in`.
 pub mod request {
     use super::{Field, field};
 
@@ -83,36 +83,36 @@ pub mod request {
     pub const CONTEXT: usize = 0x10;
     /// Where page lists start in all requests that have one.
     pub const PAGES: usize = 0x110;
-    /// Of CREATE_MKEY: length of the list, in units of 16 bytes.
+    /// Length of the list in CREATE_MKEY, in units of 16 bytes.
     pub const TRANSLATIONS_OCTWORD_ACTUAL_SIZE: Field = field(0x60, 31, 0);
-    /// Of CREATE_MKEY: entries of the list say whether their pages are there.
+    /// Flag in CREATE_MKEY: entries of the list say whether their pages are there.
     pub const PG_ACCESS: Field = field(0x0c, 31, 31);
-    /// Of PAGE_FAULT_RESUME: the page is not there.
+    /// Flag in PAGE_FAULT_RESUME: the page is not there.
     pub const PAGE_FAULT_ERROR: Field = field(0x08, 31, 31);
-    /// Of PAGE_FAULT_RESUME: who waits.
+    /// Kind of the waiting party in PAGE_FAULT_RESUME.
     pub const PAGE_FAULT_TYPE: Field = field(0x08, 26, 24);
-    /// Of PAGE_FAULT_RESUME: what the event said.
+    /// Token of the event in PAGE_FAULT_RESUME.
     pub const PAGE_FAULT_TOKEN: Field = field(0x0c, 23, 0);
-    /// Of CREATE_EQ: the events to deliver there; the first 64 of a bit array
-    /// whose quadwords are numbered from the lowest.
+    /// Events to deliver, in CREATE_EQ; the first 64 of a bit array whose quadwords are numbered from the
+    /// lowest.
     pub const EVENT_BITMASK: usize = 0x58;
-    /// Of MODIFY_CQ: what to change.
+    /// Fields to change, in MODIFY_CQ.
     pub const RESIZE_FIELD_SELECT: Field = field(0x0c, 31, 0);
-    /// Of QP commands: where the QP context starts.
+    /// Offset of the QP context in QP commands.
     pub const QPC: usize = 0x18;
-    /// Of QP commands: optional parameters given.
+    /// Optional parameters that are given, in QP commands.
     pub const OPT_PARAM_MASK: Field = field(0x10, 31, 0);
-    /// Of ARM_RQ: the limit.
+    /// The limit in ARM_RQ.
     pub const LWM: Field = field(0x0c, 15, 0);
-    /// Of port queries: the port.
+    /// The port in port queries.
     pub const PORT_NUM: Field = field(0x08, 19, 16);
-    /// Of QUERY_HCA_VPORT_GID and _PKEY: the index in the table.
+    /// Index in the table, in QUERY_HCA_VPORT_GID and _PKEY.
     pub const TABLE_INDEX: Field = field(0x0c, 15, 0);
-    /// Of ACCESS_REG: the register.
+    /// The register in ACCESS_REG.
     pub const REGISTER_ID: Field = field(0x08, 15, 0);
-    /// Of MAD_IFC: the port.
+    /// The port in MAD_IFC.
     pub const MAD_PORT: Field = field(0x08, 7, 0);
-    /// Of ATTACH_TO_MCG and DETACH_FROM_MCG: the group.
+    /// The group in ATTACH_TO_MCG and DETACH_FROM_MCG.
     pub const MULTICAST_GID: usize = 0x10;
 }
 
@@ -126,28 +126,28 @@ pub mod dm {
     pub const MEMIC: Field = field(0x00, 31, 31);
     /// Where in BAR 0.
     pub const BAR_START: usize = 0x08;
-    /// How much of BAR 0.
+    /// Number of bytes of BAR 0.
     pub const BAR_SIZE: Field = field(0x10, 31, 0);
 
-    /// Of ALLOC_MEMIC: where it may begin.
+    /// Minimum address in ALLOC_MEMIC.
     pub const RANGE_START: usize = 0x10;
-    /// Of ALLOC_MEMIC: how long the pages are that it may be in.
+    /// Length of the allowed pages in ALLOC_MEMIC.
     pub const RANGE_SIZE: Field = field(0x18, 31, 0);
-    /// Of ALLOC_MEMIC: its length.
+    /// Length of the memory in ALLOC_MEMIC.
     pub const SIZE: Field = field(0x1c, 31, 0);
     /// In the reply: where it begins.
     pub const ALLOCATED: usize = 0x08;
-    /// Of DEALLOC_MEMIC: where it begins.
+    /// Address of the memory in DEALLOC_MEMIC.
     pub const FREED: usize = 0x10;
-    /// Of DEALLOC_MEMIC: its length.
+    /// Length of the memory in DEALLOC_MEMIC.
     pub const FREED_SIZE: Field = field(0x18, 31, 0);
 }
 
-/// What all replies have in common, `mlx5_ifc_mbox_out`.
+/// Fields of all replies, `mlx5_ifc_mbox_out`.
 pub mod reply {
     use super::{Field, field};
 
-    /// Of QUERY_SPECIAL_CONTEXTS: the key of what is not there.
+    /// Key of absent memory, in QUERY_SPECIAL_CONTEXTS.
     pub const NULL_KEY: Field = field(0x10, 31, 0);
 
     /// Outcome.
@@ -156,13 +156,13 @@ pub mod reply {
     pub const SYNDROME: Field = field(0x04, 31, 0);
     /// The number of what was created.
     pub const OBJECT: Field = field(0x08, 23, 0);
-    /// Of QUERY_PAGES: how many.
+    /// Number of pages, in QUERY_PAGES.
     pub const NUM_PAGES: Field = field(0x0c, 31, 0);
-    /// Of QUERY_ISSI: versions supported, as bits.
+    /// Supported versions as bits, in QUERY_ISSI.
     pub const SUPPORTED_ISSI: Field = field(0x6c, 31, 0);
     /// Where the answer starts in most replies that have one.
     pub const BODY: usize = 0x10;
-    /// Of QUERY_QP: where the QP context starts.
+    /// Offset of the QP context in QUERY_QP.
     pub const QPC: usize = 0x18;
 }
 
@@ -194,9 +194,9 @@ pub mod cap {
     pub const XRC: Field = field(0x044, 3, 3);
     /// Size of a UAR page.
     pub const LOG_UAR_PAGE_SZ: Field = field(0x090, 15, 0);
-    /// Of the atomic capabilities: operands in host byte order are supported.
+    /// Atomic capability: operands in host byte order are supported.
     pub const ATOMIC_8B_MODE_1_SUPPORTED: Field = field(0x008, 25, 25);
-    /// Of the atomic capabilities: the mode in force.
+    /// Atomic capability: the mode in force.
     pub const ATOMIC_8B_MODE: Field = field(0x008, 31, 30);
 }
 
@@ -324,7 +324,7 @@ pub mod qpc {
     pub const RQ_TYPE: Field = field(0xac, 26, 24);
     /// Shared receive queue.
     pub const SRQN: Field = field(0xac, 23, 0);
-    /// What completions name the queue pair by; all ones: by its number.
+    /// Index by which completions name the queue pair; all ones: by its number.
     pub const USER_INDEX: Field = field(0x10, 23, 0);
     /// Completions hold answers: 0x22 of up to 64 bytes.
     pub const CS_REQ: Field = field(0xc4, 15, 8);
@@ -386,7 +386,7 @@ pub mod mkc {
     pub const LENGTH64: Field = field(0x0c, 31, 31);
     /// Its bytes may have signatures.
     pub const BSF_EN: Field = field(0x0c, 30, 30);
-    /// What the number of signature errors is after the next one.
+    /// Number of signature errors after the next one.
     pub const EXPECTED_SIGERR_COUNT: Field = field(0x0c, 26, 26);
     /// A peer may invalidate it.
     pub const EN_RINVAL: Field = field(0x0c, 24, 24);
@@ -404,14 +404,14 @@ pub mod mkc {
     pub const LOG_PAGE_SIZE: Field = field(0x38, 5, 0);
 }
 
-/// What contexts have in place of a user index where completions name their object by its number.
+/// Value of the user index in contexts whose completions name their object by its number.
 pub const NO_USER_INDEX: u32 = 0x00ff_ffff;
 
 /// `mlx5_ifc_dctc`.
 pub mod dctc {
     use super::{Field, field};
 
-    /// What completions name the target by; all ones: by its number.
+    /// Index by which completions name the target; all ones: by its number.
     pub const USER_INDEX: Field = field(0x04, 23, 0);
     /// Bytes of a request to create a target, and of the reply to a query of one.
     pub const LEN: usize = 0x80;
@@ -453,15 +453,15 @@ pub mod dctc {
 pub mod rqc {
     use super::{Field, field};
 
-    /// Of CREATE_SQ, CREATE_RQ and what changes them: where the context starts.
+    /// Offset of the context in CREATE_SQ, CREATE_RQ and the commands that modify them.
     pub const CONTEXT: usize = 0x20;
-    /// Of what changes a queue: its state before.
+    /// Former state in commands that modify a queue.
     pub const STATE_BEFORE: Field = field(0x08, 31, 28);
     /// State: 1 is ready.
     pub const STATE: Field = field(0x00, 23, 20);
     /// Completion queue.
     pub const CQN: Field = field(0x08, 23, 0);
-    /// Of a send queue, how many TIS it has, and the first.
+    /// Number of TIS of a send queue; the first one follows.
     pub const TIS_LST_SZ: Field = field(0x20, 31, 16);
     /// The first of them.
     pub const TIS_NUM_0: Field = field(0x2c, 23, 0);
@@ -481,32 +481,32 @@ pub mod rqc {
     pub const LOG_WQ_SZ: Field = field(0x50, 4, 0);
 }
 
-/// What packets of network interfaces leave and come by: `mlx5_ifc_tisc`, `mlx5_ifc_tirc` and `mlx5_ifc_rqtc`, in
-/// requests that create them.
+/// Objects by which packets of network interfaces leave and arrive: `mlx5_ifc_tisc`, `mlx5_ifc_tirc` and
+/// `mlx5_ifc_rqtc`, in requests that create them.
 pub mod steering {
     use super::{Field, field};
 
     /// Bytes of a request, behind which a table of receive queues has its list.
     pub const LEN: usize = 0x110;
-    /// Of a TIS, its transport domain.
+    /// Transport domain of a TIS.
     pub const TIS_DOMAIN: Field = field(0x44, 23, 0);
-    /// Of a TIS, its underlay queue pair.
+    /// Underlay queue pair of a TIS.
     pub const UNDERLAY_QPN: Field = field(0x48, 23, 0);
-    /// Of a TIR, where packets go: 1 is to a table of receive queues.
+    /// Destination of packets of a TIR: 1 is a table of receive queues.
     pub const DISP_TYPE: Field = field(0x24, 31, 28);
-    /// Of a TIR, that table.
+    /// Table of receive queues of a TIR.
     pub const INDIRECT_TABLE: Field = field(0x40, 23, 0);
-    /// Of a TIR, its hash function: 2 is Toeplitz.
+    /// Hash function of a TIR: 2 is Toeplitz.
     pub const RX_HASH_FN: Field = field(0x44, 31, 28);
-    /// Of a TIR, its transport domain.
+    /// Transport domain of a TIR.
     pub const TIR_DOMAIN: Field = field(0x44, 23, 0);
-    /// Of a TIR, the key of its hash.
+    /// Key of a TIR's hash.
     pub const TOEPLITZ_KEY: std::ops::Range<usize> = 0x48..0x70;
-    /// Of a TIR, the fields that its hash is of: addresses and ports.
+    /// Fields in a TIR's hash: addresses and ports.
     pub const SELECTED_FIELDS: Field = field(0x70, 29, 0);
-    /// Of a table of receive queues, how many it may have.
+    /// Maximum size of a table of receive queues.
     pub const RQT_MAX_SIZE: Field = field(0x34, 15, 0);
-    /// Of a table of receive queues, how many it has.
+    /// Size of a table of receive queues.
     pub const RQT_ACTUAL_SIZE: Field = field(0x38, 15, 0);
 }
 
@@ -516,47 +516,47 @@ pub mod flow {
 
     /// Bytes of CREATE_FLOW_TABLE and SET_FLOW_TABLE_ROOT.
     pub const TABLE_LEN: usize = 0x40;
-    /// Of CREATE_FLOW_TABLE: packets that nothing matches go to another table.
+    /// Flag in CREATE_FLOW_TABLE: packets without a match go to another table.
     pub const MISS_FORWARD: Field = field(0x18, 27, 24);
-    /// Of CREATE_FLOW_TABLE: its level; packets go to tables of higher ones.
+    /// Level of the table in CREATE_FLOW_TABLE; packets go to tables of higher levels.
     pub const LEVEL: Field = field(0x18, 23, 16);
-    /// Of CREATE_FLOW_TABLE: its entries, as a power of two.
+    /// Number of entries in CREATE_FLOW_TABLE, as a power of two.
     pub const LOG_SIZE: Field = field(0x18, 7, 0);
-    /// Of CREATE_FLOW_TABLE: the table that packets go to that nothing matches.
+    /// Table for packets without a match, in CREATE_FLOW_TABLE.
     pub const MISS_TABLE: Field = field(0x1c, 23, 0);
-    /// Of the other commands: the table.
+    /// The table in the other commands.
     pub const TABLE_ID: Field = field(0x14, 23, 0);
-    /// Of SET_FLOW_TABLE_ROOT: the queue pair.
+    /// The queue pair in SET_FLOW_TABLE_ROOT.
     pub const ROOT_QPN: Field = field(0x18, 23, 0);
     /// Bytes of CREATE_FLOW_GROUP.
     pub const GROUP_LEN: usize = 0x400;
-    /// Of CREATE_FLOW_GROUP: the first entry.
+    /// The first entry in CREATE_FLOW_GROUP.
     pub const GROUP_FIRST: Field = field(0x1c, 31, 0);
-    /// Of CREATE_FLOW_GROUP: the last entry.
+    /// The last entry in CREATE_FLOW_GROUP.
     pub const GROUP_LAST: Field = field(0x24, 31, 0);
-    /// Of CREATE_FLOW_GROUP: headers that are not in a tunnel are matched.
+    /// Flag in CREATE_FLOW_GROUP: headers outside of tunnels are matched.
     pub const CRITERIA_ENABLE: Field = field(0x3c, 7, 0);
-    /// Of CREATE_FLOW_GROUP: bits of the EtherType that count.
+    /// Bits of the EtherType that count, in CREATE_FLOW_GROUP.
     pub const ETHERTYPE_MASK: Field = field(0x44, 15, 0);
-    /// Of CREATE_FLOW_GROUP: bits of the protocol of IP that count.
+    /// Bits of IP's protocol that count, in CREATE_FLOW_GROUP.
     pub const PROTOCOL_MASK: Field = field(0x50, 31, 24);
     /// Bytes of SET_FLOW_TABLE_ENTRY with a destination.
     pub const ENTRY_LEN: usize = 0x348;
-    /// Of SET_FLOW_TABLE_ENTRY: which entry.
+    /// Number of the entry in SET_FLOW_TABLE_ENTRY.
     pub const INDEX: Field = field(0x20, 31, 0);
-    /// Of SET_FLOW_TABLE_ENTRY: its group.
+    /// Group of the entry in SET_FLOW_TABLE_ENTRY.
     pub const GROUP_ID: Field = field(0x44, 31, 0);
-    /// Of SET_FLOW_TABLE_ENTRY: what becomes of packets; 4 is that they go on.
+    /// Action in SET_FLOW_TABLE_ENTRY; 4 forwards packets.
     pub const ACTION: Field = field(0x4c, 15, 0);
-    /// Of SET_FLOW_TABLE_ENTRY: how many destinations there are.
+    /// Number of destinations in SET_FLOW_TABLE_ENTRY.
     pub const DESTINATIONS: Field = field(0x50, 23, 0);
-    /// Of SET_FLOW_TABLE_ENTRY: the EtherType.
+    /// EtherType in SET_FLOW_TABLE_ENTRY.
     pub const ETHERTYPE: Field = field(0x84, 15, 0);
-    /// Of SET_FLOW_TABLE_ENTRY: the protocol of IP.
+    /// Protocol of IP in SET_FLOW_TABLE_ENTRY.
     pub const PROTOCOL: Field = field(0x90, 31, 24);
-    /// Of SET_FLOW_TABLE_ENTRY: kind of the destination; 1 is a table, 2 a TIR.
+    /// Kind of the destination in SET_FLOW_TABLE_ENTRY; 1 is a table, 2 a TIR.
     pub const DESTINATION_TYPE: Field = field(0x340, 31, 24);
-    /// Of SET_FLOW_TABLE_ENTRY: the destination.
+    /// The destination in SET_FLOW_TABLE_ENTRY.
     pub const DESTINATION_ID: Field = field(0x340, 23, 0);
 }
 
@@ -578,7 +578,7 @@ pub mod srqc {
     pub const CQN: Field = field(0x08, 23, 0);
     /// Page size as a power of two times 4096.
     pub const LOG_PAGE_SIZE: Field = field(0x10, 29, 24);
-    /// What completions name a queue of XRC by; all ones: by its number.
+    /// Index by which completions name a queue of XRC; all ones: by its number.
     pub const USER_INDEX: Field = field(0x10, 23, 0);
     /// Protection domain.
     pub const PD: Field = field(0x18, 23, 0);
@@ -596,11 +596,11 @@ pub mod xrqc {
 
     /// Where page lists start in a request to create one.
     pub const PAGES: usize = 0x150;
-    /// What the queue does: 1 is that it matches tags.
+    /// Kind of the queue: 1 matches tags.
     pub const TOPOLOGY: Field = field(0x00, 11, 8);
-    /// What the device does besides: 1 is that it reads what a rendezvous says.
+    /// Offload of the queue: 1 reads the data of a rendezvous.
     pub const OFFLOAD: Field = field(0x00, 3, 0);
-    /// What completions name it by; all ones: by its number.
+    /// Index by which completions name it; all ones: by its number.
     pub const USER_INDEX: Field = field(0x04, 23, 0);
     /// Completion queue.
     pub const CQN: Field = field(0x08, 23, 0);
@@ -626,7 +626,7 @@ pub mod xrqc {
 pub mod psv {
     use super::{Field, field};
 
-    /// How many.
+    /// Number of PSVs.
     pub const NUM_PSV: Field = field(0x08, 31, 28);
     /// Protection domain.
     pub const PD: Field = field(0x08, 23, 0);
@@ -654,7 +654,7 @@ pub mod vport {
     pub const NODE_GUID: usize = 0x38;
     /// PortInfo:CapabilityMask.
     pub const CAP_MASK1: Field = field(0x40, 31, 0);
-    /// Which bits of the capability mask are meant, or may be.
+    /// Bits of the capability mask that are set, or may be.
     pub const CAP_MASK1_FIELD_SELECT: Field = field(0x44, 31, 0);
     /// LID.
     pub const LID: Field = field(0x60, 31, 16);

@@ -21,7 +21,7 @@ const WORDS: usize = CQE / 8;
 const COUNTER_MASK: u32 = 0x00ff_ffff;
 
 codes! {
-    /// What completed.
+    /// Kind of a completion.
     CqeKind: u8 {
         /// A send request.
         Requester = 0,
@@ -33,7 +33,7 @@ codes! {
         SendImm = 3,
         /// A receive request, by SEND with invalidate.
         SendInvalidate = 4,
-        /// Of a queue with tags: no message, but a change of its list or the beginning of a rendezvous.
+        /// No message, but a change of the list of a queue with tags, or the beginning of a rendezvous.
         NoPacket = 6,
         /// A block is not as its signature says.
         SignatureError = 12,
@@ -91,7 +91,7 @@ impl Cqe {
         }
     }
 
-    /// What completed.
+    /// Returns the kind of the completion.
     #[inline]
     pub const fn kind(&self) -> CqeKind {
         CqeKind::from_code((self.0[7] >> 4) as u8 & 0xf)
@@ -109,13 +109,13 @@ impl Cqe {
         self.dword(0x38) & 0x00ff_ffff
     }
 
-    /// Of a send request, its opcode.
+    /// Returns the opcode of a send request.
     pub const fn send_opcode(&self) -> u8 {
         (self.dword(0x38) >> 24) as u8
     }
 
-    /// Of a send request, the number of its first block; of a receive
-    /// request, its number or its place in the shared queue.
+    /// Returns the number of a send request's first block, or a receive request's number or place in the shared
+    /// queue.
     #[inline]
     pub const fn wqe_counter(&self) -> u16 {
         (self.dword(0x3c) >> 16) as u16
@@ -163,12 +163,12 @@ impl Cqe {
         self.0[6]
     }
 
-    /// Of an error, why, by numbers of the device's own.
+    /// Returns the device's own number for the reason of an error.
     pub const fn vendor_syndrome(&self) -> u8 {
         (self.dword(0x34) >> 8) as u8
     }
 
-    /// Of an error, why.
+    /// Returns the reason of an error.
     pub const fn syndrome(&self) -> Syndrome {
         Syndrome::from_code(self.dword(0x34) as u8)
     }
@@ -274,7 +274,7 @@ impl CompletionQueue {
         self.peek(self.taken)
     }
 
-    /// How many entries there are to take.
+    /// Returns the number of entries to take.
     pub fn pending(&self) -> u32 {
         (0..self.size())
             .take_while(|&index| self.peek(self.taken.wrapping_add(index)).is_some())

@@ -44,7 +44,7 @@ pub mod initialization {
     pub const HEALTH_COUNTER: u64 = 0x1010;
 }
 
-/// How to open a device.
+/// Options to open a device.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     /// Bytes of memory to share with it.
@@ -96,7 +96,7 @@ pub(crate) struct Inner {
     pub(crate) synchronous_doorbells: bool,
 }
 
-/// What a device is made of.
+/// Components of a device.
 struct Parts {
     bar: Arc<Bar>,
     memory: Arc<Memory>,

@@ -11,7 +11,7 @@ use crate::opcode::Opcode;
 use crate::region::{Access, ProtectionDomain};
 use crate::shared::SharedReceiveQueue;
 
-/// How to create a target.
+/// Configuration of a target.
 #[derive(Debug, Clone, Copy)]
 pub struct TargetConfig<'a> {
     /// Protection domain.
@@ -20,7 +20,7 @@ pub struct TargetConfig<'a> {
     pub queue: &'a SharedReceiveQueue,
     /// Where they complete.
     pub cq: &'a CompletionQueue,
-    /// What initiators may do.
+    /// Rights of initiators.
     pub access: Access,
     /// Access key.
     pub key: u64,

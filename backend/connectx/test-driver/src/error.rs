@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors of the driver.
 
 use std::io;
 
@@ -43,7 +43,7 @@ pub enum Error {
     /// The system refused memory or file descriptors.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was tried.
+        /// The failed action.
         what: &'static str,
         /// Why it failed.
         source: io::Error,
@@ -60,7 +60,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// How the device refused a command, if that is what this is.
+    /// Returns the status of a refused command, if this error is one.
     pub fn status(&self) -> Option<Status> {
         match self {
             Self::Refused { status, .. } => Some(*status),

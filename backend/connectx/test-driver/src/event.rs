@@ -60,7 +60,7 @@ codes! {
 pub struct Event([u8; EQE]);
 
 impl Event {
-    /// What happened.
+    /// Returns the kind of the event.
     pub fn kind(&self) -> EventType {
         EventType::from_code(self.0[1])
     }

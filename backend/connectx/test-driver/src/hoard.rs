@@ -16,7 +16,7 @@ use crate::region::{Access, Klm, MemoryRegion, ProtectionDomain};
 use crate::request::{Data, SendRequest};
 use crate::segment::Sge;
 
-/// What is hoarded.
+/// Kind of hoarded objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hoarded {
     /// Protection domains.
@@ -95,7 +95,7 @@ pub struct Hoard {
 }
 
 impl Hoard {
-    /// What `device` has to give.
+    /// Creates a hoard of all that `device` has to give.
     ///
     /// # Errors
     /// [`Error`].

@@ -9,11 +9,11 @@ use crate::segment::{Sge, Writer};
 pub struct KeyUpdate<'a> {
     /// The key before the change.
     pub key: u32,
-    /// What it becomes.
+    /// New state of the key.
     pub change: KeyChange<'a>,
 }
 
-/// What a key becomes.
+/// Change of a key.
 #[derive(Debug, Clone, Copy)]
 pub enum KeyChange<'a> {
     /// Unusable, as by IB_WR_LOCAL_INV.
@@ -30,7 +30,7 @@ pub enum KeyChange<'a> {
         len: u64,
         /// Page size as a power of two.
         log_page_size: u32,
-        /// What may be done with it.
+        /// Rights on it.
         access: Access,
         /// The pages.
         list: PageList<'a>,
@@ -39,7 +39,7 @@ pub enum KeyChange<'a> {
     Entries {
         /// The first octword.
         first: u32,
-        /// What lies there from now on, in whole octwords.
+        /// New contents, in whole octwords.
         entries: &'a [u8],
     },
     /// A memory window over this stretch of a region, as by IBV_WR_BIND_MW.
@@ -48,7 +48,7 @@ pub enum KeyChange<'a> {
         variant: u8,
         /// The queue pair that it is bound to, of type 2.
         queue_pair: Option<u32>,
-        /// What may be done by it.
+        /// Rights by it.
         access: Access,
         /// The stretch. The window has its addresses.
         stretch: Klm,
@@ -57,7 +57,7 @@ pub enum KeyChange<'a> {
     Unbound,
     /// A region whose bytes have signatures, from address 0 on.
     Signatures {
-        /// What may be done with it.
+        /// Rights on it.
         access: Access,
         /// The form of its bytes (`mlx5_bsf`).
         form: &'a [u8; 64],
@@ -75,7 +75,7 @@ pub enum PageList<'a> {
     Memory(Sge),
 }
 
-/// Of an entry of a list of pages: the page may be read and written.
+/// Flags of an entry in a list of pages: the page may be read and written.
 pub const PRESENT: u64 = 3;
 
 const UMR_INLINE: u8 = 1 << 7;
@@ -94,7 +94,7 @@ const MASK_QPN: u64 = 1 << 14;
 const MASK_RIGHTS: u64 = 1 << 17 | 1 << 18 | 1 << 19 | 1 << 20 | 1 << 21;
 const MASK_LOCAL_READ: u64 = 1 << 17;
 const MASK_FREE: u64 = 1 << 29;
-/// Of a key that any queue pair may use.
+/// Queue pair number of a key that any queue pair may use.
 const ANY_QPN: u32 = 0x00ff_ffff;
 
 impl KeyUpdate<'_> {

@@ -65,7 +65,7 @@ impl Drop for DeviceMemory {
     }
 }
 
-/// What a window is a part of.
+/// Owner of a window's memory.
 #[derive(Debug, Clone)]
 pub(crate) enum Mapped {
     File(Arc<MappedFile>),

@@ -1,5 +1,5 @@
-//! What network interfaces are made of: send and receive queues of their own, what packets leave by (TIS), what they
-//! come by (TIR, and tables of receive queues), and the flow tables that choose.
+//! Objects of network interfaces: send and receive queues of their own, objects by which packets leave (TIS)
+//! and arrive (TIR, and tables of receive queues), and flow tables that choose.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -50,7 +50,7 @@ fn create(
     Ok(Object::new(device, destroy, reply::OBJECT.get(&out)))
 }
 
-/// What packets leave by.
+/// Object by which packets leave.
 #[derive(Debug)]
 pub struct Tis(Object);
 
@@ -191,7 +191,7 @@ impl QueueTable {
     }
 }
 
-/// What packets come by.
+/// Object by which packets arrive.
 #[derive(Debug)]
 pub struct Tir(Object);
 

@@ -19,7 +19,7 @@ macro_rules! codes {
                 }
             }
 
-            /// What a value stands for.
+            /// Returns the meaning of a value.
             pub const fn from_code(code: $raw) -> Self {
                 match code {
                     $($value => Self::$variant,)*

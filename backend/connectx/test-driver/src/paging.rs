@@ -10,12 +10,12 @@ use crate::opcode::Opcode;
 /// A page that a queue pair needs is not there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageFault {
-    /// Who waits: bit 0 a requester, bit 2 a responder for memory that its peer names, which is written where
+    /// Waiting party: bit 0 a requester, bit 2 a responder for memory that its peer names, which is written if
     /// bit 1 is set, too; 2 a responder that receives, 0 one that does from a shared receive queue.
     pub kind: u8,
     /// The queue pair or shared receive queue.
     pub number: u32,
-    /// What the fault is resumed by.
+    /// Token to resume the fault.
     pub token: u32,
     /// Bytes that precede the page.
     pub committed: u32,
@@ -30,7 +30,7 @@ pub struct PageFault {
 }
 
 impl Event {
-    /// What a page fault says.
+    /// Returns the page fault in the event.
     pub fn page_fault(&self) -> PageFault {
         let [kind, ..] = self.dword(0x38).to_be_bytes();
         let half = |offset: usize| self.dword(offset) as u16;

@@ -7,8 +7,7 @@ use crate::error::{Error, Result};
 /// Region index of configuration space.
 pub const CONFIG: u32 = 7;
 
-/// What a PCI core does: checks the identity, enables memory and bus master,
-/// and MSI-X.
+/// Enables the function as a PCI core does: checks the identity, enables memory and bus master, and MSI-X.
 pub(crate) fn enable_function(client: &mut Client) -> Result<()> {
     const MEMORY_AND_BUS_MASTER: u16 = 0x6;
     const CAPABILITY_MSIX: u8 = 0x11;

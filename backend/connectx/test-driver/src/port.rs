@@ -11,7 +11,7 @@ const PORT: u32 = 1;
 /// Register of the node description.
 const NODE_DESCRIPTION: u32 = 0x6001;
 
-/// What the port is.
+/// State of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Port {
     /// Its LID; 0 before a subnet manager gave it one.

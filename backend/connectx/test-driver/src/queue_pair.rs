@@ -79,7 +79,7 @@ pub enum Receive<'a> {
     None,
 }
 
-/// How to create a queue pair.
+/// Configuration of a queue pair.
 #[derive(Debug, Clone, Copy)]
 pub struct Config<'a> {
     /// Transport service.
@@ -104,7 +104,7 @@ pub struct Config<'a> {
     pub offloads: bool,
     /// It is the address of a network interface's queues, and has none itself.
     pub underlay: bool,
-    /// What its completions name it by, of 24 bits, if not its number or its shared receive queue's.
+    /// Index by which completions name it, of 24 bits, if not its number or its shared receive queue's.
     pub user_index: Option<u32>,
     /// Completions hold messages and answers of up to 64 bytes.
     pub in_completions: bool,

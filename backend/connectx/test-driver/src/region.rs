@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::memory::Buffer;
 use crate::opcode::Opcode;
 
-/// What may be done with a region.
+/// Rights on a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Access {
     /// Write by the owner of the region.
@@ -125,14 +125,14 @@ impl Klm {
     }
 }
 
-/// How the addresses of a region turn into DMA addresses.
+/// Translation of a region's addresses to DMA addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Physical = 0,
     Pages = 1,
     Indirect = 2,
     Uniform = 3,
-    /// Of pages that say whether they are there.
+    /// List of pages that say whether they are there.
     OnDemand = 4,
     DeviceMemory = 5,
 }

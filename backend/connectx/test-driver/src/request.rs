@@ -103,7 +103,7 @@ pub struct AddressVector {
     pub global: Option<([u8; 16], u8)>,
 }
 
-/// What is done to the IP packet that a datagram is.
+/// Work on the IP packet in a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Packet<'a> {
     /// The checksum of the IP header is computed.

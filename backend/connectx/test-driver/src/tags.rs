@@ -21,12 +21,12 @@ pub enum TagOperation {
     },
     /// An entry goes.
     Remove {
-        /// Which.
+        /// Index of the entry.
         index: u16,
     },
 }
 
-/// What a request changes in the list of its queue pair's shared queue.
+/// Change of the list of the queue pair's shared queue by a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TagChange {
     /// The change.
@@ -81,7 +81,7 @@ pub fn rendezvous_header(tag: u64, at: Sge) -> [u8; 32] {
 }
 
 codes! {
-    /// What a completion of a queue with tags tells.
+    /// Event of a completion of a queue with tags.
     TagEvent: u8 {
         /// A rendezvous has matched an entry, and is to be read.
         Begun = 0x01,
@@ -101,7 +101,7 @@ codes! {
 }
 
 impl Cqe {
-    /// Of a queue with tags, what happened, and to which entry or request of it.
+    /// Returns the event of a queue with tags, and its entry or request.
     pub const fn tag_event(&self) -> (TagEvent, u16) {
         let info = self.dword(0x28);
         (TagEvent::from_code((info >> 16) as u8), info as u16)
