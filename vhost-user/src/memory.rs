@@ -179,8 +179,8 @@ impl DirtyLog {
         Self(window)
     }
 
-    /// Something was written at a guest address. What the log has no bit for is not marked: its length
-    /// was checked against the memory table, so it is not the guest's memory.
+    /// Something was written at a guest address. Pages without a bit in the log are not marked: its length was
+    /// checked against the memory table, so it is not the guest's memory.
     pub fn mark(&self, guest: u64, len: usize) {
         let (Some(bytes), Some(last)) = (self.0.bytes(), (len as u64).checked_sub(1)) else {
             return;

@@ -245,7 +245,7 @@ impl<O: Outside> Server<O> {
         }
     }
 
-    /// The next client, or `None` to stop. What arrives meanwhile is for nobody.
+    /// The next client, or `None` to stop. Packets that arrive meanwhile are dropped.
     fn next_client(&mut self, stop: &Stop) -> io::Result<Option<UnixStream>> {
         loop {
             for token in self.wait(self.outside.deadline())?.into_iter().flatten() {

@@ -1,8 +1,8 @@
 //! Where a lab that is left running takes commands: a socket in its folder. One connection, one command.
 //!
-//! The request is a line of JSON. What comes back are frames of a byte that says what it is, a length
-//! of four bytes, least significant first, and as many bytes. When the connection ends before the command
-//! does, the command is killed.
+//! The request is a line of JSON. The answer consists of frames: a byte for the kind, a length of four bytes,
+//! least significant first, and as many bytes. When the connection ends before the command does, the command is
+//! killed.
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},

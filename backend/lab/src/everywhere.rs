@@ -67,8 +67,8 @@ pub fn line(words: &[String]) -> String {
     }
 }
 
-/// Has all nodes do it, prints what they print as they do, and tells what became of them, node by node. What could not
-/// be done to the subnet is one more.
+/// Has all nodes do it, prints what they print as they do, and tells what became of them, node by node. A
+/// failed change of the subnet is one more.
 pub fn run(lab: &Lab, task: &Task) -> Vec<Outcome> {
     let names = lab.nodes().iter().map(|it| it.name().to_owned()).collect();
     let all = All {

@@ -1,7 +1,7 @@
 //! Logs that a guest fills: as much of them as is of use, and no more.
 //!
-//! What QEMU writes comes by a pipe. Its end is kept in a file, and where that is full it becomes the file before, so
-//! that both together have at least a mebibyte of what came last.
+//! QEMU's output comes by a pipe. Its end is kept in a file, and where that is full it becomes the file before,
+//! so that both together have at least a mebibyte of what came last.
 
 use std::{
     ffi::OsString,

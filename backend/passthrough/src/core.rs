@@ -755,8 +755,8 @@ impl Core {
         self.exchange(pages);
     }
 
-    /// The guest's driver has gone, or begins anew. What the VF still has of it is to be taken away: then
-    /// the VF is returned, to be reset.
+    /// The guest's driver has gone, or begins anew. If the VF still has objects of the guest, it is returned,
+    /// to be reset.
     pub fn clear(&mut self) -> Option<Adapter> {
         self.guest = Guest::default();
         self.waiting.clear();

@@ -2,8 +2,8 @@
 
 use connectx::bits::initialization::{PAGE_SIZE, UAR_CQ, UAR_EQ_ARM, UAR_EQ_UPDATE, UAR_SEND};
 
-/// A doorbell that there is. Whatever else a guest writes, reaches no VF: a write across two registers could
-/// ring for an event queue that is not the guest's.
+/// A doorbell that there is. Other writes of a guest reach no VF: a write across two registers could ring for
+/// an event queue that is not the guest's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Doorbell {
     /// For a queue pair or a completion queue, of which the VF knows the page.

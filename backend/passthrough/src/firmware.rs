@@ -92,8 +92,8 @@ impl FirmwarePages {
         }
     }
 
-    /// Firmware has answered a request. What it refuses is not given to it again, since nobody knows what
-    /// it has noted.
+    /// Firmware has answered a request. Pages that it refuses are not given to it again, since its records of
+    /// them are unknown.
     pub fn answered(&mut self, request: u32, reply: Option<&[u8]>) {
         if request != TAKE {
             return;

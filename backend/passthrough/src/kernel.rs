@@ -145,7 +145,7 @@ impl Kernel {
         self.device().as_raw_fd()
     }
 
-    /// Has the function reach memory, which the kernel pins. What has none is left out.
+    /// Has the function reach memory, which the kernel pins. Ranges without one are left out.
     pub fn map(&mut self, mapping: &Mapping) -> Result<(), Errno> {
         let Some(memory) = mapping.memory() else {
             return Ok(());

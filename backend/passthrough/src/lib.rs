@@ -6,8 +6,8 @@
 //!
 //! * The daemon is the VF's only driver ([`adapter`]): the command queue, one event queue, vector 0 and
 //!   the pages that firmware asks for are the daemon's, in memory of its own ([`window`]).
-//! * A guest's command is copied, judged ([`mediation`]), and answered here, refused, or given to the VF
-//!   from the daemon's mailboxes. What is not on the list is refused.
+//! * A guest's command is copied, judged ([`mediation`]), and answered here, refused, or given to the VF from
+//!   the daemon's mailboxes. Commands that are not on the list are refused.
 //! * Where an operator says where datagrams may go, queues for datagrams are the daemon's (`shadow`).
 //! * The guest's memory, the doorbell pages of its programs and its interrupt vectors from 1 on are the
 //!   VF's: no thread of the daemon has a part in the data path.

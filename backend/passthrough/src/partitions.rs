@@ -1,7 +1,7 @@
 //! The P_Key table of a guest that has some of the port's partitions, and not all: which of the VF's indexes is
 //! behind each of the guest's.
 //!
-//! Whatever is sent, by connections or as datagrams, has the P_Key at the index that a queue pair was given by a
+//! All packets, of connections and datagrams, have the P_Key at the index that a queue pair was given by a
 //! command. So the VF gets no index but those of partitions that are the guest's.
 
 use std::collections::HashMap;

@@ -1,10 +1,10 @@
 //! Queues of datagrams that the daemon keeps in a guest's place, where an operator says where datagrams may go.
 //!
 //! Datagrams say in work requests who they are for. So the queue that the VF has of such a queue pair is in the
-//! daemon's memory, with a doorbell record and a doorbell page of the daemon's: a *shadow* of the queue that the
-//! guest posts to. What the guest posts is copied once, judged ([`request`]), and written at the same number, so
-//! that the VF's completions, which go straight to the guest's completion queue, are about the guest's
-//! requests. Payload stays where it is, under the guest's memory keys.
+//! daemon's memory, with a doorbell record and a doorbell page of the daemon's: a *shadow* of the queue that
+//! the guest posts to. Each request that the guest posts is copied once, checked ([`request`]), and written at
+//! the same number, so that the VF's completions, which go straight to the guest's completion queue, are about
+//! the guest's requests. Payload stays where it is, under the guest's memory keys.
 //!
 //! Management packets say more: those that queue pair 1 sends are copied as well, before they are looked at
 //! ([`management`]).
@@ -307,7 +307,7 @@ impl Shadow {
         }
     }
 
-    /// The guest has the VF reset it. What is in the guest's record from now on, nobody knows.
+    /// The guest has the VF reset it. The contents of the guest's record are unknown from now on.
     pub const fn reset(&mut self) {
         self.stage = Stage::Resets;
         self.resets += 1;

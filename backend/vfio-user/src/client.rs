@@ -65,9 +65,8 @@ pub enum ClientError {
     /// The socket failed.
     #[error("the socket failed: {0}")]
     Socket(Errno),
-    /// The server took longer than the time limit. What it says later would
-    /// be taken for the answer to something else: the connection is of no use
-    /// any more.
+    /// The server took longer than the time limit. A late answer would be taken for the answer to another
+    /// command: the connection is unusable.
     #[error("the server did not answer in time")]
     TimedOut,
     /// A region cannot be mapped.

@@ -27,7 +27,7 @@ pub const MAX_BITMAP_SIZE: u64 = 4 << 20;
 
 /// A device that can go on elsewhere.
 ///
-/// What it writes is logged where it is asked for, in the [`DmaTable`] where it keeps its mappings.
+/// Its writes are logged on request, in the [`DmaTable`] where it keeps its mappings.
 pub trait Migration {
     /// Lets the device rest: it writes no memory, raises no interrupts and changes nothing outside.
     ///

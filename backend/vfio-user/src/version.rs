@@ -11,8 +11,7 @@ pub(crate) const MAJOR: u16 = 0;
 /// The highest minor version of [`MAJOR`] spoken here.
 pub(crate) const MINOR: u16 = 0;
 
-/// Capabilities that a side announced, those that matter here. What is absent
-/// has the specification's default.
+/// Capabilities that a side announced, those that matter here. Absent keys have the specification's default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Capabilities {
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -210,7 +210,7 @@ fn a_program_that_was_not_built_says_how_to_get_it() {
         ("demo", "run ./scripts/demo in the source tree"),
         (
             "simulate",
-            "build both in the source tree, cargo build --release",
+            "in the source tree, build both with: cargo build --release",
         ),
     ] {
         let output = Command::new(&copy).arg(command).output();

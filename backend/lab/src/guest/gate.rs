@@ -1,7 +1,7 @@
 //! Lets either commands be sent to a guest, or the guest move: not both.
 //!
-//! What a QEMU has not read when its guest leaves is lost with it. So a guest does not move before it has answered to all
-//! that it was sent, and is sent nothing until it is there.
+//! Bytes that a QEMU has not read when its guest leaves are lost with it. So a guest does not move before it
+//! has answered to all that it was sent, and is sent nothing until it is there.
 
 use std::{
     sync::{Condvar, Mutex, MutexGuard, PoisonError},

@@ -7,7 +7,7 @@ use crate::window::Window;
 
 /// Largest page, as a power of two.
 const LOG_MAX_PAGE: u32 = 31;
-/// Smallest page, as a power of two. What is below it in an entry are flags.
+/// Smallest page, as a power of two. The bits below it in an entry are flags.
 const LOG_MIN_PAGE: u32 = 12;
 
 /// Checks that none of the pages in a list, each of `1 << log_size` bytes, has a part of the daemon's

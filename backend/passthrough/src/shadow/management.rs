@@ -154,7 +154,7 @@ impl Copies {
         Outcome::Passed
     }
 
-    /// Copies a packet from where a request says that it lies. What is shorter than a packet has zeros behind it.
+    /// Copies a packet from where a request says that it lies. Zeros follow a packet that is too short.
     fn gather(&self, mut list: &[u8], from: &Management<'_>) -> Option<[u8; mad::SIZE]> {
         let mut mad = [0; mad::SIZE];
         let mut room = &mut mad[..];

@@ -130,8 +130,8 @@ impl<'a> Rules<'a> {
     }
 }
 
-/// Makes of a request what the VF is to have: whole blocks of queue pair `number`, of which the first is `index`.
-/// Those of management packets have the daemon's copies. What is refused gets lost, as datagrams do.
+/// Makes of a request what the VF is to have: whole blocks of queue pair `number`, of which the first is
+/// `index`. Those of management packets have the daemon's copies. Refused requests get lost, as datagrams do.
 pub(crate) fn judge(
     blocks: &mut [u8],
     number: u32,

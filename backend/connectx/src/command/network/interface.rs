@@ -22,7 +22,7 @@ use crate::state::network::{
 impl From<Unmade> for Refusal {
     fn from(why: Unmade) -> Self {
         match why {
-            Unmade::Missing => refuse(Status::BadResource, "what is named is not there"),
+            Unmade::Missing => refuse(Status::BadResource, "no such object"),
             Unmade::InUse => refuse(Status::BadResourceState, "the object is still in use"),
             Unmade::Full => refuse(Status::NoResources, "there are as many as may be"),
             Unmade::Invalid => refuse(Status::BadParameter, "there is nothing like it"),

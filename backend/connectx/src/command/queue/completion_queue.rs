@@ -253,7 +253,7 @@ pub(crate) fn resize_cq<D: Dma + 'static>(
     resized?.map(drop).map_err(|_| {
         refuse(
             Status::BadResourceState,
-            "what the completion queue holds does not fit",
+            "the completions in the queue do not fit",
         )
     })
 }

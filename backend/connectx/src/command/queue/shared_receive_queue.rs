@@ -81,7 +81,7 @@ fn requested_tags(request: &[u8]) -> Result<Tags, Refusal> {
     if tags::TOPOLOGY.get(request) != TOPOLOGY_TAG_MATCHING {
         return Err(refuse(
             Status::BadParameter,
-            "a queue of this kind (XRQ) matches messages with tags, or is none",
+            "a queue of this kind (XRQ) must match messages with tags",
         ));
     }
     let log_size = tags::LOG_SIZE.get(request) as u8;

@@ -108,7 +108,7 @@ fn environment(library: PathBuf, socket: String, host: &HostArgs) -> Vec<(&'stat
     variables
 }
 
-/// As a shell reads it back. What a path or name of ours cannot hold is not in it.
+/// As a shell reads it back. Characters that cannot be in our paths and names are not handled.
 fn quoted(value: &OsStr) -> String {
     format!("'{}'", value.to_string_lossy().replace('\'', r"'\''"))
 }
