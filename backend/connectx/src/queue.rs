@@ -73,7 +73,7 @@ impl Buffer {
     /// The memory of an image, which is to have `len` bytes.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The defect of the image.
     pub fn restore(image: BufferImageV1, len: u64) -> Result<Self, String> {
         let BufferImageV1 {
             pages,

@@ -135,7 +135,7 @@ impl EventQueue {
     /// The queue of an image, of a function with so many interrupt vectors.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The defect of the image.
     pub fn restore(image: EventQueueImageV1, vectors: u16) -> Result<Self, String> {
         checked(&[(image.log_size, 0..=LOG_MAX_EQ_SIZE)], "event queue")?;
         let counts = image.producer.max(image.consumer) <= COUNTER_MASK;

@@ -55,7 +55,7 @@ impl ReceiveQueue {
     /// The queue of an image.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The defect of the image.
     pub fn restore(image: ReceiveQueueImageV1) -> Result<Self, String> {
         let sizes = [(image.log_size, 0..=15), (image.log_stride, 4..=11)];
         checked(&sizes, "receive queue")?;

@@ -96,7 +96,7 @@ impl SendQueue {
     /// The queue of an image.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The defect of the image.
     pub fn restore(image: SendQueueImageV1) -> Result<Self, String> {
         checked(&[(image.log_blocks, 0..=15)], "send queue")?;
         // Behind a receive queue, of one request of one segment at least, and of most requests of most bytes at most.

@@ -51,7 +51,7 @@ impl SharedQueue {
     /// The queue of an image.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The defect of the image.
     pub fn restore(image: SharedQueueImageV1) -> Result<Self, String> {
         let sizes = [(image.log_size, 0..=15), (image.log_stride, 5..=11)];
         checked(&sizes, "shared receive queue")?;

@@ -20,11 +20,11 @@ use packet::{Hasher, Headers, KEY_LEN};
 
 /// Objects of each kind that a function may have, as a power of two.
 pub(crate) const LOG_MAX: u32 = 12;
-const MOST: usize = 1 << LOG_MAX;
+const MAX_OBJECTS: usize = 1 << LOG_MAX;
 /// Queues in a table, as a power of two.
 pub(crate) const LOG_MAX_TABLE: u32 = 8;
 /// Flow tables that a packet goes through at most.
-const MOST_TABLES: usize = 8;
+const MAX_TABLES: usize = 8;
 /// Bytes of the host's memory that are counted for an object, and for each part of a flow table.
 const HELD: usize = 256;
 /// Numbers of objects have 24 bits.
@@ -168,7 +168,7 @@ pub(crate) struct Network {
 
 /// Adds an object under the next number that is free.
 fn add<T>(objects: &mut BTreeMap<u32, T>, next: &mut u32, object: T) -> Result<u32, Unmade> {
-    if objects.len() >= MOST {
+    if objects.len() >= MAX_OBJECTS {
         return Err(Unmade::Full);
     }
     let number = free(next, |number| objects.contains_key(&number));
@@ -230,7 +230,7 @@ impl Network {
 
     /// Allocates a transport domain.
     pub fn alloc_domain(&mut self) -> Result<u32, Unmade> {
-        if self.domains.len() >= MOST {
+        if self.domains.len() >= MAX_OBJECTS {
             return Err(Unmade::Full);
         }
         let number = free(&mut self.next, |number| self.domains.contains(&number));
@@ -498,7 +498,7 @@ impl Network {
         let Some(mut number) = self.roots.get(&underlay.value()).copied() else {
             return found;
         };
-        while (found.tables as usize) < MOST_TABLES
+        while (found.tables as usize) < MAX_TABLES
             && let Some(table) = self.flow_tables.get(&number)
         {
             let (next, entries) = table.next(&headers);
@@ -664,7 +664,7 @@ impl Network {
             self.tirs.len(),
             self.flow_tables.len(),
         ];
-        let most = counts.iter().all(|count| *count <= MOST);
+        let most = counts.iter().all(|count| *count <= MAX_OBJECTS);
         most.then_some(()).ok_or(0)
     }
 }

@@ -68,7 +68,7 @@ impl CompletionQueue {
     /// The queue of an image, which has this number.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The defect of the image.
     pub fn restore(cqn: u32, image: CompletionQueueImageV1) -> Result<Self, String> {
         let sizes = [
             (image.log_size, 0..=MAX_LOG_SIZE),

@@ -82,7 +82,7 @@ fn waiting() -> (Pair, u64) {
     (pair, target)
 }
 
-/// What the first version has saved is restored by this one, and the message arrives.
+/// This version restores an image of the first one, and the message arrives.
 #[test]
 fn a_stored_image_of_version_1_goes_on() {
     const STORED: &str = include_str!("images/function_v1.json");

@@ -545,7 +545,7 @@ fn what_is_named_stays() {
     assert_eq!(it.ask(Op::DeallocTransportDomain, it.domain), OK);
 }
 
-/// What a driver does that goes and comes back, many times, takes no memory for good.
+/// A driver that goes and comes back, many times, takes no memory for good.
 #[test]
 fn everything_is_given_back() {
     let mut guest = Guest::with(enhanced());

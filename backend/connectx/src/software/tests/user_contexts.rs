@@ -459,7 +459,7 @@ fn queues_with_tags_lie_in_memory_objects_of_their_contexts() {
     assert_eq!(programs.status(&destroy), Some(Status::BadResource));
 }
 
-/// What programs ask a device for before they use more of it (`mlx5dv_dr_domain_create`).
+/// Queries of programs before they use more of a device (`mlx5dv_dr_domain_create`).
 #[test]
 fn programs_hear_that_there_are_no_flow_tables() {
     let mut programs = Programs::new();

@@ -78,7 +78,7 @@ fn packet(protocol: u8) -> [u8; 24] {
     packet
 }
 
-/// What a packet's sender is charged for is what was looked at, wherever the packet goes.
+/// A packet's sender is charged for all that was looked at, wherever the packet goes.
 #[test]
 fn what_was_looked_at_is_counted() {
     let looked = |network: &Network, underlay, protocol| {
@@ -86,15 +86,15 @@ fn what_was_looked_at_is_counted() {
         let queue = found.to.map(|(queue, _)| queue.value());
         (queue, found.tables, found.entries)
     };
-    let entries = (MOST_TABLES << LOG_MAX_SIZE) as u32;
-    let most = MOST_TABLES as u32;
-    let network = chained(MOST_TABLES);
+    let entries = (MAX_TABLES << LOG_MAX_SIZE) as u32;
+    let most = MAX_TABLES as u32;
+    let network = chained(MAX_TABLES);
     assert_eq!(looked(&network, ROOT, 6), (Some(QUEUE), most, entries));
     assert_eq!(looked(&network, ROOT, 1), (None, most, entries));
     assert_eq!(looked(&network, ROOT, 17), (Some(QUEUE), 1, 1));
     assert_eq!(looked(&network, ROOT + 1, 6), (None, 0, 0));
     // However long a chain is, and after a move.
-    let network = chained(MOST_TABLES + 3);
+    let network = chained(MAX_TABLES + 3);
     assert_eq!(looked(&network, ROOT, 6), (None, most, entries));
     let image = network.save();
     let moved = Network::restore(&image, &mut Vec::new()).unwrap();
@@ -108,7 +108,7 @@ fn what_was_looked_at_is_counted() {
 fn what_the_longest_walk_takes() {
     const WALKS: usize = 100_000;
     for count in [1, 64] {
-        let networks: Vec<_> = (0..count).map(|_| chained(MOST_TABLES)).collect();
+        let networks: Vec<_> = (0..count).map(|_| chained(MAX_TABLES)).collect();
         let start = Instant::now();
         for network in networks.iter().cycle().take(WALKS) {
             let found = network.steer(Qpn::new(ROOT), black_box(&packet(6)));

@@ -1,4 +1,4 @@
-//! What a driver cannot have, and images that cannot be.
+//! Objects that a driver cannot have, and invalid images.
 
 use proptest::prelude::*;
 
@@ -316,7 +316,7 @@ fn programs_have_transport_domains_alone() {
 /// A packet for a group goes through the flow tables of each address in it, in one turn.
 #[test]
 fn few_addresses_of_a_function_are_in_a_group() {
-    const MOST: usize = 4;
+    const MAX_UNDERLAYS: usize = 4;
     let mut it = Interface::new(false);
     let mut underlay = || {
         let mut create = Guest::request(Opcode::CreateQp, &[]);
@@ -326,7 +326,7 @@ fn few_addresses_of_a_function_are_in_a_group() {
         qpc::ULP_STATELESS_OFFLOAD_MODE.set(context, 2);
         it.guest.command(&create, 16).number()
     };
-    let underlays: Vec<_> = (0..=MOST).map(|_| underlay()).collect();
+    let underlays: Vec<_> = (0..=MAX_UNDERLAYS).map(|_| underlay()).collect();
     let mut group = |opcode: Opcode, underlay: u32, number: u8| {
         let mut attach = Guest::request(opcode, &[]);
         attach.resize(32, 0);
@@ -336,10 +336,10 @@ fn few_addresses_of_a_function_are_in_a_group() {
         it.guest.command(&attach, 16).status()
     };
     let (attach, detach) = (Opcode::AttachToMcg, Opcode::DetachFromMcg);
-    for underlay in &underlays[..MOST] {
+    for underlay in &underlays[..MAX_UNDERLAYS] {
         assert_eq!(group(attach, *underlay, 1), OK);
     }
-    let last = underlays[MOST];
+    let last = underlays[MAX_UNDERLAYS];
     assert_eq!(group(attach, last, 1), Some(Status::NoResources));
     assert_eq!(group(attach, last, 2), OK);
     // One that is in it may be told so again.
