@@ -12,7 +12,7 @@ use connectx::{Configuration, MAX_REPLY, MAX_REQUEST};
 use hca::Route;
 use vfio_user::{MAX_DATA_XFER_SIZE, MAX_DMA_MAPS, Mapping};
 
-use vswitch::TABLES_OF_A_GUEST;
+use vswitch::TABLE_BYTES_PER_GUEST;
 
 use crate::config::{Config, Doorbells, ManagerPlace, Vf};
 use crate::daemon::moves::vm_image::{LONGEST, MAX_MEMORY};
@@ -77,7 +77,7 @@ fn of_vf(vf: &Vf, vfs: u64) -> u64 {
         Doorbells::Poll | Doorbells::Adaptive => Configuration::default().bar_size,
     };
     let tables = match vf.model.cluster {
-        Some(_) => TABLES_OF_A_GUEST as u64,
+        Some(_) => TABLE_BYTES_PER_GUEST as u64,
         None => 0,
     };
     vf.object_memory + command + messages + mappings + fanouts + doorbells + tables + LISTS

@@ -53,7 +53,7 @@ pub(crate) struct Core {
     pub(crate) subnets: Vec<ManagedSubnet>,
     /// Registrations of guests with the subnet administration.
     pub(crate) registrations: Registrations,
-    /// What guests see in place of what is.
+    /// LIDs and P_Keys that guests see.
     pub(crate) clusters: Clusters,
     /// Tables on their way to guests that do not see everything.
     tables: Tables,

@@ -26,9 +26,9 @@ pub enum Error {
 /// Computes the paths of a subnet manager with these settings.
 pub type Routing = Box<dyn Fn(&Manager) -> Box<dyn RoutingEngine>>;
 
-/// What a vSwitch does not make itself.
+/// Clock, keys and settings, which a vSwitch does not make itself.
 pub struct Environment {
-    /// What times are taken from.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
     /// Draws management keys: numbers that nobody can guess.
     pub keys: Arc<dyn Fn() -> u64 + Send + Sync>,

@@ -1,4 +1,4 @@
-//! What management packets of guests go from their queue pairs 0 and 1 to the subnet's.
+//! The filter of management packets from guests' queue pairs 0 and 1.
 //!
 //! A guest's management packet passes twice. When it is sent, [`MadFilter::admit`] looks at its header
 //! alone: class, method, how many there were, how many wait. This runs on the engine's side, so it
@@ -34,19 +34,19 @@ pub use refusal::{Reason, Refusal};
 
 /// Packets of one guest that may wait to enter the fabric; more are dropped, as a full receive
 /// queue of an agent drops them.
-const WAITING: usize = 256;
+const MAX_WAITING: usize = 256;
 /// Refusals of one guest that the log gets.
-const LOGGED: MadRate = MadRate {
+const LOG_RATE: MadRate = MadRate {
     per_second: 1,
     burst: 5,
 };
 
-/// What the filter tells of a guest.
+/// The filter's report about a guest.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FilterReport {
     /// Packets let pass.
     pub passed: u64,
-    /// How many were refused for which reason.
+    /// Counts of refused packets, by reason.
     pub refused: Vec<(Reason, u64)>,
     /// The last ones refused, oldest first.
     pub last: Vec<Refusal>,
@@ -103,7 +103,7 @@ impl Guest {
             waiting: 0,
             passed: 0,
             refusals: Refusals::default(),
-            log: Bucket::new(LOGGED),
+            log: Bucket::new(LOG_RATE),
             unlogged: 0,
         }
     }
@@ -149,7 +149,7 @@ impl Guest {
 
     fn queue(&mut self, verdict: Result<(), Reason>) -> Result<(), Reason> {
         verdict?;
-        if self.waiting >= WAITING {
+        if self.waiting >= MAX_WAITING {
             return Err(Reason::Queue);
         }
         self.waiting += 1;
@@ -320,7 +320,7 @@ impl MadFilter {
         }
     }
 
-    /// How far a guest's subnet management packets go.
+    /// The reach of a guest's subnet management packets.
     pub fn smp_access(&self, vf: VfId) -> SmpAccess {
         self.guest(vf)
             .map_or(SmpAccess::Deny, |guest| guest.lock().smp)
@@ -332,7 +332,7 @@ impl MadFilter {
             .is_some_and(|guest| guest.lock().rules.classes.contains(class))
     }
 
-    /// What became of a guest's packets.
+    /// The report about a guest's packets.
     pub fn report(&self, vf: VfId) -> FilterReport {
         let Some(guest) = self.guest(vf) else {
             return FilterReport::default();

@@ -29,10 +29,10 @@ pub struct Place {
 pub(crate) struct PlacedVf {
     pub(crate) name: String,
     pub(crate) hypervisor: String,
-    /// Which of the subnets its hypervisor is in.
+    /// Index of its hypervisor's subnet.
     pub(crate) subnet: usize,
     pub(crate) vswitch: Guid,
-    /// Of the node, and of the VM's port; in a fabric it is at one place as either.
+    /// GUID of the node, and of the VM's port; in a fabric it is at one place as either.
     pub(crate) guid: Guid,
     pub(crate) address: Address,
     pub(crate) smp: SmpAccess,
@@ -63,9 +63,9 @@ fn places(model: &Model) -> Vec<PlacedVf> {
 /// The VFs, the ports, and their names.
 #[derive(Debug)]
 pub(crate) struct Layout {
-    /// Of the VFs, in their order.
+    /// The ports of the VFs, in their order.
     pub(crate) ports: Vec<PortRef>,
-    /// Of the functions that share a port, the first: the engine knows the others.
+    /// The function at a port; of those that share one, the first: the engine knows the others.
     pub(crate) functions: HashMap<PortRef, VfId>,
     /// The ports of the subnet managers' hosts.
     pub(crate) manager_ports: Vec<PortRef>,

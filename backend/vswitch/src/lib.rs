@@ -58,7 +58,7 @@ pub use model::Model;
 pub use plan::{Clustered, NodeKind, Plan, PlannedNode, PlannedVf, SharedPlace};
 pub use shared::{Function, Input, PortFacts, VSwitch};
 
-pub use self::core::cluster::{self, TABLES_OF_A_GUEST};
+pub use self::core::cluster::{self, TABLE_BYTES_PER_GUEST};
 pub use self::core::hosts::{HostPort, HostTag, Mailbox, Sent, answers};
 pub use self::core::image::{VmImage, VmImageError, VmImageV1};
 pub use self::core::link::{LinkAction, LinkError, LinkStatus};

@@ -1,4 +1,4 @@
-//! What a virtual fabric is to be: plain data, checked by whoever made it of a configuration.
+//! The model of a virtual fabric: plain data, checked by whoever made it of a configuration.
 
 mod address;
 mod build;
@@ -74,7 +74,7 @@ impl Model {
 /// Links and addresses of all subnets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fabric {
-    /// How VFs come by LIDs.
+    /// The source of VFs' LIDs.
     pub model: AddressModel,
     /// Whether drivers of VFs that share a LID are told that every packet needs a global route header.
     pub grh_required: bool,
@@ -86,17 +86,17 @@ pub struct Fabric {
     pub link_width: LinkWidth,
     /// Signalling rate of a lane.
     pub link_speed: LinkRate,
-    /// How much of it there is for data.
+    /// The bandwidth for data.
     pub bandwidth: Bandwidth,
 }
 
-/// How much bandwidth links have for data.
+/// The bandwidth that links have for data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Bandwidth {
     /// As much as the machine has.
     #[default]
     Unlimited,
-    /// What their width and speed say, shared among lanes by the ports' arbitration tables.
+    /// As their width and speed say, shared among lanes by the ports' arbitration tables.
     Model,
 }
 
@@ -113,7 +113,7 @@ pub struct Subnet {
     pub name: Option<String>,
     /// Upper half of every GID.
     pub prefix: u64,
-    /// What its manager runs on.
+    /// The host of its manager.
     pub manager: ManagerHost,
 }
 
@@ -137,11 +137,11 @@ pub struct Cluster {
     pub name: String,
     /// The LID by which its VMs know the subnet manager.
     pub sm_lid: Lid,
-    /// What its VMs see of the subnet.
+    /// The part of the subnet that its VMs see.
     pub view: View,
 }
 
-/// What VMs of a cluster see of the subnet when they ask its nodes.
+/// The part of the subnet that VMs of a cluster see when they ask its nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum View {
     /// Their own port.
@@ -199,9 +199,9 @@ pub struct Vf {
     pub pkeys: Vec<PKey>,
     /// Whether this table holds although a partition configuration file may say another.
     pub has_pkeys: bool,
-    /// How far the guest's subnet management packets go.
+    /// The reach of the guest's subnet management packets.
     pub smp: SmpAccess,
-    /// Which of its management packets pass, and how many.
+    /// The rules for its management packets: classes and rates.
     pub mads: MadRules,
     /// Its virtual cluster (index in [`Model::clusters`]), and its LID there.
     pub cluster: Option<(usize, Lid)>,

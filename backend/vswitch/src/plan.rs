@@ -58,7 +58,7 @@ pub struct PlannedVf {
 pub struct PlannedNode {
     /// Its number in the topology.
     pub id: NodeId,
-    /// What it is.
+    /// Its kind.
     pub kind: NodeKind,
     /// Its name.
     pub name: String,
@@ -66,7 +66,7 @@ pub struct PlannedNode {
     pub hypervisor: Option<String>,
     /// Its subnet; `None` of a router.
     pub subnet: Option<usize>,
-    /// Of a router, the subnets of its ports.
+    /// The subnets of a router's ports.
     pub router_subnets: Vec<usize>,
     /// Whether the model says which LID it has.
     pub pinned: bool,
@@ -230,7 +230,7 @@ impl Plan {
         self.vfs.iter().map(|vf| vf.place)
     }
 
-    /// Which VMs have LIDs of their own where they share a port.
+    /// The VMs that have LIDs of their own where they share a port.
     pub fn clustered(&self) -> &Clustered {
         &self.clustered
     }

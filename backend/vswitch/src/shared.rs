@@ -9,7 +9,7 @@
 //! | one per guest in `filter` | its rules and accounts | for one packet; also under `core` |
 //! | those of `views`, `links` | see there | never under `core` |
 //!
-//! Who resolves a path or asks about a port takes none of the first two: a [`Snapshot`] has what they
+//! To resolve a path, or to ask about a port, takes none of the first two: a [`Snapshot`] has what they
 //! need, of the subnet as the last change has left it. Who holds the core never waits for the engine:
 //! the guests' outputs are put into a queue, and handed to the engine after the lock is gone. Packets to
 //! and from a manager are taken and given back a window at a time, and the subnet is free meanwhile.
@@ -54,7 +54,7 @@ use snapshot::{Change, Published, Snapshot};
 use views::Views;
 
 /// Inputs that are taken before the fabric works.
-const BATCH: usize = 1024;
+const MAX_INPUTS_PER_POLL: usize = 1024;
 
 /// Something from outside, for [`VSwitch::handle`].
 #[derive(Debug)]
@@ -80,11 +80,11 @@ pub struct VSwitch {
     clock: Arc<dyn Clock>,
     managers: Mutex<Managers>,
     core: RwLock<Published>,
-    /// Of the core: what guests and engines need.
+    /// Part of the core: the tables that guests and engines need.
     snapshot: ArcSwap<Snapshot>,
-    /// Of the snapshot.
+    /// Generation of the snapshot.
     generation: Arc<AtomicU64>,
-    /// What guests of clusters see of the subnet.
+    /// The views that guests of clusters have of the subnet.
     views: Views,
     filter: MadFilter,
     paths: Mutex<PathNumbers>,
@@ -197,8 +197,8 @@ impl VSwitch {
         self.woken.store(false, Ordering::Release);
         let inputs: Vec<Input> = {
             let mut inputs = self.inputs.lock();
-            let some = inputs.len().min(BATCH);
-            if inputs.len() > BATCH {
+            let some = inputs.len().min(MAX_INPUTS_PER_POLL);
+            if inputs.len() > MAX_INPUTS_PER_POLL {
                 self.wake();
             }
             inputs.drain(..some).collect()
@@ -242,7 +242,7 @@ impl VSwitch {
         self.read().wakes
     }
 
-    /// What is to be done for anybody but guests.
+    /// The next output for anybody but guests.
     #[must_use]
     pub fn poll_output(&self) -> Option<Output> {
         self.outputs.lock().poll()
@@ -254,7 +254,7 @@ impl VSwitch {
         self.outputs.lock().has_guest()
     }
 
-    /// What is next for a guest. To be called by who holds the engine and hands it out: so it stays in
+    /// The next output for a guest. To be called by who holds the engine and hands it out: so it stays in
     /// order, whoever does that.
     #[must_use]
     pub fn poll_guest(&self) -> Option<ForGuest> {
@@ -309,7 +309,7 @@ impl VSwitch {
         self.change().count_traffic(vf, counters);
     }
 
-    /// Whose packets [`Output::Tapped`] shows.
+    /// Sets the ports whose packets [`Output::Tapped`] shows.
     pub fn set_tap(&self, tap: Option<Tap>) {
         self.change().fabric.set_tap(tap);
     }

@@ -1,5 +1,5 @@
-//! Which functions share which port, and what they are there. The configuration says it once and for
-//! all; what stands in the ports' tables, the nodes say.
+//! The functions at shared ports, and their places there. The configuration has them once
+//! and for all; the nodes have the ports' tables.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -24,7 +24,7 @@ pub(crate) struct Sharing {
 }
 
 impl Sharing {
-    /// What a configuration says.
+    /// The shared ports of a configuration.
     pub(crate) fn new(model: &Model, plan: &Plan) -> Self {
         let mut ports: BTreeMap<PortRef, Vec<VfId>> = BTreeMap::new();
         for (vf, place) in (0..).map(VfId).zip(plan.places()) {

@@ -37,7 +37,7 @@ use addresses::Member;
 pub use groups::{Change, Groups};
 pub use lid_map::LidMap;
 pub use members::Vms;
-pub use tables::TABLES_OF_A_GUEST;
+pub use tables::TABLE_BYTES_PER_GUEST;
 pub(crate) use tables::Tables;
 pub use translation::{Direction, Translator};
 
@@ -46,12 +46,12 @@ pub use translation::{Direction, Translator};
 pub struct Cluster {
     /// The LID by which its VMs know the subnet manager.
     pub sm_lid: Lid,
-    /// What their LIDs stand for.
+    /// The physical LIDs behind theirs.
     pub map: LidMap,
     /// LIDs of 18 bits behind those that VMs see, and at which VF each is. They are a matter of
     /// data alone: no management packet has room for them.
     pub extended: Arc<HashMap<Lid, (VfId, ExtendedLid)>>,
-    /// Who they are.
+    /// Its VMs.
     pub vms: Vms,
     /// Their multicast groups.
     pub groups: Groups,
@@ -104,7 +104,7 @@ impl Clusters {
         }
     }
 
-    /// Who sees what now.
+    /// The addresses that VFs see now.
     pub(crate) fn addresses(&self) -> &Arc<Addresses> {
         &self.addresses
     }

@@ -107,8 +107,8 @@ impl Core {
         Continue(())
     }
 
-    /// What a packet that has reached the port of functions becomes, and for which of them: itself, as a
-    /// guest is to see it, or that and others when it is the last part of something.
+    /// Makes of a packet that has reached a port of functions the packets for each of them: itself, as its
+    /// guest is to see it, or others when it is the last part of a table.
     pub(super) fn inbound(
         &mut self,
         port: PortRef,

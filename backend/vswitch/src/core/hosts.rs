@@ -53,7 +53,7 @@ impl HostTag {
     }
 }
 
-/// What became of a program's packet.
+/// The fate of a program's packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sent {
     /// It is with somebody outside the fabric, who may answer later.
@@ -62,7 +62,7 @@ pub enum Sent {
     Done,
 }
 
-/// What a program is told about its port.
+/// The port of a program, as the program is told.
 #[derive(Debug, Clone)]
 pub struct HostPort {
     /// The node's information, as this port tells it.

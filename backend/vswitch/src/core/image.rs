@@ -1,12 +1,12 @@
-//! What a VM is to the vSwitch, as plain data: to be kept, sent elsewhere, and to go on with at the VF
+//! The vSwitch's state of a VM, as plain data: to be kept, sent elsewhere, and to go on with at the VF
 //! where the VM comes to be, here or in another daemon.
 //!
-//! The image holds two kinds of things. What is the subnet's to give (LID, GUID, prefix, P_Keys) is not
-//! written by an image: the subnet manager gives it where the VM comes to be, by a migration or by what
-//! it remembers, and [`VSwitch::restore`](crate::VSwitch::restore) holds it against what the guest was told, since a guest that
-//! knows nothing of the move goes on with that. The M_Key and the lanes of a port are the manager's alone
-//! and not in the image. What is the VM's goes with it: what it has had entered at the subnet
-//! administration, which is asked again in its place; what its port has counted; what is left of the
+//! The image holds two kinds of things. LID, GUID, prefix and P_Keys are the subnet's to give, and are not
+//! written by an image: the subnet manager gives them where the VM comes to be, by a migration or by what
+//! it remembers, and [`VSwitch::restore`](crate::VSwitch::restore) compares them with those that the guest knows, since a guest that
+//! knows nothing of the move goes on with them. The M_Key and the lanes of a port are the manager's alone
+//! and not in the image. The VM's own state goes with it: its registrations with the subnet
+//! administration, which are made again in its place; the counters of its port; the rest of the
 //! budgets of its management packets.
 //!
 //! Packets on their way are not in it: answers that do not come are asked for again by the guest, as after
@@ -47,7 +47,7 @@ pub struct VmImageV1 {
     sm_lid: Lid,
     /// The P_Key table, as the subnet manager has written it.
     pkeys: Vec<PKey>,
-    /// What the port has counted; none of a port that is others', too.
+    /// The counters of the port; none of a shared port.
     counters: Option<CountersImageV1>,
     filter: FilterImageV1,
     registrations: Vec<RegistrationImageV1>,
@@ -90,16 +90,16 @@ pub enum VmImageError {
     LidTaken {
         /// LID of the image.
         image: Lid,
-        /// Whose it is here.
+        /// The node that has it here.
         owner: String,
     },
-    /// What the guest was told of its port is otherwise here.
+    /// The port that the guest knows differs from the port here.
     #[error(
         "the guest has {what} {image}, and the VF has {here}; have the subnet manager give the same, or \
          the guest has to be started anew"
     )]
     Differs {
-        /// What differs.
+        /// The attribute that differs.
         what: &'static str,
         /// The value in the image.
         image: String,
@@ -109,13 +109,13 @@ pub enum VmImageError {
     /// Something that the VM had entered is not the VM's to enter.
     #[error("the VM's entries at the subnet administration: {what}; save the image anew")]
     Registration {
-        /// What is wrong.
+        /// The error.
         what: &'static str,
     },
 }
 
-/// What a guest has been told of its port.
-struct Told {
+/// A port as its guest knows it.
+struct KnownPort {
     guid: Guid,
     gid_prefix: u64,
     sm_lid: Lid,
@@ -123,7 +123,7 @@ struct Told {
     pkeys: Vec<PKey>,
 }
 
-impl Told {
+impl KnownPort {
     fn of(core: &Core, vf: VfId, port: PortRef) -> Self {
         let view = core.view(vf, port);
         let gid = view.gids.first().copied().unwrap_or_default();
@@ -215,15 +215,15 @@ impl Core {
     /// The image of the VM at a VF. `filter` is what its filter keeps.
     pub(crate) fn save(&self, vf: VfId, filter: FilterImageV1) -> Result<VmImage, VmImageError> {
         let port = self.layout.port(vf).ok_or(VmImageError::NoFunction)?;
-        let told = Told::of(self, vf, port);
+        let known = KnownPort::of(self, vf, port);
         let own = self.counts_alone(vf);
         Ok(VmImage::V1(VmImageV1 {
-            guid: told.guid.value(),
-            gid_prefix: told.gid_prefix,
-            lid: told.view.lid,
-            lmc: told.view.lmc,
-            sm_lid: told.sm_lid,
-            pkeys: told.pkeys,
+            guid: known.guid.value(),
+            gid_prefix: known.gid_prefix,
+            lid: known.view.lid,
+            lmc: known.view.lmc,
+            sm_lid: known.sm_lid,
+            pkeys: known.pkeys,
             counters: own.then(|| self.fabric.save_counters(port)).flatten(),
             filter,
             registrations: self.save_registrations(vf, port),
@@ -241,8 +241,8 @@ impl Core {
     ) -> Result<&'a FilterImageV1, VmImageError> {
         let VmImage::V1(image) = image;
         let port = self.layout.port(vf).ok_or(VmImageError::NoFunction)?;
-        let told = Told::of(self, vf, port);
-        told.check(self, vf, port, image)?;
+        let known = KnownPort::of(self, vf, port);
+        known.check(self, vf, port, image)?;
         for registration in &image.registrations {
             self.restore_registration(vf, port, registration)
                 .map_err(|what| VmImageError::Registration { what })?;
@@ -252,8 +252,8 @@ impl Core {
         {
             self.fabric.restore_counters(port, counters);
         }
-        if image.sm_lid != told.sm_lid {
-            let changed = ForGuest::Port(vf, PortEvent::SmChange, told.view);
+        if image.sm_lid != known.sm_lid {
+            let changed = ForGuest::Port(vf, PortEvent::SmChange, known.view);
             self.outputs.put_guest(changed);
         }
         Ok(&image.filter)

@@ -38,7 +38,7 @@ pub enum LinkError {
     TooSlow(u64),
 }
 
-/// What to do with a link.
+/// An action on a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkAction {
     /// Tell how it is.
@@ -64,7 +64,7 @@ pub enum LinkAction {
     Restore,
 }
 
-/// How a link is.
+/// The status of a link.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LinkStatus {
     /// The end that was named.
@@ -77,7 +77,7 @@ pub struct LinkStatus {
     pub state: PortState,
     /// Its physical state.
     pub physical_state: PhysicalState,
-    /// What is wrong with the link.
+    /// The faults of the link.
     pub fault: LinkFault,
 }
 

@@ -29,7 +29,7 @@ use by_registration::Registration;
 pub use error::{MigrateError, Need, NotActive, RegistrationError};
 pub use report::{How, Migrated};
 
-/// Which VM is to move where.
+/// A request to move a VM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MoveRequest {
     /// By which [`Output::Moved`] tells of its end.
@@ -40,7 +40,7 @@ pub struct MoveRequest {
     pub to: String,
     /// The VF there; a free one if left out.
     pub vf: Option<String>,
-    /// How forwarding tables follow; what the destination allows if left out.
+    /// The way in which forwarding tables follow; the destination decides if left out.
     pub method: Option<Method>,
     /// Has switches drop packets to the VM before they are changed.
     pub drop_first: bool,
@@ -48,7 +48,7 @@ pub struct MoveRequest {
     pub fewest: bool,
     /// Reaches switches by their LIDs.
     pub destination_routed: bool,
-    /// How long another subnet manager may take, where one manages the subnet.
+    /// The time that another subnet manager may take, where one manages the subnet.
     pub allowed: Duration,
 }
 
@@ -71,7 +71,7 @@ trait Move: fmt::Debug + Send + Sync {
     fn due(&self) -> Option<Duration>;
 }
 
-/// What a move is made on.
+/// The subnet and the managers that a move works on.
 struct Ground<'a> {
     core: &'a mut Core,
     managers: &'a mut Managers,
@@ -111,7 +111,7 @@ struct Wish<'a> {
     request: &'a MoveRequest,
     /// The VM: which of the VFs is configured for it.
     vm: usize,
-    /// Which VFs have a VMM.
+    /// Tells whether a VF has a VMM.
     is_connected: &'a dyn Fn(VfId) -> bool,
     promised: &'a mut Promised,
 }
@@ -122,7 +122,7 @@ struct Room {
     named: Option<VfId>,
     /// One of its VFs.
     first: usize,
-    /// How many it has.
+    /// Number of its VFs.
     functions: usize,
     free: Vec<VfId>,
     /// There are places of another kind than the VM's, too.

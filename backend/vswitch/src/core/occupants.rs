@@ -1,4 +1,4 @@
-//! Who is at which VF now.
+//! The VMs that are at VFs now.
 
 use fabric::{Nodes, Owner, PortRef};
 use hca::VfId;

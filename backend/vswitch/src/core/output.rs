@@ -1,4 +1,4 @@
-//! What a vSwitch puts out.
+//! The outputs of a vSwitch.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub enum Output {
     Tapped {
         /// The port.
         port: PortRef,
-        /// Which way.
+        /// The direction.
         direction: Direction,
         /// The packet.
         packet: Box<MadPacket>,
@@ -41,7 +41,7 @@ pub enum Output {
     Moved {
         /// As of [`MoveRequest::tag`](crate::MoveRequest::tag).
         tag: u64,
-        /// How.
+        /// The result.
         outcome: Result<Migrated, MigrateError>,
     },
     /// A sweep has ended that [`VSwitch::sweep`](crate::VSwitch::sweep) has asked for by this tag.
@@ -49,14 +49,14 @@ pub enum Output {
     /// An embedded subnet manager has given other LIDs than before, to be known in another life
     /// ([`Environment::known_lids`](crate::Environment::known_lids)).
     Lids {
-        /// Which of the subnets.
+        /// Index of the subnet.
         subnet: usize,
         /// The base LIDs by port GUID, each with its LID mask control.
         lids: BTreeMap<Guid, (Lid, u8)>,
     },
 }
 
-/// What waits to be carried out.
+/// Outputs that wait to be carried out.
 #[derive(Debug, Default)]
 pub(crate) struct Outputs {
     guests: VecDeque<ForGuest>,
@@ -146,20 +146,20 @@ impl Outputs {
     }
 }
 
-/// What a function is told. Where functions share a port, one is up when the port is and its GUID is
+/// The changes that a function is told. Where functions share a port, one is up when the port is and its GUID is
 /// there, so that it may come up or go down by either.
 #[must_use]
 pub fn changes(event: PortEvent, was_active: bool, is_active: bool) -> Vec<PortChange> {
-    let told = match (port_change(event), was_active, is_active) {
+    let change = match (port_change(event), was_active, is_active) {
         (Some(PortChange::Active), _, false) => Some(PortChange::Initialize),
-        (told, _, _) => told,
+        (change, _, _) => change,
     };
     let besides = match (event, was_active, is_active) {
         (PortEvent::GidChange, false, true) => Some(PortChange::Active),
         (PortEvent::GidChange, true, false) => Some(PortChange::Down),
         _ => None,
     };
-    told.into_iter().chain(besides).collect()
+    change.into_iter().chain(besides).collect()
 }
 
 fn port_change(event: PortEvent) -> Option<PortChange> {

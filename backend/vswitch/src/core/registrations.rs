@@ -1,4 +1,4 @@
-//! What guests have had the subnet administration enter in their names: groups that they joined,
+//! Registrations of guests with the subnet administration: groups that they joined,
 //! services that they offer, events that they subscribed to.
 //!
 //! All of these are there until they are taken back, and a guest that is reset, or that dies, cannot do
@@ -26,18 +26,18 @@ pub(crate) use group_lids::GroupLids;
 pub(crate) use image::{RegistrationImageV1, packet_of};
 
 /// Groups of one VM of which note is taken, services and subscriptions; more are refused.
-const GROUPS: usize = 256;
-const OTHERS: usize = 64;
+const MAX_GROUPS: usize = 256;
+const MAX_SERVICES_OR_SUBSCRIPTIONS: usize = 64;
 /// Requests of one VM that are on their way; of older ones the answer is missed.
-const ASKED: usize = 256;
-/// How long to wait for an answer, and how often to repeat.
+const MAX_REQUESTS: usize = 256;
+/// Time to wait for an answer, and number of repetitions.
 const TIMEOUT: Duration = Duration::from_secs(1);
 const RETRIES: u8 = 4;
 /// Transactions of the daemon's own requests begin here. Transactions of a guest's kernel have the number of
 /// an agent in this place, which is small.
-const TRANSACTIONS: u64 = 0x006c_6561_7665_0000;
+const FIRST_TRANSACTION: u64 = 0x006c_6561_7665_0000;
 
-/// What is entered.
+/// The subject of a registration.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Key {
     Group(Gid),
@@ -54,7 +54,7 @@ impl Key {
     }
 }
 
-/// How a VM is in a group: the join states of its MCMemberRecord, a bit each. Anything, for what is
+/// The join states of a VM's MCMemberRecord, a bit each. Anything, for a subject that is
 /// not a group.
 type States = u8;
 const ANY: States = 1;
@@ -71,7 +71,7 @@ struct Entry {
 struct Asked {
     transaction: u64,
     key: Key,
-    /// What it adds, or takes back.
+    /// The states that it adds, or takes back.
     states: States,
     begins: bool,
 }
@@ -95,14 +95,14 @@ struct Errand {
     left: u8,
 }
 
-/// What the VMs of a daemon have entered, and what of it the daemon enters or takes back.
+/// The registrations of a daemon's VMs, and those that the daemon enters or takes back.
 #[derive(Debug)]
 pub(crate) struct Registrations {
     vms: HashMap<Guid, Vm>,
     group_lids: Arc<GroupLids>,
     errands: Vec<Errand>,
     begun: u64,
-    most_groups: usize,
+    max_groups: usize,
 }
 
 /// The VM has as many as it may have.
@@ -117,7 +117,7 @@ impl Registrations {
             group_lids: Arc::default(),
             errands: Vec::new(),
             begun: 0,
-            most_groups: groups_of_a_vm(model),
+            max_groups: groups_of_a_vm(model),
         }
     }
 
@@ -138,12 +138,12 @@ impl Registrations {
             changed &= !held;
             if held == 0 {
                 let alike = |other: &&Key| other.is_group() == key.is_group();
-                let most = if key.is_group() {
-                    self.most_groups
+                let max = if key.is_group() {
+                    self.max_groups
                 } else {
-                    OTHERS
+                    MAX_SERVICES_OR_SUBSCRIPTIONS
                 };
-                if of.entries.keys().filter(alike).count() >= most {
+                if of.entries.keys().filter(alike).count() >= max {
                     return Err(TooMany);
                 }
             }
@@ -154,7 +154,7 @@ impl Registrations {
             });
             entry.states |= states;
         }
-        if of.asked.len() >= ASKED {
+        if of.asked.len() >= MAX_REQUESTS {
             of.asked.pop_front();
         }
         of.asked.push_back(Asked {
@@ -246,7 +246,7 @@ impl Registrations {
     /// A transaction of the daemon's own.
     fn transaction(&mut self) -> u64 {
         self.begun += 1;
-        TRANSACTIONS | self.begun & 0xffff
+        FIRST_TRANSACTION | self.begun & 0xffff
     }
 
     /// Whether anything is being entered or taken back.
@@ -317,15 +317,15 @@ impl Vm {
 /// Groups that a VM may be in. The embedded subnet administration has a limit of its own; for another
 /// one, which has none, it is an equal share of what switches can forward, within reason.
 fn groups_of_a_vm(model: &Model) -> usize {
-    const LEAST: usize = 32;
+    const MIN_GROUPS: usize = 32;
     let share = usize::from(MULTICAST_LIDS) / model.vfs().count().max(1);
     match model.manager.place {
-        ManagerPlace::Embedded => GROUPS,
-        ManagerPlace::External => share.clamp(LEAST, GROUPS),
+        ManagerPlace::Embedded => MAX_GROUPS,
+        ManagerPlace::External => share.clamp(MIN_GROUPS, MAX_GROUPS),
     }
 }
 
-/// What a guest's packet enters or takes back, in which states; and whether it enters.
+/// The subject that a guest's packet enters or takes back, and its states; and whether it enters.
 fn subject(packet: &MadPacket) -> Option<(Key, States, bool)> {
     let header = packet.header();
     let method = header.method();
@@ -359,7 +359,7 @@ fn subject(packet: &MadPacket) -> Option<(Key, States, bool)> {
     }
 }
 
-/// What requests about this are about.
+/// The attribute of requests about a subject.
 const fn attribute(key: &Key) -> AttributeId {
     match key {
         Key::Group(_) | Key::Unnamed(_) => id::MC_MEMBER,

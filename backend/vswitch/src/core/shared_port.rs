@@ -1,4 +1,4 @@
-//! What the driver of a physical function does for the virtual functions at its port: it registers
+//! The work of a physical function's driver for the virtual functions at its port: it registers
 //! their GUIDs with the subnet administration, and tells their management packets apart.
 //!
 //! A packet to a LID that one function has for itself is for that one. Of the others a packet with a
@@ -34,7 +34,7 @@ use subscribers::Subscribers;
 /// at most 127.
 const REGISTRAR: u8 = 0xff;
 
-/// Whom a packet is for that reached a shared port.
+/// The recipient of a packet that reached a shared port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Addressee {
     /// These functions; none where nobody can be told.
@@ -43,7 +43,7 @@ pub(crate) enum Addressee {
     Registrar,
 }
 
-/// What the driver of one physical function has done and knows.
+/// State of the driver of one physical function.
 #[derive(Debug, Default)]
 struct SharedPort {
     registrar: Registrar,
@@ -129,7 +129,7 @@ impl SharedPorts {
         self.at_mut(port)?.subscribers.end(vf, packet)
     }
 
-    /// Whom a packet is for; an answer's transaction is again what the request's was.
+    /// The recipient of a packet; gives an answer the request's transaction again.
     pub(crate) fn addressee(
         &self,
         port: PortRef,

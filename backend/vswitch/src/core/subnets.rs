@@ -31,17 +31,17 @@ pub(crate) struct ManagedSubnet {
     pub(crate) port: PortRef,
     /// No program of the host and no guest manages the subnet.
     pub(crate) embedded: bool,
-    /// What has come for the embedded manager.
+    /// Packets for the embedded manager.
     pub(crate) received: VecDeque<MadPacket>,
     /// The LIDs of the last [`Output::Lids`].
     reported: BTreeMap<Guid, Lid>,
-    /// Who waits for a sweep to end.
+    /// Tags of those who wait for a sweep to end.
     pub(crate) swept: Vec<u64>,
     /// VMs that get a LID since they start, or lose it since they end: their names, for the log.
     presences: Vec<(Ticket, String)>,
 }
 
-/// What an embedded manager gets, and what it sends.
+/// The packets that an embedded manager gets and sends.
 #[derive(Debug, Default)]
 pub(crate) struct Mail {
     pub(crate) received: VecDeque<MadPacket>,

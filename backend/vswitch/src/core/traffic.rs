@@ -1,4 +1,4 @@
-//! What the data plane counts at functions' ports, and what of it the fabric has been told.
+//! The counters of the data plane at functions' ports, and the part that the fabric has counted already.
 
 pub(crate) mod paths;
 
@@ -14,7 +14,7 @@ use wire::congestion::AdapterCongestionEvent;
 use super::Core;
 use paths::Counted;
 
-/// What a function has counted.
+/// The counters of a function.
 #[derive(Debug)]
 pub(crate) struct PortCounters {
     counters: Arc<TrafficCounters>,

@@ -1,6 +1,6 @@
-//! What VMs of a cluster see of the subnet, where their cluster has a view of it.
+//! The view that the VMs of a cluster have of the subnet.
 //!
-//! A view is a [`Mirror`]: the cluster's VMs, the subnet manager's host, and the switches that serve
+//! A view is a [`ViewFabric`]: the cluster's VMs, the subnet manager's host, and the switches that serve
 //! them, made from what the subnet is when somebody asks and made anew when it has changed since. No
 //! question that is answered from it enters the subnet, and there is nothing in it that could tell of
 //! anybody else.
@@ -12,7 +12,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use fabric::{Mirror, MirrorHost, MirrorManager, MirrorName, Nodes, PortRef};
+use fabric::{Nodes, PortRef, ViewFabric, ViewHost, ViewManager, ViewName};
 use hca::VfId;
 use tracing::warn;
 use wire::attribute::NodeDescription;
@@ -30,7 +30,7 @@ pub(crate) struct ViewInput<'a> {
     pub(crate) nodes: &'a Nodes,
     pub(crate) addresses: &'a Addresses,
     pub(crate) sharing: &'a Sharing,
-    /// Of the VFs, in their order.
+    /// The ports of the VFs, in their order.
     pub(crate) ports: &'a [PortRef],
 }
 
@@ -41,30 +41,30 @@ pub(crate) struct View {
     cluster: usize,
     name: String,
     names: Names,
-    /// The subnet that its mirror shows, if it has one.
+    /// The subnet that its view fabric shows, if it has one.
     pub(crate) as_of: Option<AsOf>,
     pub(crate) pace: Pace,
 }
 
-/// A mirror of the subnet as it was.
+/// A view fabric of the subnet as it was.
 #[derive(Debug)]
 pub(crate) struct CachedView {
-    pub(crate) mirror: Mirror,
-    /// Which of its hosts is at which VF.
+    pub(crate) view_fabric: ViewFabric,
+    /// By VF, the host there.
     pub(crate) hosts: HashMap<VfId, usize>,
 }
 
 /// Names of switches, and of the manager's host: always the same ones for the same nodes.
 #[derive(Debug)]
 struct Names {
-    given: HashMap<Guid, MirrorName>,
+    given: HashMap<Guid, ViewName>,
     /// LIDs of VMs, running or not, of the manager, and those given.
     taken: HashSet<Lid>,
     /// LIDs are given from the highest down.
     next: Lid,
 }
 
-/// How much of the time goes into making views. Changes of the subnet that follow each other closely
+/// The share of the time that goes into making views. Changes of the subnet that follow each other closely
 /// are not to keep everybody from the subnet because somebody looks at it all the time.
 #[derive(Debug)]
 pub(crate) struct Pace {
@@ -73,7 +73,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// What may be spent before any time has passed.
+    /// Time that may be spent at once.
     const BURST: Duration = Duration::from_millis(200);
     /// One part in so many of the time that passes may be spent.
     const SHARE: u32 = 5;
@@ -94,21 +94,21 @@ impl Pace {
 }
 
 impl Names {
-    /// What the node of a port is called. The manager's has the manager's LID, and no other while it
+    /// The name of the node of a port. The manager's has the manager's LID, and no other while it
     /// has not needed one; and its own GUID, which the subnet administration tells as well.
     fn of(
         &mut self,
         nodes: &Nodes,
         cluster: &str,
         port: PortRef,
-        manager: MirrorManager,
-    ) -> MirrorName {
+        manager: ViewManager,
+    ) -> ViewName {
         let info = nodes.port_info(port).unwrap_or_default();
         let physical = nodes.node_info(port).unwrap_or_default().port_guid;
         let manages = info.lid.is_unicast() && info.lid.covers(info.lmc, manager.physical);
         let mut name = match self.given.get(&physical) {
             Some(&given) => given,
-            None => MirrorName {
+            None => ViewName {
                 lid: Lid::NONE,
                 guid: if manages {
                     physical
@@ -181,12 +181,12 @@ impl View {
         let (mut hosts, functions) = self.vms(input, vms);
         let first = hosts.first()?.port;
         let physical = input.nodes.port_info(first)?.master_sm_lid;
-        let manager = MirrorManager {
+        let manager = ViewManager {
             physical,
             lid: input.addresses.manager(self.cluster, physical),
         };
         if let Some(port) = port_with(input.nodes, physical) {
-            hosts.push(MirrorHost {
+            hosts.push(ViewHost {
                 port,
                 entry: None,
                 physical,
@@ -195,12 +195,13 @@ impl View {
                 member: false,
             });
         }
-        let mirror = input.nodes.mirror(&hosts, manager, |port| {
+        let view_fabric = input.nodes.view_fabric(&hosts, manager, |port| {
             self.names.of(input.nodes, &self.name, port, manager)
         });
-        let mirror = mirror.map_err(|error| warn!(cluster = self.name, %error, "no view"));
+        let view_fabric =
+            view_fabric.map_err(|error| warn!(cluster = self.name, %error, "no view"));
         Some(CachedView {
-            mirror: mirror.ok()?,
+            view_fabric: view_fabric.ok()?,
             hosts: functions,
         })
     }
@@ -210,14 +211,14 @@ impl View {
         &self,
         input: &ViewInput<'_>,
         vms: &HashMap<Guid, String>,
-    ) -> (Vec<MirrorHost>, HashMap<VfId, usize>) {
+    ) -> (Vec<ViewHost>, HashMap<VfId, usize>) {
         let ViewInput {
             nodes,
             addresses,
             sharing,
             ports,
         } = *input;
-        let mut found: Vec<MirrorHost> = Vec::new();
+        let mut found: Vec<ViewHost> = Vec::new();
         let mut functions = HashMap::new();
         let mut guids = HashSet::new();
         for (index, &port) in ports.iter().enumerate() {
@@ -242,11 +243,11 @@ impl View {
             let table = sharing.pkeys(vf, nodes);
             let table = table.as_deref().or(nodes.pkeys(port)).unwrap_or_default();
             functions.insert(vf, found.len());
-            found.push(MirrorHost {
+            found.push(ViewHost {
                 port,
                 entry: place.map(|place| place.entry),
                 physical,
-                name: MirrorName {
+                name: ViewName {
                     lid,
                     guid,
                     description: own,

@@ -1,4 +1,4 @@
-//! What management packets say inside of whom they are from.
+//! Addresses and partitions inside management packets.
 
 use wire::mad::{AttributeId, Class, Mad, Method};
 use wire::sa::{self, McMemberRecord, Record, ServiceRecord};
@@ -39,8 +39,8 @@ impl Own<'_> {
 /// SM_Key of a datagram of the subnet administration (IBA 15.2.1.1).
 const SM_KEY: std::ops::Range<usize> = 36..44;
 
-/// What a port enters in its own name by a record of the subnet administration (IBA 15.2.5): whose GID it
-/// says that it is, and in which partition. `None` of records by which nothing is entered.
+/// The GID and partition that a port enters by a record of the subnet administration (IBA 15.2.5): `None` of
+/// records by which nothing is entered.
 fn entry(attribute: AttributeId, data: &[u8]) -> Option<wire::Result<(Gid, PKey)>> {
     Some(match attribute {
         sa::id::SERVICE => {

@@ -1,4 +1,4 @@
-//! What is left of a guest's budgets, and what became of its packets, as plain data.
+//! A guest's remaining budgets and the accounts of its packets, as plain data.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{MadFilter, Reason};
 use crate::model::GmpClass;
 
-/// What the filter keeps of a guest. The rules are the configuration's.
+/// The filter's state of a guest. The rules are the configuration's.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FilterImageV1 {
@@ -17,7 +17,7 @@ pub struct FilterImageV1 {
     /// Packets of a class that may still be sent at once, in millionths, by the name of the class.
     classes: Vec<(String, u64)>,
     passed: u64,
-    /// How many were refused, by the name of the reason.
+    /// Counts of refused packets, by the name of the reason.
     refused: Vec<(String, u64)>,
 }
 

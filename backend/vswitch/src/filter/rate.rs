@@ -5,13 +5,13 @@ use std::time::Duration;
 use crate::model::MadRate;
 
 /// Millionths of a token, so that no rate is rounded away between two packets.
-const WHOLE: u64 = 1_000_000;
+const MILLIONTHS_PER_TOKEN: u64 = 1_000_000;
 
 /// A token bucket. Time is passed in and may stand still, but not go back.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bucket {
     rate: MadRate,
-    /// In [`WHOLE`]ths.
+    /// In [`MILLIONTHS_PER_TOKEN`]ths.
     tokens: u64,
     filled: Duration,
 }
@@ -21,12 +21,12 @@ impl Bucket {
     pub(super) fn new(rate: MadRate) -> Self {
         Self {
             rate,
-            tokens: u64::from(rate.burst) * WHOLE,
+            tokens: u64::from(rate.burst) * MILLIONTHS_PER_TOKEN,
             filled: Duration::ZERO,
         }
     }
 
-    /// What is in it, in millionths of a token.
+    /// Its content, in millionths of a token.
     pub(super) fn tokens(mut self, now: Duration) -> u64 {
         self.fill(now);
         self.tokens
@@ -41,9 +41,9 @@ impl Bucket {
     /// Takes a token if there is one.
     pub(super) fn take(&mut self, now: Duration) -> bool {
         self.fill(now);
-        let enough = self.tokens >= WHOLE;
+        let enough = self.tokens >= MILLIONTHS_PER_TOKEN;
         if enough {
-            self.tokens -= WHOLE;
+            self.tokens -= MILLIONTHS_PER_TOKEN;
         }
         enough
     }
@@ -56,8 +56,8 @@ impl Bucket {
         let new = micros * u64::from(self.rate.per_second);
         // What is left of a microsecond is not lost.
         self.filled -= Duration::from_nanos(u64::from(since.subsec_nanos() % 1000));
-        let most = u64::from(self.rate.burst) * WHOLE;
-        self.tokens = self.tokens.saturating_add(new).min(most);
+        let max = u64::from(self.rate.burst) * MILLIONTHS_PER_TOKEN;
+        self.tokens = self.tokens.saturating_add(new).min(max);
     }
 }
 

@@ -1,4 +1,4 @@
-//! What was refused, and why.
+//! Refused packets, and the reasons.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -14,7 +14,7 @@ pub enum Reason {
     Smp,
     /// A class that this guest may not use towards others, or none at all.
     Class,
-    /// What only a manager may say: answers of the subnet administration, reports, traps.
+    /// A packet that only a manager may send: an answer of the subnet administration, a report, a trap.
     Manager,
     /// An address inside that is not the sender's.
     Address,
@@ -103,7 +103,7 @@ impl Refusal {
 }
 
 impl Refusal {
-    /// What the packet was.
+    /// Class, method and attribute of the packet.
     pub fn packet(&self) -> String {
         // As the specification writes it: attribute in brackets after class and method.
         format!("{}{}({})", self.class, self.method, self.attribute)
@@ -117,7 +117,7 @@ impl fmt::Display for Refusal {
 }
 
 /// Refusals of one guest that are remembered one by one.
-const REMEMBERED: usize = 16;
+const MAX_REMEMBERED: usize = 16;
 
 /// Refusals of one guest.
 #[derive(Debug, Clone, Default)]
@@ -130,7 +130,7 @@ impl Refusals {
     pub(super) fn add(&mut self, refusal: Refusal) {
         let count = &mut self.counts[refusal.reason as usize];
         *count = count.saturating_add(1);
-        if self.last.len() == REMEMBERED {
+        if self.last.len() == MAX_REMEMBERED {
             self.last.pop_front();
         }
         self.last.push_back(refusal);

@@ -207,10 +207,10 @@ fn those_that_wait_are_few() {
     let admitted = (0..10_000)
         .filter(|_| of_guests.admit(NOW, VF, &call))
         .count();
-    assert_eq!(admitted, WAITING);
+    assert_eq!(admitted, MAX_WAITING);
     assert_eq!(
         of_guests.report(VF).refused,
-        [(Reason::Queue, 10_000 - WAITING as u64)]
+        [(Reason::Queue, 10_000 - MAX_WAITING as u64)]
     );
     // One that no longer waits makes room for one.
     of_guests.taken(VF);

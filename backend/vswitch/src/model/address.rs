@@ -1,6 +1,6 @@
-//! How VFs come by their addresses.
+//! The addresses of VFs.
 
-/// How VFs come by their addresses (*Towards the InfiniBand SR-IOV vSwitch Architecture*, IV, and
+/// The way in which VFs come by their addresses (*Towards the InfiniBand SR-IOV vSwitch Architecture*, IV, and
 /// *Efficient Routing and Reconfiguration in Virtualized HPC Environments with vSwitch-enabled
 /// Lossless Networks*, 4.1).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]

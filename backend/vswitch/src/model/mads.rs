@@ -1,4 +1,4 @@
-//! What a guest may send to queue pair 1 of others.
+//! Rules for a guest's packets to queue pair 1 of others.
 
 use std::fmt;
 
@@ -100,7 +100,7 @@ impl GmpClasses {
 }
 
 impl Default for GmpClasses {
-    /// What a guest needs for its own communication, and nothing that reads or changes ports that
+    /// The classes that a guest needs for its own communication, and none that reads or changes ports that
     /// are not its own.
     fn default() -> Self {
         Self::ALL
@@ -111,7 +111,7 @@ impl Default for GmpClasses {
     }
 }
 
-/// How many packets are let pass.
+/// A rate of packets that may pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MadRate {
     /// In the long run, each second.
@@ -129,7 +129,7 @@ impl Default for MadRate {
     }
 }
 
-/// What management packets of a guest are let pass.
+/// The rules for a guest's management packets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MadRules {
     /// Classes that may be sent to other ports.

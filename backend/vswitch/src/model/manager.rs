@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use wire::Guid;
 
-/// What the subnet managers are to do.
+/// Settings of the subnet managers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Manager {
     /// Where it is.
@@ -17,7 +17,7 @@ pub struct Manager {
     pub sweep_interval: Duration,
     /// Priority among subnet managers, 15 the highest.
     pub priority: u8,
-    /// How paths are computed.
+    /// The routing engine.
     pub routing: RoutingChoice,
     /// Roots of up*/down* routing; none: found by themselves.
     pub roots: Vec<Guid>,
@@ -27,11 +27,11 @@ pub struct Manager {
     pub max_lanes: Option<u8>,
     /// The lane of each service level.
     pub sl_to_vl: Option<wire::attribute::SlToVl>,
-    /// How lanes share links.
+    /// The arbitration of lanes on links.
     pub arbitration: Option<subnet_manager::Arbitration>,
-    /// Which management keys ports are given.
+    /// The management keys of ports.
     pub m_key: KeyChoice,
-    /// What they protect: 0 to 3 (IBA 14.2.4).
+    /// The protection that they give: 0 to 3 (IBA 14.2.4).
     pub m_key_protect: u8,
     /// Seconds until a port with a key that nobody knows falls back to level 0; 0: never.
     pub m_key_lease: u16,
@@ -41,7 +41,7 @@ pub struct Manager {
     pub path_caching: bool,
 }
 
-/// Which management keys ports are given.
+/// The management keys of ports.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub enum KeyChoice {
     /// None.
@@ -64,7 +64,7 @@ impl fmt::Debug for KeyChoice {
     }
 }
 
-/// How paths are computed.
+/// The routing engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum RoutingChoice {
     /// Shortest paths.

@@ -51,7 +51,7 @@ pub struct Wiring {
     pub file: Option<FileNodes>,
 }
 
-/// What a file of nodes and cables says.
+/// Nodes and cables of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileNodes {
     /// Nodes and cables.

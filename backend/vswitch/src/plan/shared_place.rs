@@ -96,7 +96,7 @@ impl Clustered {
     }
 }
 
-/// Which entry of the port's table of GUIDs each VF of a hypervisor has, in their order: LIDs are few,
+/// The entries of the VFs of a hypervisor in the port's table of GUIDs, in their order: LIDs are few,
 /// so those who need one come first, and then those that are free for whoever moves there.
 #[must_use]
 pub fn entries(hypervisor: &Hypervisor) -> Vec<u8> {

@@ -8,9 +8,9 @@ use parking_lot::Mutex;
 use wire::congestion::AdapterCongestionEvent;
 
 /// Events that nobody has asked for yet are kept up to so many: a log shows fewer.
-const EVENTS: usize = 1024;
+const MAX_EVENTS: usize = 1024;
 
-/// What ports have begun to hold back, and when, in nanoseconds.
+/// Events of ports that have begun to hold back, with their times in nanoseconds.
 #[derive(Debug, Default)]
 pub(crate) struct Held(Mutex<Vec<(PortRef, AdapterCongestionEvent, u64)>>);
 
@@ -18,7 +18,7 @@ impl Held {
     /// One more.
     pub(crate) fn add(&self, port: PortRef, event: AdapterCongestionEvent, at: u64) {
         let mut events = self.0.lock();
-        if events.len() < EVENTS {
+        if events.len() < MAX_EVENTS {
             events.push((port, event, at));
         }
     }
@@ -29,7 +29,7 @@ impl Held {
     }
 }
 
-/// How an engine is to hold back what leaves a port; `None`: not at all.
+/// The rules by which an engine holds back packets that leave a port; `None`: it does not.
 pub(crate) fn injection(of: &AdapterCongestion) -> Option<Arc<Injection>> {
     let idle = { of.levels.iter() }.all(|level| level.increase == 0 && level.min == 0);
     let delays = &of.delays[..=usize::from(of.limit)];

@@ -16,7 +16,7 @@ use super::congestion::injection;
 use super::snapshot::Snapshot;
 use crate::core::Core;
 
-/// Of a path's delay, which is minutes at most.
+/// Nanoseconds of a path's delay, which is minutes at most.
 fn nanoseconds(delay: Duration) -> u64 {
     delay.as_nanos() as u64
 }

@@ -155,7 +155,7 @@ impl Function {
         self.vswitch.layout.sharing.place(self.vf).is_some()
     }
 
-    /// What the agents of its own port answer a guest that asks by a command; `None` where they do not.
+    /// The answer of the agents of its own port to a guest that asks by a command; `None` where they do not.
     #[must_use]
     pub fn ask_own_port(&self, mad: &[u8; 256]) -> Option<[u8; 256]> {
         if !self

@@ -1,4 +1,4 @@
-//! What a guest sends, on its way into the subnet: the steps of the crate's first page, in their order.
+//! A guest's packets on their way into the subnet: the steps of the crate's first page, in their order.
 
 use std::ops::ControlFlow::{Break, Continue};
 
@@ -46,13 +46,13 @@ impl VSwitch {
         self.ask_view(vf, packet).map_or(Continue(()), Break)
     }
 
-    /// How far the subnet management packets of a function's guest go.
+    /// The reach of the subnet management packets of a function's guest.
     #[must_use]
     pub fn smp_access(&self, vf: VfId) -> SmpAccess {
         self.filter.smp_access(vf)
     }
 
-    /// What became of the management packets of a function's guest.
+    /// The report about the management packets of a function's guest.
     #[must_use]
     pub fn filter_report(&self, vf: VfId) -> FilterReport {
         self.filter.report(vf)

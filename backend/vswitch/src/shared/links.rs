@@ -25,7 +25,7 @@ impl SharedLinks {
         })
     }
 
-    /// What switches have marked since the last call.
+    /// The marks that switches have made since the last call.
     pub(crate) fn take_marks(&self) -> Marks {
         self.queues.lock().take_marks()
     }
@@ -34,7 +34,7 @@ impl SharedLinks {
     /// which are ports. They have all of the bandwidth where there are no links, or too many ways.
     ///
     /// # Errors
-    /// Which of the ports has no table with the packets' lane, so that they wait there for ever.
+    /// Index of the port that has no table with the packets' lane, so that they wait there for ever.
     pub(crate) fn way(
         &self,
         nodes: &Nodes,

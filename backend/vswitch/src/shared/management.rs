@@ -12,7 +12,7 @@ use crate::core::subnets::{ManagerStatus, SmError, is_managed, status};
 use crate::plan::Plan;
 
 impl VSwitch {
-    /// How the embedded managers are, in the order of the subnets; nothing where there are none.
+    /// The status of the embedded managers, in the order of the subnets; nothing where there are none.
     #[must_use]
     pub fn manager_status(&self) -> Vec<ManagerStatus> {
         let managers = self.managers.lock();

@@ -9,10 +9,10 @@ use wire::Sl;
 
 use crate::core::traffic::paths::{Counted, Crossed, Lost, News};
 
-/// How much memory all paths that have numbers may take, in units of a port on a path: some 32 bytes. Half a
+/// Limit of the memory of all paths that have numbers, in units of a port on a path: some 32 bytes. Half a
 /// gigabyte is enough for a million paths of six ports.
 const MAX_PATH_PORTS: usize = 16 << 20;
-/// What a path takes besides its ports.
+/// Units that a path takes besides its ports.
 const PORTS_PER_PATH: usize = 8;
 
 /// The numbers of the paths in use. Whoever has the engine asks for them, so that nothing here takes
@@ -25,11 +25,11 @@ const PORTS_PER_PATH: usize = 8;
 /// are to lose packets.
 #[derive(Debug)]
 pub(crate) struct PathNumbers {
-    /// Of each engine, which counts there alone.
+    /// The counters of each engine, which counts there alone.
     traffic: Vec<Arc<PathTraffic>>,
     numbers: HashMap<Way, PathId>,
     news: News,
-    /// Of [`MAX_PATH_PORTS`].
+    /// Units left of [`MAX_PATH_PORTS`].
     left: usize,
 }
 
@@ -44,7 +44,7 @@ impl Default for PathNumbers {
     }
 }
 
-/// What makes a path another one.
+/// The identity of a path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Way {
     multicast: bool,

@@ -28,7 +28,7 @@ impl VSwitch {
         Some((port, name))
     }
 
-    /// What a program is told about its port.
+    /// The port of a program, as the program is told.
     #[must_use]
     pub fn host_facts(&self, port: PortRef) -> Option<HostPort> {
         let core = self.read();

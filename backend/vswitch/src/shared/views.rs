@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use fabric::Mirror;
+use fabric::ViewFabric;
 use hca::{Clock, VfId};
 use parking_lot::Mutex;
 use subnet_manager::SubnetManager;
@@ -26,11 +26,11 @@ pub(crate) struct Views {
     views: Mutex<Vec<Option<View>>>,
     /// By cluster. Locked while one question is answered.
     made: Vec<Mutex<Option<CachedView>>>,
-    /// Of views that nobody has asked for.
+    /// Pace of views that nobody has asked for.
     pace: Mutex<Pace>,
     /// Changes that do not alter the subnet's generation.
     changes: AtomicU64,
-    /// What VMs are called whose text is not the subnet's to know.
+    /// Names of VMs whose text the subnet does not know.
     vms: HashMap<Guid, String>,
 }
 
@@ -88,12 +88,12 @@ impl Views {
         &self,
         cluster: usize,
         vf: VfId,
-        look: impl FnOnce(&mut Mirror, usize) -> R,
+        look: impl FnOnce(&mut ViewFabric, usize) -> R,
     ) -> Option<R> {
         let mut made = self.made.get(cluster)?.lock();
         let made = made.as_mut()?;
         let host = *made.hosts.get(&vf)?;
-        Some(look(&mut made.mirror, host))
+        Some(look(&mut made.view_fabric, host))
     }
 }
 
@@ -112,8 +112,8 @@ impl VSwitch {
             let manager = managers.first().and_then(Option::as_ref);
             manager.map(SubnetManager::sm_info)
         };
-        let answer = self.views.ask(cluster, vf, |mirror, host| {
-            mirror.ask(host, packet, manager.as_ref())
+        let answer = self.views.ask(cluster, vf, |view_fabric, host| {
+            view_fabric.ask(host, packet, manager.as_ref())
         })?;
         if packet.header().method() != Method::GET {
             self.filter.refuse(self.now(), vf, Reason::Smp, packet);
@@ -129,7 +129,7 @@ impl VSwitch {
             return None;
         }
         let cluster = self.snapshot().addresses.cluster_of(vf)?;
-        let answer = |mirror: &mut Mirror, host| mirror.ask_local(host, mad);
+        let answer = |view_fabric: &mut ViewFabric, host| view_fabric.ask_local(host, mad);
         self.views.ask(cluster, vf, answer)?
     }
 

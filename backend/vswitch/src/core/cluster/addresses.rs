@@ -1,4 +1,4 @@
-//! Who sees which addresses: what of the clusters paths and ports need.
+//! The addresses that each VF sees: the part of the clusters that paths and ports need.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::translation::{Direction, Translator};
 use crate::model::Vf;
 use crate::sharing::Sharing;
 
-/// What a VM sees in place of what is.
+/// The cluster, service levels and P_Keys that a VM sees.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Member {
     /// Its cluster, and its LID there.
@@ -50,7 +50,7 @@ impl Lids {
     }
 }
 
-/// What all VFs see in place of what is. A copy shares its tables.
+/// The addresses that all VFs see. A copy shares its tables.
 #[derive(Debug, Clone)]
 pub(crate) struct Addresses {
     clusters: Vec<Lids>,

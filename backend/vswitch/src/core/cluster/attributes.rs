@@ -10,7 +10,7 @@ use wire::performance::ClassPortInfo;
 use wire::sa::{self, Record};
 use wire::{Kind, byte_of, performance};
 
-/// What of fields is in an attribute: the byte at which each structure begins, and for each of its
+/// The fields in an attribute: the byte at which each structure begins, and for each of its
 /// fields the bit at which that begins and its kind.
 pub(super) type Parts = &'static [(usize, &'static [(usize, Kind)])];
 

@@ -1,6 +1,6 @@
 //! The multicast groups of a cluster: those that its VMs have joined.
 //!
-//! What the subnet administration tells of a group does not say who is in it. So answers to VMs that
+//! The subnet administration does not tell who is in a group. So the answers to VMs that
 //! join and leave are listened to.
 
 use std::collections::{HashMap, VecDeque};
@@ -8,12 +8,12 @@ use std::collections::{HashMap, VecDeque};
 use wire::{Gid, Guid};
 
 /// Groups of one VM, and requests of it that are on their way; of more nobody takes note.
-const OF_A_VM: usize = 1024;
-const ON_THEIR_WAY: usize = 64;
+const MAX_GROUPS: usize = 1024;
+const MAX_REQUESTS: usize = 64;
 /// Groups that the cluster has left lately.
-const FORMER: usize = 64;
+const MAX_FORMER_GROUPS: usize = 64;
 
-/// How a VM is in a group: the join states of its MCMemberRecord, a bit each (IBA 15.2.5.17).
+/// The join states of a VM's MCMemberRecord, a bit each (IBA 15.2.5.17).
 pub type JoinStates = u8;
 
 /// A request of a VM to join or leave.
@@ -23,7 +23,7 @@ pub struct Change {
     pub transaction: u64,
     /// The group; none where the subnet administration is to choose one.
     pub group: Gid,
-    /// Which states it is to have, or to have no longer.
+    /// The states that it is to have, or to have no longer.
     pub states: JoinStates,
     /// Whether it joins.
     pub joins: bool,
@@ -46,7 +46,7 @@ impl Groups {
     /// A VM asks to join or leave a group.
     pub fn ask(&mut self, vm: Guid, change: Change) {
         let asked = &mut self.vms.entry(vm).or_default().asked;
-        if asked.len() >= ON_THEIR_WAY {
+        if asked.len() >= MAX_REQUESTS {
             asked.pop_front();
         }
         asked.push_back(change);
@@ -64,7 +64,7 @@ impl Groups {
             return;
         };
         if change.joins {
-            if of.joined.len() < OF_A_VM || of.joined.contains_key(&group) {
+            if of.joined.len() < MAX_GROUPS || of.joined.contains_key(&group) {
                 *of.joined.entry(group).or_default() |= change.states;
             }
             return;
@@ -76,7 +76,7 @@ impl Groups {
             _ => of.joined.insert(group, left),
         };
         if left == 0 && states != 0 {
-            self.former.truncate(FORMER - 1);
+            self.former.truncate(MAX_FORMER_GROUPS - 1);
             self.former.push_front(group);
         }
     }
@@ -215,7 +215,7 @@ mod tests {
             }
         }
         let of = &groups.vms[&vm];
-        assert!(of.joined.len() <= OF_A_VM && of.asked.len() <= ON_THEIR_WAY);
-        assert!(groups.former.len() <= FORMER);
+        assert!(of.joined.len() <= MAX_GROUPS && of.asked.len() <= MAX_REQUESTS);
+        assert!(groups.former.len() <= MAX_FORMER_GROUPS);
     }
 }

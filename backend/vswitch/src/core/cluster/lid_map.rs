@@ -1,4 +1,4 @@
-//! Which physical LID a virtual one stands for.
+//! The physical LIDs behind virtual ones.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -33,7 +33,7 @@ impl Table {
         Arc::make_mut(&mut self.0[index / PAGE])[index % PAGE] = value.value();
     }
 
-    /// What stands there for a LID.
+    /// The entry of a LID.
     fn look_up(&self, lid: Lid) -> Option<Lid> {
         if !lid.is_unicast() {
             // No LID yet, a group, or whoever is there.

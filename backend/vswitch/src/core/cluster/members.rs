@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use wire::{Gid, Guid, Lid};
 
-/// Which VMs are in a cluster, by their GUIDs, and which LID each has there.
+/// The VMs of a cluster, by their GUIDs, each with its LID there.
 #[derive(Debug, Clone, Default)]
 pub struct Vms {
     lids: HashMap<Guid, Lid>,

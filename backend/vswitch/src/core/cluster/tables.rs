@@ -17,10 +17,10 @@ use wire::sa::{self, SaHeader};
 use super::{Clusters, Direction};
 
 /// Bytes of one table, and of all that come from the subnet administration at a time.
-const TABLE: usize = 8 << 20;
-const ROOM: usize = TABLE;
+const TABLE_BYTES: usize = 8 << 20;
+const RECEIVER_BYTES: usize = TABLE_BYTES;
 /// Bytes of tables for a guest: of those that come, and of those that go on to it.
-pub const TABLES_OF_A_GUEST: usize = ROOM + TABLE;
+pub const TABLE_BYTES_PER_GUEST: usize = RECEIVER_BYTES + TABLE_BYTES;
 
 /// The tables on their way to one guest.
 #[derive(Debug)]
@@ -34,15 +34,15 @@ struct Guest {
 impl Default for Guest {
     fn default() -> Self {
         Self {
-            from_wire: Receiver::new(TABLE, ROOM),
-            to_guest: Sender::new(2 * TABLE),
+            from_wire: Receiver::new(TABLE_BYTES, RECEIVER_BYTES),
+            to_guest: Sender::new(2 * TABLE_BYTES),
             single: VecDeque::new(),
         }
     }
 }
 
 /// Questions for one record that are kept.
-const SINGLE: usize = 64;
+const MAX_QUESTIONS: usize = 64;
 
 impl Guest {
     /// The question for one record that a packet answers, which is over then.
@@ -83,7 +83,7 @@ fn narrow(answer: &MadPacket, status: Status, table: &[u8]) -> MadPacket {
     packet
 }
 
-/// What is to be sent on account of a packet.
+/// The packets to be sent on account of another one.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Outgoing {
     /// Into the subnet, as the wire has it.
@@ -112,7 +112,7 @@ impl Tables {
         }
         let single = &mut self.0.entry(vf).or_default().single;
         single.retain(|kept| kept.header().transaction() != header.transaction());
-        single.truncate(SINGLE - 1);
+        single.truncate(MAX_QUESTIONS - 1);
         single.push_front(packet.clone());
     }
 

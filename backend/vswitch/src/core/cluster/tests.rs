@@ -173,8 +173,8 @@ fn subnet_administration() {
     places(4, 0x01, &[28, 60], &[30, 62]);
 }
 
-/// What the records' own layouts, which other tests hold against other implementations, call LIDs
-/// and P_Keys is what is translated.
+/// The layouts of records, which other tests hold against other implementations, name the LIDs
+/// and P_Keys that are translated.
 #[test]
 fn places_are_those_of_the_records() {
     use wire::sa;
@@ -301,7 +301,7 @@ fn what_is_not_known_does_not_pass() {
     }
 }
 
-/// What a message that says no says besides: a LID that would do, or whom to ask instead.
+/// A refusal has addresses, too: a LID that would do, or another node to ask.
 #[test]
 fn remedies_of_the_communication_manager() {
     // Reason or status, the LIDs and P_Keys behind the 24 bytes of the header.
@@ -338,8 +338,8 @@ fn remedies_of_the_communication_manager() {
     }
 }
 
-/// What an answer has beyond its record, records without a header for their segments, and what is
-/// told of an event that nobody knows: nothing of it reaches a guest.
+/// Bytes beyond the record of an answer, records without a header for their segments, and details
+/// of an unknown event: none of them reaches a guest.
 #[test]
 fn what_has_no_place_is_left_out() {
     let filled = |method, attribute| {

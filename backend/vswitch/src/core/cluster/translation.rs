@@ -10,7 +10,7 @@ use wire::{Gid, Kind, Lid, PKey, byte_of, cm, sa};
 use super::Cluster;
 use super::attributes::{self, CLASS_PORT_INFO, DIRECTED_ROUTE, Listed, Parts};
 
-/// Which way a packet goes.
+/// The direction of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From a guest.
@@ -26,7 +26,7 @@ pub struct Translator<'a> {
     pub cluster: Option<&'a Cluster>,
     /// P_Keys that the guest sees otherwise: that of the port, and what it sees.
     pub pkeys: &'a [(PKey, PKey)],
-    /// Which way.
+    /// The direction.
     pub direction: Direction,
 }
 

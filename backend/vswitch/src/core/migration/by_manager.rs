@@ -19,7 +19,7 @@ pub(super) struct Managed {
     vm: usize,
     /// The hypervisor.
     to: String,
-    /// Which of the managers.
+    /// Index of the manager.
     subnet: usize,
     migration: Migration,
     ticket: Option<Ticket>,
@@ -66,7 +66,7 @@ impl Managed {
         })
     }
 
-    /// What the subnet manager says, with names.
+    /// The subnet manager's error, with names.
     fn explain(&self, core: &Core, error: MigrationError) -> MigrateError {
         let layout = &core.layout;
         match error {

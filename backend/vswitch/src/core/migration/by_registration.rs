@@ -15,8 +15,8 @@ use super::{Ground, Move, Wish};
 use crate::core::Core;
 use crate::model::Address;
 
-/// How long the subnet administration and manager may take.
-const ALLOWED: Duration = Duration::from_secs(30);
+/// Limit for the subnet administration and the manager.
+const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A VM that shares a LID and is to move.
 #[derive(Debug)]
@@ -99,12 +99,12 @@ impl Registration {
     }
 }
 
-/// How it came out, if it is over.
+/// The result, if the move is over.
 type Outcome = Option<Result<(), RegistrationError>>;
 
 impl Move for Registration {
     fn begin(&mut self, ground: &mut Ground<'_>) -> Result<(), MigrateError> {
-        self.due = Some(ground.now + ALLOWED);
+        self.due = Some(ground.now + REGISTRATION_TIMEOUT);
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use subnet_manager::MigrationError;
 use wire::PortState;
 
-/// What a VM needs at a hypervisor.
+/// The kind of place that a VM needs at a hypervisor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
     /// A VF with a LID of its own.
@@ -89,7 +89,7 @@ pub enum MigrateError {
     /// Nothing has this name.
     #[error("there is no {what} `{name}`; there are {}", .known.join(", "))]
     Unknown {
-        /// What was looked for.
+        /// The kind of thing that was looked for.
         what: &'static str,
         /// The name.
         name: String,
@@ -109,7 +109,7 @@ pub enum MigrateError {
     Circular {
         /// A VM that has such a place.
         blocker: String,
-        /// What VMs of its kind need.
+        /// The kind of place that such VMs need.
         need: Need,
     },
     /// The VF named is another hypervisor's.
@@ -130,7 +130,7 @@ pub enum MigrateError {
         hypervisor: String,
         /// Its places that the VM could have, if they were free.
         functions: usize,
-        /// What the VM needs.
+        /// The kind of place that the VM needs.
         need: Need,
     },
     /// The VF named has a VM.

@@ -1,4 +1,4 @@
-//! What a move came to.
+//! The result of a move.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub struct Migrated {
 pub enum How {
     /// The embedded subnet manager has moved it.
     Manager {
-        /// What that took.
+        /// Its costs.
         moved: Box<Moved>,
         /// The names of the switches and VMs in there.
         names: HashMap<Guid, String>,
@@ -41,7 +41,7 @@ pub enum How {
     Registration,
     /// Its node has changed places with a spare one's.
     Exchange {
-        /// How long it took until the subnet manager had made its port Active.
+        /// The time until the subnet manager had made its port Active.
         active_after: Duration,
     },
 }

@@ -1,4 +1,4 @@
-//! What a VM has had entered, as plain data, and how it is entered again where the VM comes to be.
+//! The registrations of a VM as plain data, and the way to enter them again at its new place.
 //!
 //! Another subnet administration knows nothing of what the VM has asked the first one for, and the guest
 //! does not ask again. So the daemon asks, and an image can enter nothing that the guest itself could

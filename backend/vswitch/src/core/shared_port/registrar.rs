@@ -12,11 +12,11 @@ use wire::{Guid, Lid, MadPacket, PortState};
 
 use super::{REGISTRAR, TRANSACTION};
 
-/// How long to wait for an answer at first; each time twice as long, up to the longest.
+/// First time to wait for an answer; each further time is twice as long, up to the longest.
 const TIMEOUT: Duration = Duration::from_millis(500);
-const LONGEST: Duration = Duration::from_secs(8);
-/// How long to wait before something is asked for again that was refused.
-const AFTER_REFUSAL: Duration = Duration::from_secs(5);
+const MAX_TIMEOUT: Duration = Duration::from_secs(8);
+/// Pause before a refused request is repeated.
+const REFUSAL_PAUSE: Duration = Duration::from_secs(5);
 
 const ENTRIES: usize = GuidInfo::ENTRIES;
 /// Components of the record.
@@ -49,7 +49,7 @@ struct Request {
     timeout: Duration,
 }
 
-/// What one port's table is to hold, and what of it is registered.
+/// The GUIDs that one port's table is to hold, and those that are registered.
 #[derive(Debug, Default)]
 pub(super) struct Registrar {
     wanted: BTreeMap<u8, Guid>,
@@ -97,7 +97,7 @@ impl Registrar {
             if asked.due > now {
                 return None;
             }
-            asked.timeout = (2 * asked.timeout).min(LONGEST);
+            asked.timeout = (2 * asked.timeout).min(MAX_TIMEOUT);
             asked.due = now + asked.timeout;
             return Some(asked.mad(port.lid));
         }
@@ -111,7 +111,7 @@ impl Registrar {
         Some(mad)
     }
 
-    /// What to ask for next. GUIDs are given up before others are taken: one may move from entry to
+    /// The next request. GUIDs are given up before others are taken: one may move from entry to
     /// entry.
     fn next(&mut self, now: Duration) -> Option<Request> {
         let stale = |known: Entry, wanted: Guid| matches!(known, Entry::Holds(held) if held != wanted && !held.is_none());
@@ -182,7 +182,7 @@ impl Registrar {
                 _ => Entry::Refused(guid),
             };
             if let Entry::Refused(guid) = known {
-                self.pause = Some(now + AFTER_REFUSAL);
+                self.pause = Some(now + REFUSAL_PAUSE);
                 if given.is_some() {
                     warn!(%guid, "the subnet administration has this GUID elsewhere");
                 }

@@ -1,4 +1,4 @@
-//! Which of the functions at a port have subscribed to events.
+//! Subscriptions of the functions at a port to events.
 //!
 //! A report without a global route header is for the port: the subnet administration holds all who
 //! subscribe without one for the same subscriber. Each function that wants the event is told of it, and
@@ -11,13 +11,13 @@ use wire::sa::{self, InformInfo};
 use wire::{MadPacket, Qpn};
 
 /// Subscriptions of a function at most.
-const OF_A_FUNCTION: usize = 32;
+const MAX_SUBSCRIPTIONS: usize = 32;
 
 /// Subscriptions that were made without a global route.
 #[derive(Debug, Default)]
 pub(super) struct Subscribers(Vec<(VfId, InformInfo)>);
 
-/// What a packet with InformInfo is about, without what tells beginning and end of a subscription apart;
+/// The subscription of a packet with InformInfo, without the fields that tell its beginning from its end;
 /// whether it begins one.
 fn subscription(packet: &MadPacket, method: Method) -> Option<(InformInfo, bool)> {
     let header = packet.header();
@@ -44,7 +44,7 @@ impl Subscribers {
         };
         self.0.retain(|own| *own != (vf, what));
         let of_function = self.0.iter().filter(|(of, _)| *of == vf);
-        if begins && of_function.count() < OF_A_FUNCTION {
+        if begins && of_function.count() < MAX_SUBSCRIPTIONS {
             self.0.push((vf, what));
         }
     }

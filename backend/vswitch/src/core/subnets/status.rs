@@ -1,4 +1,4 @@
-//! How the embedded subnet managers are, and what they can be asked to do.
+//! The status of the embedded subnet managers, and sweeps on request.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub enum SmError {
     /// Another one has the subnet.
     #[error("the subnet manager is {state}: another one is the master; ask that one")]
     NotMaster {
-        /// What it is.
+        /// Its state.
         state: SmState,
     },
 }
@@ -44,7 +44,7 @@ fn unknown(name: &str, known: &[String]) -> String {
     }
 }
 
-/// How an embedded subnet manager is.
+/// The status of an embedded subnet manager.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ManagerStatus {
     /// Its subnet, where there are several.
@@ -64,11 +64,11 @@ pub struct ManagerStatus {
     pub routed_by: Option<String>,
     /// Lanes that keep the paths from waiting for each other.
     pub lanes: u8,
-    /// How paths are spread, where the manager looks at it.
+    /// The balance of paths, where the manager watches it.
     pub balance: Option<Balance>,
     /// LIDs of 18 bits.
     pub extended_lids: ExtendedLids,
-    /// What the last full sweep has found and done.
+    /// The report of the last full sweep.
     pub report: subnet_manager::Report,
     /// Time since the last full sweep ended.
     pub since_sweep: Option<Duration>,

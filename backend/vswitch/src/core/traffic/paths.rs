@@ -1,4 +1,4 @@
-//! What the data plane moves, counted at the ports of the switches that it would have crossed.
+//! Data on paths, counted at the ports of the switches that it would have crossed.
 //!
 //! The engine counts by path; a path is a service level and the ports by which its packets leave the
 //! nodes on it. Paths are numbered as they are asked for, and a path that changes is another path, so
@@ -13,11 +13,11 @@ use fabric::{Fabric, LostHeader, NoRoute, PortCounters, PortRef};
 use hca::{PathId, PathTraffic};
 use wire::Sl;
 
-/// What [`PathCounters`] have not been told yet.
+/// News for [`PathCounters`].
 #[derive(Debug, Default)]
 pub(crate) struct News {
     pub(crate) crossed: Vec<Crossed>,
-    /// What gets lost on paths that they know.
+    /// Losses on paths that they know.
     pub(crate) lost: HashMap<PathId, Lost>,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Counted {
     pub(crate) traffic: Vec<Arc<PathTraffic>>,
 }
 
-/// Which ports count what takes the paths.
+/// The ports that count the packets on each path.
 #[derive(Debug, Default)]
 pub(crate) struct PathCounters {
     crossed: Vec<Crossed>,
@@ -36,13 +36,13 @@ pub(crate) struct PathCounters {
     places: HashMap<PathId, usize>,
 }
 
-/// What gets lost at the end of a path.
+/// A loss at the end of a path.
 #[derive(Debug)]
 pub(crate) struct Lost {
     /// The last port that it has reached.
     pub(crate) at: PortRef,
     pub(crate) reason: NoRoute,
-    /// Of the packets that were last on this path.
+    /// Header of the last packets on this path.
     pub(crate) header: LostHeader,
     /// Such packets are on their way, and are not reported yet.
     pub(crate) unreported: bool,
@@ -61,7 +61,7 @@ pub(crate) struct Crossed {
     pub(crate) reported: (u64, u64),
 }
 
-/// What all engines together have counted on a path.
+/// The sum of all engines' counters of a path.
 fn passed(traffic: &[Arc<PathTraffic>], path: PathId) -> (u64, u64) {
     let read = traffic.iter().map(|traffic| traffic.read(path));
     read.fold((0, 0), |(packets, words), (more, long)| {

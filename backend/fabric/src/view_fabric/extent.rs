@@ -1,23 +1,23 @@
-//! Extent of a mirror: the switches that are of use to its hosts.
+//! Extent of a view fabric: the switches that are of use to its hosts.
 //!
-//! A switch is in the mirror for one of two reasons. It is on a shortest way between two switches that
-//! members are at: the mirror then offers a choice of ways where the subnet does, rather than a tree.
-//! Or the forwarding tables lead over it, whichever ways these choose: the mirror is then complete. A
+//! A switch is in the view fabric for one of two reasons. It is on a shortest way between two switches that
+//! members are at: the view fabric then offers a choice of ways where the subnet does, rather than a tree.
+//! Or the forwarding tables lead over it, whichever ways these choose: the view fabric is then complete. A
 //! way ends at a link that is down.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use wire::Lid;
 
-use super::MirrorHost;
+use super::ViewHost;
 use crate::nodes::Nodes;
 use crate::nodes::topology::{NodeId, PortRef};
 
 /// Farther than any switch.
 const NOWHERE: u32 = u32::MAX;
 
-/// The switches of a mirror of these hosts, in the order of their nodes.
-pub(super) fn switches(subnet: &Nodes, hosts: &[MirrorHost]) -> BTreeSet<NodeId> {
+/// The switches of a view fabric of these hosts, in the order of their nodes.
+pub(super) fn switches(subnet: &Nodes, hosts: &[ViewHost]) -> BTreeSet<NodeId> {
     let beside = |members: bool| {
         let hosts = hosts.iter().filter(move |host| host.member == members);
         hosts.filter_map(|host| beside(subnet, host.port))

@@ -1,6 +1,6 @@
 //! A part of a subnet under other names: what one of several tenants is to see of it.
 //!
-//! A mirror is a fabric of its own, made from what a subnet is at the moment: the hosts of one tenant,
+//! A view fabric is a fabric of its own, made from what a subnet is at the moment: the hosts of one tenant,
 //! the switches that are of use to them ([`extent`]), and the cables between those. LIDs, GUIDs, texts
 //! and P_Keys are those that it is made with; forwarding tables say of the LIDs in it what the
 //! subnet's say of the LIDs that these stand for. Nothing else of the subnet is in it, so that no
@@ -26,9 +26,9 @@ use crate::nodes::topology::{NodeId, NodeSpec, PortRef, Topology, TopologyError}
 use crate::output::Output;
 use crate::transit::Injected;
 
-/// The addresses and the text of a node in a mirror.
+/// The addresses and the text of a node in a view fabric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MirrorName {
+pub struct ViewName {
     /// The node's LID. Packets by LID do not find a node without one.
     pub lid: Lid,
     /// GUID of the node and of its port.
@@ -37,48 +37,48 @@ pub struct MirrorName {
     pub description: NodeDescription,
 }
 
-/// A host that a mirror shows, as an adapter with one port.
+/// A host that a view fabric shows, as an adapter with one port.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MirrorHost {
+pub struct ViewHost {
     /// Its port. Port 0 of a switch: the switch is there, and is nobody's adapter.
     pub port: PortRef,
-    /// The host's entry in the port's table of GUIDs, where several hosts share the port. The mirror
+    /// The host's entry in the port's table of GUIDs, where several hosts share the port. The view fabric
     /// shows the adapter of such a port as a switch: port 1 leads out, port 1 + entry leads to the host.
     pub entry: Option<u8>,
     /// The LID by which the subnet reaches it.
     pub physical: Lid,
     /// Its name.
-    pub name: MirrorName,
+    pub name: ViewName,
     /// Its P_Key table.
     pub pkeys: Vec<PKey>,
-    /// Whether the mirror is made for this host, so that the host may ask. The mirror shows the ways to
+    /// Whether the view fabric is made for this host, so that the host may ask. The view fabric shows the ways to
     /// and from other hosts, and no alternatives to these ways.
     pub member: bool,
 }
 
 /// The LID of the subnet manager.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct MirrorManager {
+pub struct ViewManager {
     /// In the subnet.
     pub physical: Lid,
-    /// In the mirror.
+    /// In the view fabric.
     pub lid: Lid,
 }
 
 /// A part of a subnet under other names. It stays as it was made.
 #[derive(Debug)]
-pub struct Mirror {
+pub struct ViewFabric {
     fabric: Fabric,
     hosts: Vec<PortRef>,
 }
 
-impl Mirror {
-    /// Content of the mirror.
+impl ViewFabric {
+    /// Content of the view fabric.
     pub fn fabric(&self) -> &Fabric {
         &self.fabric
     }
 
-    /// The port of a host, by its index among those that the mirror was made with.
+    /// The port of a host, by its index among those that the view fabric was made with.
     pub fn host(&self, host: usize) -> Option<PortRef> {
         self.hosts.get(host).copied()
     }
@@ -161,8 +161,8 @@ impl Mirror {
     }
 }
 
-/// A port as a mirror shows it.
-fn shown(physical: &PortInfo, lid: Lid, manager: MirrorManager) -> PortInfo {
+/// A port as a view fabric shows it.
+fn shown(physical: &PortInfo, lid: Lid, manager: ViewManager) -> PortInfo {
     let master_sm_lid = if physical.master_sm_lid == manager.physical {
         manager.lid
     } else {
@@ -185,14 +185,14 @@ fn shown(physical: &PortInfo, lid: Lid, manager: MirrorManager) -> PortInfo {
     }
 }
 
-/// A mirror in the making.
+/// A view fabric in the making.
 struct Draft<'a> {
     subnet: &'a Nodes,
-    hosts: &'a [MirrorHost],
-    manager: MirrorManager,
+    hosts: &'a [ViewHost],
+    manager: ViewManager,
     topology: Topology,
     /// Switches, and adapters that are shown as switches, with their names.
-    switches: Vec<(PortRef, NodeId, MirrorName)>,
+    switches: Vec<(PortRef, NodeId, ViewName)>,
     /// Switches by their nodes.
     nodes: HashMap<NodeId, NodeId>,
     /// Ports of adapters.
@@ -202,17 +202,17 @@ struct Draft<'a> {
 }
 
 impl Nodes {
-    /// A mirror of these nodes that shows `hosts` and what connects them. `name` is asked for the
+    /// A view fabric of these nodes that shows `hosts` and what connects them. `name` is asked for the
     /// names of switches, by their port 0, and of adapters whose port hosts share, by that port.
     ///
     /// # Errors
     /// [`TopologyError::DuplicateGuid`] when two names have the same GUID.
-    pub fn mirror(
+    pub fn view_fabric(
         &self,
-        hosts: &[MirrorHost],
-        manager: MirrorManager,
-        name: impl FnMut(PortRef) -> MirrorName,
-    ) -> Result<Mirror, TopologyError> {
+        hosts: &[ViewHost],
+        manager: ViewManager,
+        name: impl FnMut(PortRef) -> ViewName,
+    ) -> Result<ViewFabric, TopologyError> {
         let mut draft = Draft {
             subnet: self,
             hosts,
@@ -231,7 +231,7 @@ impl Nodes {
 }
 
 impl Draft<'_> {
-    fn add_switches(&mut self, mut name: impl FnMut(PortRef) -> MirrorName) {
+    fn add_switches(&mut self, mut name: impl FnMut(PortRef) -> ViewName) {
         for node in extent::switches(self.subnet, self.hosts) {
             let port0 = PortRef { node, port: 0 };
             let shown = self.add_switch(port0, None, name(port0));
@@ -248,7 +248,7 @@ impl Draft<'_> {
         }
     }
 
-    fn add_switch(&mut self, of: PortRef, ports: Option<u8>, name: MirrorName) -> NodeId {
+    fn add_switch(&mut self, of: PortRef, ports: Option<u8>, name: ViewName) -> NodeId {
         let spec = self.subnet.node(of.node).map(|node| &node.spec);
         let ports = ports.or(spec.map(|spec| spec.ports)).unwrap_or(1);
         let node = self.topology.add(NodeSpec {
@@ -292,7 +292,7 @@ impl Draft<'_> {
         }
     }
 
-    /// The port of the mirror for a port of the subnet; `None` where it is not shown.
+    /// The port of the view fabric for a port of the subnet; `None` where it is not shown.
     fn shown(&self, port: PortRef) -> Option<PortRef> {
         let switch = self.nodes.get(&port.node);
         match switch {
@@ -301,7 +301,7 @@ impl Draft<'_> {
         }
     }
 
-    /// The ports that are shown, and that cables end at: of the subnet, and of the mirror.
+    /// The ports that are shown, and that cables end at: of the subnet, and of the view fabric.
     fn ends(&self) -> Vec<(PortRef, PortRef)> {
         let of_switch = |&node: &NodeId| {
             let spec = self.subnet.node(node).map(|node| &node.spec);
@@ -324,33 +324,33 @@ impl Draft<'_> {
         }
     }
 
-    fn finish(self) -> Result<Mirror, TopologyError> {
-        let mut mirror = Fabric::new(&self.topology)?;
+    fn finish(self) -> Result<ViewFabric, TopologyError> {
+        let mut view_fabric = Fabric::new(&self.topology)?;
         for (end, here) in self.ends() {
-            self.fill_port(&mut mirror, end, here);
+            self.fill_port(&mut view_fabric, end, here);
         }
         for (host, &at) in self.hosts.iter().zip(&self.ports) {
-            self.fill_host(&mut mirror, host, at);
+            self.fill_host(&mut view_fabric, host, at);
         }
         let destinations = self.destinations();
         for &(of, node, name) in &self.switches {
-            self.fill_switch(&mut mirror, of, node, name, &destinations);
+            self.fill_switch(&mut view_fabric, of, node, name, &destinations);
         }
         // What happened while it was made is no news to anybody.
-        mirror.outputs.clear();
-        Ok(Mirror {
-            fabric: mirror,
+        view_fabric.outputs.clear();
+        Ok(ViewFabric {
+            fabric: view_fabric,
             hosts: self.ports,
         })
     }
 
-    /// A port with or without a cable: one that leads out of the mirror is down.
-    fn fill_port(&self, mirror: &mut Fabric, end: PortRef, here: PortRef) {
+    /// A port with or without a cable: one that leads out of the view fabric is down.
+    fn fill_port(&self, view_fabric: &mut Fabric, end: PortRef, here: PortRef) {
         let Some(physical) = self.subnet.port(end) else {
             return;
         };
         let mut info = shown(&physical.info, Lid::NONE, self.manager);
-        if let Some(port) = mirror.nodes.port_mut(here) {
+        if let Some(port) = view_fabric.nodes.port_mut(here) {
             if port.peer.is_none() {
                 info.port_state = PortState::Down;
                 info.port_physical_state = PhysicalState::Polling;
@@ -361,20 +361,20 @@ impl Draft<'_> {
         }
     }
 
-    fn fill_host(&self, mirror: &mut Fabric, host: &MirrorHost, at: PortRef) {
-        mirror.set_owner(at, Owner::Consumer, SmpAccess::Fabric);
+    fn fill_host(&self, view_fabric: &mut Fabric, host: &ViewHost, at: PortRef) {
+        view_fabric.set_owner(at, Owner::Consumer, SmpAccess::Fabric);
         let Some(physical) = self.subnet.port(host.port).filter(|_| at.port != 0) else {
             return;
         };
-        let link = mirror.peer(at).filter(|_| host.entry.is_some());
-        if let Some(link) = link.and_then(|link| mirror.nodes.port_mut(link)) {
+        let link = view_fabric.peer(at).filter(|_| host.entry.is_some());
+        if let Some(link) = link.and_then(|link| view_fabric.nodes.port_mut(link)) {
             // Inside of the adapter, which is not shown as such.
             link.info = PortInfo {
                 guid_cap: link.info.guid_cap,
                 ..shown(&physical.info, Lid::NONE, self.manager)
             };
         }
-        if let Some(port) = mirror.nodes.port_mut(at) {
+        if let Some(port) = view_fabric.nodes.port_mut(at) {
             port.info = PortInfo {
                 guid_cap: port.info.guid_cap,
                 ..shown(&physical.info, host.name.lid, self.manager)
@@ -388,7 +388,7 @@ impl Draft<'_> {
         }
     }
 
-    /// LIDs of the subnet that lead to something in the mirror, with what they are there.
+    /// LIDs of the subnet that lead to something in the view fabric, with what they are there.
     fn destinations(&self) -> Vec<(Lid, Lid)> {
         let hosts = self.hosts.iter();
         let hosts = hosts.map(|host| (host.physical, host.name.lid));
@@ -403,17 +403,17 @@ impl Draft<'_> {
 
     fn fill_switch(
         &self,
-        mirror: &mut Fabric,
+        view_fabric: &mut Fabric,
         of: PortRef,
         node: NodeId,
-        name: MirrorName,
+        name: ViewName,
         destinations: &[(Lid, Lid)],
     ) {
         let Some(physical) = self.subnet.port(of) else {
             return;
         };
         let at = PortRef { node, port: 0 };
-        if let Some(port) = mirror.nodes.port_mut(at) {
+        if let Some(port) = view_fabric.nodes.port_mut(at) {
             port.info = PortInfo {
                 guid_cap: port.info.guid_cap,
                 port_state: PortState::Active,
@@ -433,7 +433,7 @@ impl Draft<'_> {
             .subnet
             .switch(of.node)
             .map(|from| from.info.lifetime_value);
-        if let Some(switch) = mirror.nodes.switch_mut(node) {
+        if let Some(switch) = view_fabric.nodes.switch_mut(node) {
             for (number, block) in blocks {
                 switch.linear.set(number, block);
             }
@@ -444,7 +444,7 @@ impl Draft<'_> {
         }
     }
 
-    /// The ports by which a switch sends to LIDs of the mirror, where what is there is shown.
+    /// The ports by which a switch sends to LIDs of the view fabric, where what is there is shown.
     fn ways_out(&self, node: NodeId, destinations: &[(Lid, Lid)]) -> Vec<(Lid, u8)> {
         let Some(switch) = self.subnet.switch(node) else {
             return Vec::new();
@@ -464,7 +464,7 @@ impl Draft<'_> {
     fn ways_out_of_adapter(
         &self,
         adapter: PortRef,
-        name: MirrorName,
+        name: ViewName,
         destinations: &[(Lid, Lid)],
     ) -> Vec<(Lid, u8)> {
         let here = self.hosts.iter().filter(|host| host.port == adapter);

@@ -1,10 +1,10 @@
-//! Mirrors: which part of a subnet they show, and under which names.
+//! View fabrics: the part of a subnet that they show, and the names in them.
 
 use std::collections::BTreeMap;
 
 use crate::common::Host;
 use ibvswitch_fabric::{
-    Fabric, LinkRate, Mirror, MirrorHost, MirrorManager, MirrorName, NodeSpec, PortRef, Topology,
+    Fabric, LinkRate, NodeSpec, PortRef, Topology, ViewFabric, ViewHost, ViewManager, ViewName,
 };
 use proptest::prelude::*;
 use wire::attribute::{
@@ -14,8 +14,8 @@ use wire::mad::{AttributeId, Method, Status};
 use wire::smp::{DATA, Destination, Request, Route, Smp};
 use wire::{Guid, Lid, MadPacket, PKey, PortState};
 
-fn name(lid: u16, guid: u64, text: &str) -> MirrorName {
-    MirrorName {
+fn name(lid: u16, guid: u64, text: &str) -> ViewName {
+    ViewName {
         lid: Lid::new(lid),
         guid: Guid::new(guid),
         description: NodeDescription::new(text),
@@ -23,8 +23,8 @@ fn name(lid: u16, guid: u64, text: &str) -> MirrorName {
 }
 
 /// A member that the subnet reaches by `physical`.
-fn member(port: PortRef, physical: u16, name: MirrorName) -> MirrorHost {
-    MirrorHost {
+fn member(port: PortRef, physical: u16, name: ViewName) -> ViewHost {
+    ViewHost {
         port,
         entry: None,
         physical: Lid::new(physical),
@@ -35,7 +35,7 @@ fn member(port: PortRef, physical: u16, name: MirrorName) -> MirrorHost {
 }
 
 fn ask(
-    mirror: &mut Mirror,
+    view_fabric: &mut ViewFabric,
     host: usize,
     destination: Destination,
     method: Method,
@@ -52,7 +52,7 @@ fn ask(
         data: [0x55; DATA],
     };
     let packet = MadPacket::smp(Lid::NONE, request.dlid(), request.to_bytes());
-    let answer = mirror.ask(host, &packet, None)?;
+    let answer = view_fabric.ask(host, &packet, None)?;
     let smp = Smp::new_checked(&answer.mad[..]).unwrap();
     assert_eq!(smp.mad().method(), Method::GET_RESPONSE);
     assert_eq!(smp.mad().transaction(), 0x1234);
@@ -64,19 +64,26 @@ fn directed(route: &[u8]) -> Destination {
 }
 
 fn get(
-    mirror: &mut Mirror,
+    view_fabric: &mut ViewFabric,
     destination: Destination,
     attribute: AttributeId,
     modifier: u32,
 ) -> [u8; DATA] {
-    let answer = ask(mirror, 0, destination, Method::GET, attribute, modifier);
+    let answer = ask(
+        view_fabric,
+        0,
+        destination,
+        Method::GET,
+        attribute,
+        modifier,
+    );
     let (status, data) = answer.expect("an answer");
     assert_eq!(status, Status::OK);
     data
 }
 
-fn port_info(mirror: &mut Mirror, route: &[u8], port: u32) -> PortInfo {
-    let data = get(mirror, directed(route), AttributeId::PORT_INFO, port);
+fn port_info(view_fabric: &mut ViewFabric, route: &[u8], port: u32) -> PortInfo {
+    let data = get(view_fabric, directed(route), AttributeId::PORT_INFO, port);
     PortInfo::parse(&data).unwrap()
 }
 
@@ -116,14 +123,14 @@ fn switches_that_give_a_choice_of_ways_are_shown() {
         }
     }
     let fabric = Fabric::new(&topology).unwrap();
-    let shown = |hosts: &[MirrorHost]| {
+    let shown = |hosts: &[ViewHost]| {
         let mut letters = String::new();
-        let mirror = fabric.mirror(hosts, MirrorManager::default(), |port| {
+        let view_fabric = fabric.view_fabric(hosts, ViewManager::default(), |port| {
             let node = &topology.nodes()[port.node.index()];
             letters.push_str(&node.description.to_string());
             name(0, node.guid.value(), "")
         });
-        mirror.unwrap();
+        view_fabric.unwrap();
         letters
     };
     assert_eq!(shown(&hosts), "ABCDEF");
@@ -134,34 +141,34 @@ fn switches_that_give_a_choice_of_ways_are_shown() {
     assert_eq!(shown(&[]), "");
 }
 
-/// A fabric with a manager, LID 1, a switch, 2, a vSwitch, 3, and VFs 4 and 5, of which the mirror
+/// A fabric with a manager, LID 1, a switch, 2, a vSwitch, 3, and VFs 4 and 5, of which the view fabric
 /// shows the first as LID 7 and the manager as 9.
-fn mirrored() -> (Host, Mirror) {
+fn shown() -> (Host, ViewFabric) {
     let mut host = Host::new();
     host.bring_up();
     let hosts = [
         member(host.vf(0), 4, name(7, 0x7777, "first")),
-        MirrorHost {
+        ViewHost {
             member: false,
             ..member(host.port, 1, name(9, 0x9999, "manager"))
         },
     ];
-    let manager = MirrorManager {
+    let manager = ViewManager {
         physical: Lid::new(1),
         lid: Lid::new(9),
     };
     let mut lid = 99;
-    let mirror = host.fabric.mirror(&hosts, manager, |_| {
+    let view_fabric = host.fabric.view_fabric(&hosts, manager, |_| {
         lid += 1;
         name(lid, 0x5000 + u64::from(lid), "switch")
     });
-    (host, mirror.unwrap())
+    (host, view_fabric.unwrap())
 }
 
 #[test]
 fn a_member_sees_what_is_its_own_and_the_way_to_the_manager() {
-    let (_, mut mirror) = mirrored();
-    let mirror = &mut mirror;
+    let (_, mut view_fabric) = shown();
+    let view_fabric = &mut view_fabric;
     // Itself, the vSwitch, the switch, the manager's host.
     let routes: [(&[u8], NodeType, u64); 4] = [
         (&[], NodeType::ChannelAdapter, 0x7777),
@@ -170,7 +177,7 @@ fn a_member_sees_what_is_its_own_and_the_way_to_the_manager() {
         (&[1, 1, 2], NodeType::ChannelAdapter, 0x9999),
     ];
     for (route, kind, guid) in routes {
-        let data = get(mirror, directed(route), AttributeId::NODE_INFO, 0);
+        let data = get(view_fabric, directed(route), AttributeId::NODE_INFO, 0);
         let info = NodeInfo::parse(&data).unwrap();
         let guids = [info.node_guid, info.port_guid, info.system_image_guid];
         assert_eq!((info.node_type, guids), (kind, [Guid::new(guid); 3]));
@@ -183,30 +190,30 @@ fn a_member_sees_what_is_its_own_and_the_way_to_the_manager() {
         (101, 0x5000 + 101),
     ] {
         let to = Destination::Lid(Lid::new(lid));
-        let data = get(mirror, to, AttributeId::NODE_INFO, 0);
+        let data = get(view_fabric, to, AttributeId::NODE_INFO, 0);
         assert_eq!(NodeInfo::parse(&data).unwrap().node_guid, Guid::new(guid));
     }
-    let own = port_info(mirror, &[], 1);
+    let own = port_info(view_fabric, &[], 1);
     assert_eq!((own.lid, own.lmc), (Lid::new(7), 0));
-    let keys = get(mirror, directed(&[]), AttributeId::P_KEY_TABLE, 0);
+    let keys = get(view_fabric, directed(&[]), AttributeId::P_KEY_TABLE, 0);
     let keys = PKeyBlock::parse(&keys).0;
     assert_eq!(keys[0], PKey::new(0x8005));
     assert!(keys[1..].iter().all(|key| *key == PKey::INVALID));
     // The vSwitch: uplink, its own VF, that of another.
-    let states = [1, 2, 3].map(|port| port_info(mirror, &[1], port).port_state);
+    let states = [1, 2, 3].map(|port| port_info(view_fabric, &[1], port).port_state);
     assert_eq!(states[2], PortState::Down);
     assert!(
         states[..2].iter().all(|state| *state != PortState::Down),
         "{states:?}"
     );
-    // Only LIDs of the mirror are in its tables.
+    // Only LIDs of the view fabric are in its tables.
     for (route, ways) in [
         (&[1][..], [(7, 2), (9, 1), (100, 1), (101, 0)]),
         (&[1, 1], [(7, 1), (9, 2), (100, 0), (101, 1)]),
     ] {
         for block in 0..4 {
             let data = get(
-                mirror,
+                view_fabric,
                 directed(route),
                 AttributeId::LINEAR_FORWARDING,
                 block,
@@ -217,15 +224,15 @@ fn a_member_sees_what_is_its_own_and_the_way_to_the_manager() {
                 assert_eq!(port, expected, "LID {lid} at {route:?}");
             }
         }
-        let data = get(mirror, directed(route), AttributeId::SWITCH_INFO, 0);
+        let data = get(view_fabric, directed(route), AttributeId::SWITCH_INFO, 0);
         assert_eq!(SwitchInfo::parse(&data).unwrap().linear_fdb_top, 101);
     }
 }
 
 #[test]
 fn what_is_not_shown_does_not_answer_and_nothing_can_be_set() {
-    let (_, mut mirror) = mirrored();
-    let mut answer = |to, method, attribute| ask(&mut mirror, 0, to, method, attribute, 0);
+    let (_, mut view_fabric) = shown();
+    let mut answer = |to, method, attribute| ask(&mut view_fabric, 0, to, method, attribute, 0);
     let nowhere = [
         directed(&[1, 3]),
         directed(&[1, 1, 3]),
@@ -270,20 +277,20 @@ fn hosts_at_one_port_are_shown_apart() {
     });
     adapters.sort_unstable();
     let fabric = Fabric::new(&topology).unwrap();
-    let host = |adapter: usize, entry: u8, lid: u16| MirrorHost {
+    let host = |adapter: usize, entry: u8, lid: u16| ViewHost {
         entry: Some(entry),
         ..member(adapters[adapter], 0, name(lid, u64::from(lid), ""))
     };
     let hosts = [host(0, 1, 11), host(0, 3, 13), host(1, 4, 24)];
     let mut guid = 0x100;
-    let mirror = fabric.mirror(&hosts, MirrorManager::default(), |_| {
+    let view_fabric = fabric.view_fabric(&hosts, ViewManager::default(), |_| {
         guid += 1;
         name(0, guid, "")
     });
-    let mut mirror = mirror.unwrap();
+    let mut view_fabric = view_fabric.unwrap();
     let mut guid = |route: &[u8]| {
         let data = ask(
-            &mut mirror,
+            &mut view_fabric,
             0,
             directed(route),
             Method::GET,
@@ -312,7 +319,7 @@ proptest! {
         packets in prop::collection::vec((any::<[u8; 32]>(), any::<[u8; 32]>(), 0_u16..0x40), 64),
         lids in prop::collection::vec(prop_oneof![0_u16..16, 90_u16..110, any::<u16>()], 64),
     ) {
-        let (host, mut mirror) = mirrored();
+        let (host, mut view_fabric) = shown();
         let names = [host.vf(1), host.port].map(|port| host.fabric.node_info(port).unwrap());
         let strangers = names.map(|info| info.node_guid.value().to_be_bytes());
         for ((head, route, attribute), lid) in packets.into_iter().zip(lids) {
@@ -330,8 +337,8 @@ proptest! {
             mad[16..18].copy_from_slice(&attribute.to_be_bytes());
             mad[20..23].fill(0);
             let packet = MadPacket::smp(Lid::NONE, Lid::new(lid), mad);
-            let local = mirror.ask_local(0, &mad);
-            let answer = mirror.ask(0, &packet, None).map(|answer| answer.mad);
+            let local = view_fabric.ask_local(0, &mad);
+            let answer = view_fabric.ask(0, &packet, None).map(|answer| answer.mad);
             for answer in answer.into_iter().chain(local) {
                 let named = answer[64..].windows(8).any(|it| strangers.iter().any(|of| of == it));
                 prop_assert!(!named, "{mad:x?}: {answer:x?}");
