@@ -2,12 +2,14 @@
 //! of threads, sockets, files and configuration text: whoever embeds it brings a clock, calls
 //! [`VSwitch::handle`] and [`VSwitch::poll`], and carries out what [`VSwitch::poll_output`] and
 //! [`VSwitch::poll_guest`] give. [`model`] says what a fabric is to be, [`Plan`] makes nodes and cables
-//! of that.
+//! of that. `core` is the state machine, without locks; `shared` puts the locks, the snapshot and the
+//! waker around it.
 //!
 //! # What a guest sends: `outbound`
 //!
 //! A management packet of a guest passes these steps, in this order; each may keep it, or answer in
-//! the subnet's place. `guest.rs` has them, one function each.
+//! the subnet's place. `shared/guest.rs` has steps 2 and 3, which change nothing in the subnet, and
+//! `core/guest.rs` steps 4 to 8, one function each.
 //!
 //! 1. **Filter, by the header**: class, method, rate, and how many wait. In the engine's thread, before
 //!    the queue that all guests share ([`MadFilter::admit`]).

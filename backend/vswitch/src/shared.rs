@@ -5,12 +5,12 @@
 //! |---|---|---|
 //! | `managers` | the embedded subnet managers | by who manages, for seconds in large subnets; taken before `core`, never with the engine in hand |
 //! | `core` | [`Core`], and the snapshots that were published | shortly; never while a manager works or a view is made |
-//! | `inputs`, `outputs`, `paths`, `wrong_keys`, `held` | a queue or table each | for one entry, or while all are taken; no other lock is taken under them |
+//! | `inputs`, `outputs`, `paths`, `wrong_keys`, `held`, `links` | a queue or table each | for one entry, or while all are taken; also under `core`; no other lock is taken under them |
 //! | one per guest in `filter` | its rules and accounts | for one packet; also under `core` |
-//! | those of `views`, `links` | see there | never under `core` |
+//! | those of `views` | one view each | while a view is made, or a question is answered; never under `core` |
 //!
 //! To resolve a path, or to ask about a port, takes none of the first two: a [`Snapshot`] has what they
-//! need, of the subnet as the last change has left it. Who holds the core never waits for the engine:
+//! need, of the subnet as the last change has left it. The holder of the core never waits for the engine:
 //! the guests' outputs are put into a queue, and handed to the engine after the lock is gone. Packets to
 //! and from a manager are taken and given back a window at a time, and the subnet is free meanwhile.
 

@@ -1,7 +1,7 @@
 //! A guest's packets in the subnet: the steps of the crate's first page, in their order.
 //!
-//! The first three steps of a packet that a guest sends need nobody else's state, and come before the
-//! subnet is locked: [`VSwitch::poll`](crate::VSwitch::poll) has them.
+//! Steps 1 to 3 of a packet that a guest sends change nothing here, and come before somebody has the
+//! core: [`VSwitch::poll`](crate::VSwitch::poll) has them.
 
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::Arc;
