@@ -11,7 +11,7 @@ use clap::{Parser, ValueEnum};
 use crate::neighbours::Attack;
 use crate::process::{self, SERVE};
 use crate::routing::growth;
-use crate::{BenchError, Context, Effort, Processors, Report, Result, Suite};
+use crate::{BenchError, Context, Effort, Processors, Report, Result, Run, Suite};
 
 /// Measures the device without guests, against what this machine can do at all.
 ///
@@ -27,6 +27,12 @@ struct Cli {
     /// Write the results to FILE as JSON, too.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Write the tables of PAGE anew from stored runs (files that --json has written), and measure nothing.
+    #[arg(long, value_name = "PAGE", conflicts_with_all = ["suites", "json", "plot"])]
+    markdown: Option<PathBuf>,
+    /// Folder of the stored runs.
+    #[arg(long, value_name = "DIR", default_value = "benches/runs")]
+    runs: PathBuf,
     /// Draw how the time and the memory of routing engines grow into FILE, as SVG.
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
@@ -59,6 +65,11 @@ struct Cli {
 
 impl Cli {
     fn run(self) -> Result<()> {
+        if let Some(page) = self.markdown {
+            let text = fs::read_to_string(&page).map_err(BenchError::system("read the page"))?;
+            let text = crate::report::markdown::fill(&text, &self.runs)?;
+            return fs::write(page, text).map_err(BenchError::system("write the page"));
+        }
         let processors = match self.cpus.as_deref() {
             Some(&[driver, engine]) => Processors { driver, engine }.checked()?,
             _ => Processors::choose()?,
@@ -95,7 +106,7 @@ impl Cli {
                 .map_err(BenchError::system("write the figure to its file"))?;
         }
         if let Some(file) = self.json {
-            let mut text = serde_json::to_string_pretty(&report)
+            let mut text = serde_json::to_string_pretty(&Run::of(&report))
                 .map_err(BenchError::system("write the results as JSON"))?;
             text.push('\n');
             fs::write(file, text).map_err(BenchError::system("write the results to their file"))?;

@@ -68,6 +68,9 @@ pub enum BenchError {
     /// A figure was asked for and nothing for it was measured.
     #[error("`--plot` draws what the suite `routing` measures; name that suite, too")]
     NothingToPlot,
+    /// The page of results cannot be written.
+    #[error("{0}")]
+    Page(String),
     /// The figure cannot be drawn.
     #[error(transparent)]
     Plot(#[from] simulator::plot::PlotError),

@@ -58,5 +58,5 @@ pub use effort::Effort;
 pub use error::{BenchError, Result};
 pub use lab::{Daemon, Peer, configuration};
 pub use processors::{Pinned, Processors};
-pub use report::{Measurement, Reference, Report};
+pub use report::{Measurement, Reference, Report, Run};
 pub use suite::{Context, Suite, Tell};

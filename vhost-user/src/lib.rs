@@ -15,6 +15,15 @@
 //! used; a ring that makes no sense ends the connection too, which the guest sees as a carrier that is
 //! lost. A guest has one address: frames from another are dropped. Its tables of neighbours, paths and
 //! groups are bounded.
+//!
+//! # The port in the subnet
+//!
+//! To the vSwitch a port is a VF like others: a place with a node, a GUID, a LID and P_Keys. Its data goes by a `Station`
+//! (`hca::transport`), an end of the mesh between engines with the same decorators; the port's thread has it. A frame may be
+//! a *train* (`wire::ipoib::Train`): a long TCP segment that stands for several datagrams. It stays whole if it ends at a
+//! station whose guest takes trains and no decorator needs packets; else the port cuts it. The port's agents answer for the
+//! guest, and its registrations end with the guest. `port::claims` checks a guest's claim to an IP address if the
+//! configuration asks for it. A port has no image: QEMU moves the rings, and the port learns neighbours and paths anew.
 
 #![forbid(unsafe_code)]
 

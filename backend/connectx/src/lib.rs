@@ -18,6 +18,21 @@
 //! it has been checked. It is copied once, its counts are held against limits
 //! before they are used as such, and what is wrong with it hits the command,
 //! the request or the queue that it came with.
+//!
+//! # Functions and backends
+//!
+//! A [`Function`] owns its [`Backend`]. The backend tells its configuration and registers, maps guest memory, takes
+//! commands (`submit`) and gives replies (`poll_reply`; `ready` is a descriptor that tells of late ones), has the doorbell pages,
+//! and can be reset. [`Software`] executes commands by an engine. The crate `passthrough` has the other backend. After a
+//! function-level reset under a bound driver, the device shows itself disabled until it has a command queue, and the
+//! driver recovers.
+//!
+//! # Network queues
+//!
+//! A driver of enhanced IPoIB has send and receive queues without queue pairs, and an *underlay* queue pair without queues.
+//! To the engine all three are queue pairs with a half or none, so they have numbers, turns, quotas and images. For a packet
+//! to the underlay the face chooses a receive queue (`Face::steer`): through flow tables (eight at most, levels rise) to a TIR,
+//! and by a hash to a queue of its table.
 
 #![forbid(unsafe_code)]
 

@@ -22,6 +22,19 @@
 //! let vf = fabric.port_by_guid(layout.vf_guid(0, 0)).unwrap();
 //! assert_eq!(fabric.port_info(vf).unwrap().port_state, wire::PortState::Initialize);
 //! ```
+//!
+//! # Snapshots
+//!
+//! [`Nodes`] is all that paths and ports are found in. A copy of it is a snapshot: both share nodes, ports and tables until one
+//! of them changes. A copy costs a pointer for every 64 nodes; the first change of a node after it costs 64 pointers, the
+//! node's ports as pointers, and the port, or the 1 KiB of a table, that changes. Counters are in ledgers apart from
+//! `Nodes`, so that a packet that passes changes no snapshot. The *revision* rises with every change of `Nodes`, the *generation*
+//! with changes of paths.
+//!
+//! Credits always arrive in time and buffers have room, unless a fault is set on a link. Then a port keeps management
+//! packets for their time (`credits`), and for data it is the end of the path. Lost data is counted at the port that drops it:
+//! PortXmitConstraintErrors, PortXmitDiscards or PortRcvSwitchRelayErrors. Dropped copies of multicast packets are not
+//! counted.
 
 #![forbid(unsafe_code)]
 

@@ -21,6 +21,48 @@
 //! - `local` messages that end in the same engine, with one copy;
 //! - `engine` and `verbs` the methods of the [`Engine`]: turns, completions, errors; creation and change of objects;
 //! - [`image`] a function as plain data.
+//!
+//! # Frames
+//!
+//! A path is *clean* if it ends at a function of the same engine and nothing on it loses, delays or shows packets. A message
+//! over a clean path is one copy. All other messages go in frames: the headers of a message's packets once, and up to 64 KiB of
+//! payload, which stand for as many packets as the path MTU makes of them.
+//!
+//! Each side of a connection owns itself. The `Requester` takes requests, answers and time, and gives frames, completions and
+//! deadlines. The responder (`Reception`) checks a frame and gives an answer. Frames leave and arrive at an `Endpoint`; each
+//! effect of a link is a decorator: `Captured`, `Lossy`, `Shared`, `Delayed`. A path to another engine ends at a link
+//! (`End::Away`). A function's frames on their way are bounded.
+//!
+//! **Lending.** A frame to another engine with 4 KiB or more in one piece borrows the sender's memory under three leases (request,
+//! key, mapped memory). The end of any lease waits for a copy in progress, and a frame that is still in the ring is
+//! *void*: the requester sends again, with the bytes. A request is lent once at most.
+//!
+//! **Dynamic connections.** An initiator is a queue pair whose far end changes. A target has a *context* for each initiator, 1024
+//! at most: a queue pair without a number. Requests in frames name access key, initiator, connection and first packet. A new
+//! initiator replaces a context that was idle for 10 ms. The headers of such packets are not public; these have opcodes
+//! from 0xc0 on.
+//!
+//! **Tag matching.** A shared receive queue has a list of 128 entries at most. The beginning of a message decides where the rest
+//! goes. A queue pair without a send queue reads a rendezvous, by a READ and a message that tells the sender.
+//!
+//! # Turns
+//!
+//! VFs have turns one after the other, and within a VF its queue pairs. A turn is measured in *cost*: bytes that could be copied
+//! in its time. Requests, steps of indirect keys, looks at cold objects and timers have a cost. A turn is 128 KiB while nobody
+//! else has work, 16 KiB otherwise. A message that costs more continues in the next turn.
+//!
+//! **Pages that are away** stop one half of one queue pair. A requester keeps its request; a responder answers with an RNR NAK. The
+//! owner gets an event, of 512 halves at a time at most. `Engine::resume_fault` ends the wait.
+//!
+//! **Signatures.** A key with check values translates no address. The transfer goes through the engine's own memory, and nothing
+//! is kept between pieces but a partial check value. Errors wait in the key table until the message's end.
+//!
+//! # Images
+//!
+//! `Engine::quiesce` lets a function rest, `save` makes plain data of its objects, `restore` makes a function of that again, in
+//! parts of 256 objects. An image has objects by number, and times from the moment of saving. `restore` checks an image as
+//! verbs check a guest. A rest loses nothing: others' messages wait at the function, 16 MiB at most, and no retry is
+//! used up. After a minute the function is dead to the others.
 
 #![forbid(unsafe_code)]
 

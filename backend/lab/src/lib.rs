@@ -17,6 +17,18 @@
 //! - [`hca`]: what a guest says about its HCA;
 //! - [`console`]: a guest's serial console in this terminal;
 //! - [`cli`], [`plan`], [`nodes`], [`everywhere`], [`control`], [`moves`], [`outcome`], [`desk`]: the program.
+//!
+//! # Design
+//!
+//! A command's output is the text between its records on one of four serial ports ([`channel`]), never a kernel message.
+//! Fetched and built files are cached by a key of their recipe (`paths`). The kernel kills all processes of a lab with the
+//! thread that started them (`bound`); a locked file in its folder tells a later lab whether it still lives (`rundir`). A
+//! signal kills the guests (`interrupt`), and the waiting thread cleans up.
+//!
+//! A lab that is left running has a process of its own (`cli::up`); commands reach it by a socket, one for each connection,
+//! and end with it. A node's `ibvswitch` command is a record of its channel; [`control`] holds it against a list of commands that name
+//! nothing of the host. A node that moves (`moves`) keeps its channels: nothing is sent while the guest changes QEMU, because
+//! unread bytes would be lost.
 
 #![forbid(unsafe_code)]
 

@@ -13,6 +13,21 @@
 //!   VF's: no thread of the daemon has a part in the data path.
 //! * What the VF says in replies and events is as little trusted as what the guest says.
 //!
+//! # Design
+//!
+//! `core` has the commands under way, the guest's and the daemon's; `report` counts them; `firmware` gives pages and takes
+//! them back; `policy` is the operator's. Objects keep the VF's own numbers. Event queues for completions are the VF's; other event queues
+//! are filled here, and an empty one at the VF holds the number. The first doorbell page traps and stands for the
+//! daemon's own; later pages are the VF's. A guest that leaves objects behind has the VF reset.
+//!
+//! `shadow` has the queues of queue pair 1, and of datagram queue pairs if the policy restricts them: the VF's ring is in the
+//! window, and request numbers stay the same, so that the VF's completions fit the guest's queue. One request is judged at
+//! a time; a management packet is copied into the window, filtered, and sent by a key of the daemon's. The daemon looks at
+//! doorbell records of such queue pairs (`shadow::pace`), down to once a millisecond at rest. To trap all pages would cost
+//! connections of the same VF an exit for each operation. Queue pairs of connections cost nothing of this.
+//!
+//! `testing` has a scripted VF and an oracle of commands that may reach a VF, written a second time.
+//!
 //! [`Backend`]: connectx::Backend
 
 pub mod adapter;

@@ -40,6 +40,37 @@
 //!
 //! Data does not pass these steps. A queue pair's path is resolved once ([`VSwitch::for_engine`]), and
 //! there the same translation stands.
+//!
+//! # Places and identities
+//!
+//! A VF is a *place*: an engine function and a node behind a vSwitch. A VM is an *identity*: a port GUID with its LID and P_Key
+//! table. A spare VF has an identity that no VM uses. To migrate is to exchange two identities. The guest sees the port
+//! GUID as its node GUID, so that its HCA stays the same; subnet management sees the place's node GUID.
+//!
+//! Three ways to move are one trait (`Move`: `begin`, `advance`, `due`). `by_manager` sends packets of the subnet manager. While
+//! another manager has the subnet, `by_exchange` exchanges whole nodes, as if cables were plugged in elsewhere, because an
+//! OpenSM that finds a known port GUID at another node keeps the first one. Moves between subnets do the same. VFs that share
+//! a port are no nodes: `by_registration` registers their GUID at another port with the subnet administration.
+//!
+//! # Snapshots
+//!
+//! A change of the subnet is published in this order: a snapshot of the nodes and of the views, the generation, then
+//! packets for guests and programs. So a path that was found under a generation is that generation's or later. Paths
+//! and ports are read from the snapshot without a lock. The publisher frees old snapshots, never a reader.
+//!
+//! # Clusters and views
+//!
+//! `cluster` translates LIDs and P_Keys where a path is resolved, where a port is asked, and inside management packets, by a
+//! list of attributes (`cluster/attributes.rs`); an unlisted attribute does not pass. All VMs of a cluster share one
+//! direct-mapped table of 2^16 LIDs each way, 256 KiB at most. A datagram's completion needs no translation.
+//!
+//! A view is a `fabric::Mirror`: a fabric of its own that holds nothing unknown to the cluster, so that no question has
+//! to be judged. The management thread makes it on demand when the generation has changed, within a budget of time.
+//!
+//! # Images
+//!
+//! [`VmImage`] holds a VM's registrations, budgets and counters. LID, GUID, prefix and P_Keys are in it only to be compared:
+//! managers write them, images never. Registrations are repeated at the new place by packets that pass the filter.
 
 #![forbid(unsafe_code)]
 

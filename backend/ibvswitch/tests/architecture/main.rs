@@ -1,6 +1,7 @@
 //! The table of crates in docs/developers/architecture.md is the order in which crates use each other.
 
 mod files;
+mod journeys;
 mod limits;
 mod prose;
 
