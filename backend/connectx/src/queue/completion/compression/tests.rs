@@ -172,7 +172,7 @@ fn any_completions_are_read_in_their_order() {
                     dice.below(3)
                 } else {
                     turn % 3
-                } as usize;
+                };
                 counters[which] = counters[which].wrapping_add(1 + u16::from(dice.below(9) == 0));
                 let mut entry = message(counters[which]);
                 entry.qpn = Qpn::new(which as u32 + 1);
