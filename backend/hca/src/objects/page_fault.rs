@@ -39,7 +39,7 @@ pub struct PageFault {
 pub enum Needed {
     /// A request of the send queue.
     Send {
-        /// [`SendWr::index`].
+        /// `SendWr::index`.
         index: u16,
         /// It fills its list: a READ or an atomic.
         fills: bool,

@@ -121,9 +121,9 @@ pub struct Failure {
     pub vf: VfId,
     /// Its queue pair, as its owner numbers it.
     pub qpn: Qpn,
-    /// [`SendWr::index`].
+    /// `SendWr::index`.
     pub index: u16,
-    /// [`SendWr::opcode`].
+    /// `SendWr::opcode`.
     pub opcode: u8,
     /// Status of its completion.
     pub status: Status,
