@@ -23,9 +23,11 @@ pub struct Program<'a> {
     pub commands: &'a [&'a str],
 }
 
-/// Where the pages are.
+/// The folder of the pages.
 pub fn directory() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/users")
+    let mut above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    let folder = above.find_map(|it| it.join("docs/users").canonicalize().ok());
+    folder.expect("docs/users is in the repository")
 }
 
 fn read(page: &str) -> String {

@@ -300,7 +300,11 @@ fn a_file_that_is_not_right_is_mended_by_one_that_is() {
         assert_ne!(remove.status, Some(0));
         let apply = daemon.run(&arguments(&config, &["config", "apply", &file]), "");
         assert_eq!(apply.status, Some(0), "{}", apply.err);
-        assert!(apply.err.contains("not right at present"), "{}", apply.err);
+        assert!(
+            apply.err.contains("present file is invalid"),
+            "{}",
+            apply.err
+        );
         assert_eq!(daemon.vf("vm3")["state"], "Active");
     }
 }

@@ -416,7 +416,7 @@ fn a_program_that_cannot_take_over_does_not() {
         Some(&second(strange)),
         &config,
         PATIENT,
-        "is not known",
+        "is unknown",
     );
     refused("wrong", Some(&as_own), "wrong", PATIENT, "config.toml");
     refused(
