@@ -362,11 +362,19 @@ fn stock_tools() -> Result<()> {
         }
         Ok(())
     });
+    // The server of ibv_xsrq_pingpong sends while the client still connects its queue pair. On a busy machine that
+    // first request times out, as on any adapter.
+    let mut early = 0;
     for tool in Pingpong::ALL {
         for events in [false, true] {
             let how = if events { "events" } else { "polling" };
             checks.check(format_args!("{tool}, {how}"), || {
-                tool.between((server, client), DEVICE, events, "", LIMIT)
+                let before = hw_counter(server, "local_ack_timeout_err")?;
+                tool.between((server, client), DEVICE, events, "", LIMIT)?;
+                if tool == Pingpong::Xsrq {
+                    early += hw_counter(server, "local_ack_timeout_err")? - before;
+                }
+                Ok(())
             });
         }
     }
@@ -431,7 +439,12 @@ fn stock_tools() -> Result<()> {
         // Nothing got lost, and no program did anything wrong so far.
         for name in OF_QUEUE_PAIRS {
             let count = hw_counter(server, name)?;
-            if count > 0 && name.contains("err") && name != "rnr_nak_retry_err" {
+            let expected = match name {
+                "rnr_nak_retry_err" => continue,
+                "local_ack_timeout_err" => early,
+                _ => 0,
+            };
+            if count > expected && name.contains("err") {
                 return Err(server.failed(format!("{name}: {count}")));
             }
         }
