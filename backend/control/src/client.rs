@@ -14,7 +14,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// manager may be allowed longer.
 const MOVE_TIMEOUT: Duration = Duration::from_secs(70);
 
-/// How long the answer to a request may take.
+/// Time limit of the answer to a request.
 fn patience(request: &Request) -> Duration {
     match request {
         Request::Migrate(request) => MOVE_TIMEOUT + allowed(request.wait_s),
@@ -38,7 +38,7 @@ pub enum ClientError {
     NotRunning {
         /// The control socket.
         socket: PathBuf,
-        /// What connecting said.
+        /// Error of the connection.
         source: io::Error,
     },
     /// The user may not use the socket.

@@ -1,17 +1,17 @@
-//! What nodes and ports have counted, as the control socket tells it.
+//! Counters of nodes and ports, on the control socket.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// What each node of the subnet has counted since the daemon began to serve.
+/// Counters of each node of the subnet since the daemon began to serve.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CountersReport {
     /// The nodes, in the order of the topology.
     pub nodes: Vec<NodeCounters>,
 }
 
-/// What a node has counted.
+/// Counters of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeCounters {
     /// Its name.
@@ -50,7 +50,7 @@ pub struct Smps {
     pub dropped: u64,
 }
 
-/// What a port has counted: names as in PortCounters and PortCountersExtended, with data in bytes.
+/// Counters of a port: names as in PortCounters and PortCountersExtended, with data in bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(
     missing_docs,

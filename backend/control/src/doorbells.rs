@@ -1,10 +1,10 @@
-//! How doorbells reach an engine.
+//! The way of doorbells to an engine.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// How doorbells of a VF reach the engine.
+/// The way of a VF's doorbells to the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Doorbells {

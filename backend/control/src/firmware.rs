@@ -11,7 +11,7 @@ pub struct FirmwareRequest {
     /// Microseconds that a command takes at most; 0 for none at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_us: Option<u64>,
-    /// How many of the next commands are never answered.
+    /// Number of next commands that are never answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lose: Option<u32>,
     /// How many more pages it wants from its driver; below 0, how many it wants to give back.
@@ -19,14 +19,14 @@ pub struct FirmwareRequest {
     pub pages: Option<i32>,
 }
 
-/// How the firmware of a VF behaves.
+/// Behaviour of a VF's firmware.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FirmwareReport {
     /// The VF.
     pub vf: String,
     /// Microseconds that a command takes at most.
     pub delay_us: u64,
-    /// How many commands are yet to be lost.
+    /// Number of commands that will still be lost.
     pub lose: u32,
     /// Pages that it has from its driver.
     pub pages: u64,

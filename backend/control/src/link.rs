@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::LinkEnd;
 
-/// What to do with a link.
+/// A change of a link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkRequest {
@@ -16,7 +16,7 @@ pub struct LinkRequest {
     pub action: LinkAction,
 }
 
-/// What to do with a link.
+/// A change of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LinkAction {
@@ -45,7 +45,7 @@ pub enum LinkAction {
     },
     /// Let no credits arrive.
     Stall {
-        /// Which ports get none.
+        /// Ports that get none.
         direction: StallDirection,
     },
     /// Put the cable back in, and let nothing be wrong with it.
@@ -57,9 +57,9 @@ pub enum LinkAction {
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum StallDirection {
-    /// What the port that is named would send.
+    /// Packets from the named port.
     Out,
-    /// What the port at the other end would send.
+    /// Packets from the port at the other end.
     In,
     /// Both.
     Both,
@@ -67,7 +67,7 @@ pub enum StallDirection {
     Off,
 }
 
-/// How a link is.
+/// State of a link.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LinkReport {
     /// The end that was named.

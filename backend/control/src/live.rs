@@ -60,7 +60,7 @@ pub enum LiveStep {
     Resume,
 }
 
-/// What a step of a live migration came to.
+/// Outcome of a step of a live migration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "done", rename_all = "kebab-case")]
 pub enum LiveDone {

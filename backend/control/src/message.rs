@@ -1,4 +1,4 @@
-//! What goes over the control socket, and what `--json` prints.
+//! Messages of the control socket, which `--json` prints.
 //!
 //! LIDs are numbers; GUIDs and P_Keys are the strings that InfiniBand tools print.
 
@@ -57,7 +57,7 @@ pub enum Request {
     Firmware(FirmwareRequest),
     /// The topology as `ibnetdiscover` prints it: answered with [`Response::Netlist`].
     Netlist {},
-    /// What nodes and ports have counted: answered with [`Response::Counters`].
+    /// Counters of nodes and ports: answered with [`Response::Counters`].
     Counters {},
     /// Where programs of the host attach: answered with [`Response::External`].
     External {
@@ -164,7 +164,7 @@ pub struct Status {
     /// How this program has taken another one's place, where it has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upgraded: Option<Upgraded>,
-    /// What confines the daemon, beside what started it.
+    /// The daemon's own sandbox.
     #[serde(default)]
     pub sandbox: Sandbox,
 }
@@ -245,9 +245,9 @@ pub struct VfStatus {
     pub pkeys: Vec<String>,
     /// How far its guest's subnet management packets go: `deny`, `own-port` or `fabric`.
     pub smp: String,
-    /// What became of its guest's management packets.
+    /// Fate of its guest's management packets.
     pub mads: Mads,
-    /// How doorbells reach the engine.
+    /// The way of doorbells to the engine.
     pub doorbells: Doorbells,
     /// The Ethernet address of its guest, where it is a vhost-user-net port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -261,7 +261,7 @@ pub struct VfStatus {
     /// Whether that VMM does not share its guest's memory, so that the device cannot reach it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub memory_unshared: bool,
-    /// What the guest's driver has created.
+    /// Objects of the guest's driver.
     pub objects: Objects,
     /// Port counters since the daemon began to serve.
     pub counters: Counters,
@@ -272,7 +272,7 @@ pub struct VfStatus {
 pub struct Mads {
     /// Packets let pass.
     pub passed: u64,
-    /// How many were refused, by reason: `smp`, `class`, `manager`, `address`, `partition`,
+    /// Number of refused packets, by reason: `smp`, `class`, `manager`, `address`, `partition`,
     /// `cluster`, `transaction`, `rate` or `queue`.
     pub refused: BTreeMap<String, u64>,
     /// The last ones refused, oldest first.
@@ -320,7 +320,7 @@ pub struct Counters {
     pub xmit_packets: u64,
     /// Packets received.
     pub rcv_packets: u64,
-    /// What its connections had to do again.
+    /// Repeated work of its connections.
     #[serde(default)]
     pub retries: Retries,
 }

@@ -88,7 +88,7 @@ impl MigrationsRequest {
     }
 }
 
-/// How forwarding tables follow a VM.
+/// Change of forwarding tables for a VM that moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
@@ -152,7 +152,7 @@ pub struct Migrated {
     pub active_after_ms: Option<u64>,
 }
 
-/// What a move waited for.
+/// Reason of a move's wait.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "for", rename_all = "kebab-case")]
 pub enum Waited {
@@ -174,7 +174,7 @@ pub enum Waited {
     Turn,
 }
 
-/// What became of several moves.
+/// Outcomes of several moves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MigrationsReport {
     /// Each of them, as they were asked for.
@@ -183,7 +183,7 @@ pub struct MigrationsReport {
     pub packets: StepPackets,
 }
 
-/// What became of one of several moves.
+/// Outcome of one of several moves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub enum MoveOutcome {

@@ -48,19 +48,19 @@ pub struct PassedVf {
     /// Whether that VMM does not share its guest's memory, so that the device cannot reach it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub memory_unshared: bool,
-    /// What the guest's driver has created.
+    /// Objects of the guest's driver.
     pub objects: Objects,
     /// Management packets that the guest's queue pair 1 sent.
     #[serde(default)]
     pub mads: Mads,
-    /// What became of the guest's datagrams that the daemon looks at.
+    /// Fate of the guest's datagrams that pass the daemon.
     #[serde(default)]
     pub datagrams: Datagrams,
     /// The guest's commands by their names in the interface, such as `CREATE_QP`.
     pub commands: BTreeMap<String, CommandCounts>,
 }
 
-/// What became of a guest's datagrams since the daemon began to serve: of management packets, and, with `cluster` or
+/// Fate of a guest's datagrams since the daemon began to serve: of management packets, and, with `cluster` or
 /// `sl`, of all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Datagrams {
@@ -77,7 +77,7 @@ pub struct Datagrams {
     pub malformed: u64,
 }
 
-/// What became of a guest's commands of one kind since the daemon began to serve.
+/// Fate of a guest's commands of one kind since the daemon began to serve.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandCounts {
     /// Answered by the daemon.

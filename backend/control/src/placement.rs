@@ -1,4 +1,4 @@
-//! Which VF lives in which engine, on the control socket.
+//! Engines of VFs, on the control socket.
 
 use serde::{Deserialize, Serialize};
 
@@ -47,7 +47,7 @@ pub struct PinRequest {
     pub engine: u32,
 }
 
-/// What lives where now.
+/// Present engines of VFs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pinned {
     /// The VF, and those that share its port.

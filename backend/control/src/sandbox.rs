@@ -1,4 +1,4 @@
-//! What confines the daemon.
+//! The daemon's sandbox.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ pub enum Landlock {
     None,
 }
 
-/// What confines the daemon's process, beside what started it.
+/// The sandbox of the daemon's process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sandbox {
     /// Files, network and signals.

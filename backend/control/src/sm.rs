@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What is asked of the subnet manager.
+/// A request to the subnet manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SmAction {
@@ -14,7 +14,7 @@ pub enum SmAction {
     Reload,
 }
 
-/// How the subnet manager is.
+/// State of the subnet manager.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SmStatus {
     /// Its subnet, where there are several.
@@ -63,7 +63,7 @@ pub struct SmStatus {
     pub others: Vec<OtherManager>,
     /// Partitions of the configuration file.
     pub partitions: Vec<Partition>,
-    /// What went wrong in the last full sweep.
+    /// Errors of the last full sweep.
     pub errors: Vec<String>,
 }
 

@@ -23,7 +23,7 @@ pub struct UpgradeRequest {
 /// The last time that another program has taken over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Upgraded {
-    /// How often that has been, so far.
+    /// Number of upgrades so far.
     pub count: u64,
     /// Version of the program before.
     pub from: String,
@@ -31,6 +31,6 @@ pub struct Upgraded {
     pub vms: u64,
     /// VMs with devices that could not go on as they were: their drivers recover them.
     pub failed: u64,
-    /// How long devices have rested, in microseconds.
+    /// Time without service of devices, in microseconds.
     pub rested_us: u64,
 }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 /// Longer than anything takes. The limit serves only to fail instead of hanging.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Waits until this is so, and looks less often the longer it takes: a test that looks all the time takes a processor
-/// from those for which it waits.
+/// Waits for the state of another thread or process that signals nothing. Looks less often the longer it takes: a test that
+/// looks all the time takes a processor from those for which it waits.
 ///
 /// # Panics
 /// After two minutes.
