@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use super::{ErrorKind, LINE_MAX, Request, Response, allowed};
 
-/// How long a daemon may take for an answer. It answers from memory; one that does not is stuck.
+/// Time limit of an answer. A daemon answers from memory; one that takes longer is stuck.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long it may take to move a VM: it gives one up after a minute, and says so. Another subnet
-/// manager may be allowed longer.
+/// Time limit of the move of a VM. The daemon itself gives up after a minute and says so; another subnet manager may
+/// be allowed more time.
 const MOVE_TIMEOUT: Duration = Duration::from_secs(70);
 
 /// Time limit of the answer to a request.
@@ -52,13 +52,13 @@ pub enum ClientError {
     Broken {
         /// The control socket.
         socket: PathBuf,
-        /// What went wrong.
+        /// The error.
         source: io::Error,
     },
     /// The daemon refused.
     #[error("{}{message}", if *.kind == ErrorKind::Unknown { "" } else { "the daemon refused: " })]
     Refused {
-        /// What kind of error.
+        /// Kind of the error.
         kind: ErrorKind,
         /// In the daemon's words.
         message: String,

@@ -14,7 +14,8 @@ pub struct FirmwareRequest {
     /// Number of next commands that are never answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lose: Option<u32>,
-    /// How many more pages it wants from its driver; below 0, how many it wants to give back.
+    /// Number of pages that the firmware still wants from its driver; if negative, the number that it wants to give
+    /// back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pages: Option<i32>,
 }

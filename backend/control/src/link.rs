@@ -12,7 +12,7 @@ pub struct LinkRequest {
     pub node: String,
     /// Number of the port there.
     pub port: u8,
-    /// What.
+    /// The change.
     pub action: LinkAction,
 }
 
@@ -86,6 +86,6 @@ pub struct LinkReport {
     pub delay_us: u64,
     /// One packet of so many overruns the receiver's buffers; 0 for none.
     pub overrun_every: u32,
-    /// Which way data is stuck, seen from the port that was named.
+    /// Direction in which data is stuck, seen from the port that the request names.
     pub stalled: StallDirection,
 }

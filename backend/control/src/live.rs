@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{ErrorKind, Migrated, Place};
 
-/// Which VM is to move where, while it runs.
+/// A VM that is to move while it runs, and its destination.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LiveRequest {
-    /// What the VM has: a VF of software, ports, or both.
+    /// The VM's devices that move: a VF of software, ports, or both.
     pub moves: Vec<LiveMove>,
     /// Name of the destination's hypervisor.
     pub to: String,
@@ -86,7 +86,7 @@ pub enum LiveDone {
     Resumed {},
 }
 
-/// What goes along with a VM.
+/// State that moves with a VM.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LiveSaved {
     /// Bytes of the device's image.

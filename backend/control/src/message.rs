@@ -24,7 +24,7 @@ pub enum Request {
     /// Asks something of the embedded subnet manager: answered with [`Response::Sm`], or where it
     /// concerns those of several subnets, with [`Response::Sms`].
     Sm {
-        /// What.
+        /// The action.
         action: SmAction,
         /// The subnet of the manager that is asked. Without it all managers are asked.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -38,7 +38,7 @@ pub enum Request {
     Live(LiveRequest),
     /// The next step of the move that this connection carries: answered with [`Response::Live`].
     LiveStep {
-        /// Which.
+        /// The step.
         step: LiveStep,
     },
     /// Waits until no move of a VM that runs is under way: answered with [`Response::LiveSettled`].
@@ -107,7 +107,7 @@ pub enum Response {
     Counters(CountersReport),
     /// To [`Request::External`].
     External {
-        /// What the names of the sockets begin with, in the abstract namespace.
+        /// Beginning of the sockets' names, in the abstract namespace.
         socket: String,
         /// Name of the node that the program would attach to.
         node: String,
@@ -116,9 +116,9 @@ pub enum Response {
     Capture {},
     /// The request was not carried out.
     Error {
-        /// What kind of error, for programs.
+        /// Kind of the error, for programs.
         kind: ErrorKind,
-        /// What is wrong and what to do, for people.
+        /// The error and its remedy, for people.
         message: String,
     },
 }
@@ -161,7 +161,7 @@ pub struct Status {
     /// Where they live, where there are several engines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
-    /// How this program has taken another one's place, where it has.
+    /// The last upgrade, if this program has taken another one's place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upgraded: Option<Upgraded>,
     /// The daemon's own sandbox.
@@ -243,7 +243,7 @@ pub struct VfStatus {
     pub port_guid: String,
     /// P_Key table from index 0, without trailing empty entries.
     pub pkeys: Vec<String>,
-    /// How far its guest's subnet management packets go: `deny`, `own-port` or `fabric`.
+    /// Reach of the guest's subnet management packets: `deny`, `own-port` or `fabric`.
     pub smp: String,
     /// Fate of its guest's management packets.
     pub mads: Mads,
@@ -284,7 +284,7 @@ pub struct Mads {
 pub struct RefusedMad {
     /// Milliseconds since the daemon began to serve.
     pub at_ms: u64,
-    /// What it was, as in `SubnDirectedGet(NodeInfo)`.
+    /// Method and attribute, as in `SubnDirectedGet(NodeInfo)`.
     pub packet: String,
     /// Its destination LID, as the guest wrote it.
     pub dlid: u16,
@@ -325,8 +325,7 @@ pub struct Counters {
     pub retries: Retries,
 }
 
-/// What the connections of a VF have missed or received twice, named as Linux names the counters of
-/// hardware.
+/// Packets that the connections of a VF have missed or received twice, by the names of Linux' hardware counters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retries {
     /// Local ACK timeouts that ran out.
@@ -372,7 +371,7 @@ pub struct SubnetName {
 pub struct Node {
     /// Its name: that of the configuration.
     pub name: String,
-    /// What it is.
+    /// Kind of the node.
     pub kind: NodeKind,
     /// Node GUID.
     pub guid: String,

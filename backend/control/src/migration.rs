@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Which VM is to move where.
+/// A VM that is to move, and its destination.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MigrationRequest {
@@ -15,7 +15,7 @@ pub struct MigrationRequest {
     /// The VF there; a free one if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vf: Option<String>,
-    /// How forwarding tables follow; what the destination allows if left out.
+    /// Method by which forwarding tables follow; if left out, the one that the destination allows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<Method>,
     /// Has switches drop packets to the VM before they are changed.
@@ -27,8 +27,7 @@ pub struct MigrationRequest {
     /// Reaches switches by their LIDs.
     #[serde(default)]
     pub destination_routed: bool,
-    /// How many seconds another subnet manager may take, where one manages the subnet: 30 if left
-    /// out, and no more than 600.
+    /// Time limit of another subnet manager, in seconds, if one manages the subnet: 30 if left out, at most 600.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_s: Option<u16>,
 }
@@ -37,7 +36,7 @@ pub struct MigrationRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MigrationsRequest {
-    /// Which VM where. Places are taken in this order.
+    /// The moves. Their places at the destination are taken in this order.
     pub moves: Vec<Move>,
     /// As of [`MigrationRequest::method`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -66,7 +65,7 @@ pub struct Move {
     pub to: String,
 }
 
-/// What [`MigrationRequest::wait_s`] allows.
+/// Returns the time that [`MigrationRequest::wait_s`] allows.
 #[must_use]
 pub fn allowed(wait_s: Option<u16>) -> Duration {
     Duration::from_secs(wait_s.unwrap_or(30).min(600).into())
@@ -118,8 +117,8 @@ pub struct Migrated {
     pub from: Place,
     /// Where it is.
     pub to: Place,
-    /// How forwarding tables followed; `None` for a VM that shares a LID, and where another subnet
-    /// manager changes them: then the packets below are not counted.
+    /// Method by which forwarding tables followed. `None` for a VM that shares a LID, and if another subnet manager
+    /// changed the tables: then the packets below are not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<Method>,
     /// Subnet management packets to the two VFs.
@@ -135,8 +134,8 @@ pub struct Migrated {
     /// Whether packets could wait for each other for ever while tables changed: for this VM and all
     /// that moved at the same time.
     pub transition: Option<Transition>,
-    /// Of several moves: the round it was made in, from 1. Those of a round were made at the same
-    /// time. `None` where no forwarding table changed here.
+    /// Round of this move among several, from 1; moves of one round were made at the same time. `None` if no
+    /// forwarding table changed here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round: Option<u64>,
     /// Why not a round earlier.

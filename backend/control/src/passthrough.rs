@@ -15,7 +15,7 @@ pub struct PassedVf {
     pub hypervisor: String,
     /// The VF behind it, as the configuration names it.
     pub device: String,
-    /// What keeps its guest from the daemon's memory there: `strict` or `sriov`.
+    /// Protection of the daemon's memory from the guest there: `strict` or `sriov`.
     pub isolation: String,
     /// Whether the VF behind it is there and well.
     pub alive: bool,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// How far the kernel keeps a process to files and peers that it has named (Landlock).
+/// Degree to which the kernel confines a process to files and peers that the process has named (Landlock).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Landlock {
@@ -27,7 +27,7 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// What is lacking of a whole sandbox, and why it may be.
+    /// Returns what the sandbox lacks, and the probable reason.
     #[must_use]
     pub fn lacks(&self) -> Option<&'static str> {
         Some(match (self.landlock, self.seccomp) {

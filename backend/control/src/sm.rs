@@ -35,7 +35,7 @@ pub struct SmStatus {
     pub routed_by: Option<String>,
     /// Lanes that keep the paths from waiting for each other.
     pub lanes: u8,
-    /// How paths are spread, where the manager looks at it.
+    /// Spread of paths, if the manager watches it.
     pub balance: Option<Balance>,
     /// LIDs of 18 bits, where the configuration has them.
     pub extended_lids: Option<ExtendedLids>,
@@ -53,7 +53,7 @@ pub struct SmStatus {
     pub active: usize,
     /// Packets that the last full sweep sent.
     pub packets: u64,
-    /// Of these, requests that set something.
+    /// Number of these packets that set something.
     pub sets: u64,
     /// Requests sent so far.
     pub requests: Vec<SmRequests>,
@@ -76,7 +76,7 @@ pub struct ExtendedLids {
     pub lacking: Vec<String>,
 }
 
-/// How many paths between VMs share the link that most of them share.
+/// Number of paths between VMs that share the most loaded link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Balance {
     /// When all paths were last computed.
@@ -85,7 +85,7 @@ pub struct Balance {
     pub now: u64,
     /// Percentage at which paths are spread anew.
     pub threshold: u16,
-    /// How often they were.
+    /// Number of times that paths were spread anew.
     pub rebalanced: u64,
 }
 
@@ -96,7 +96,7 @@ pub struct SmRequests {
     pub method: String,
     /// The attribute, as in `PortInfo`.
     pub attribute: String,
-    /// How many.
+    /// Number of requests.
     pub count: u64,
 }
 
@@ -105,7 +105,7 @@ pub struct SmRequests {
 pub struct SmTraps {
     /// Its number.
     pub trap: u16,
-    /// How many.
+    /// Number of traps.
     pub count: u64,
 }
 

@@ -4,15 +4,15 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Which program is to take over, and how long VMs may wait for it.
+/// A program that is to take over, and the time that VMs may wait for it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UpgradeRequest {
     /// Path of the program; what is at the path that the daemon was started by if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<PathBuf>,
-    /// How long VMs may wait until the program is ready, in milliseconds; 2000 if left out. They wait about twice
-    /// as long at the most, since the program then does the same once more.
+    /// Time that VMs may wait until the program is ready, in milliseconds; 2000 if left out. In all they wait at most
+    /// about twice as long, since the program then does the same once more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within_ms: Option<u64>,
     /// VFs with a VM that may lose what its device is: the device fails, and the guest's driver recovers it.
