@@ -75,7 +75,7 @@ fn post(guests: &mut Guests, qp: &Qp, messages: u16) {
     }
 }
 
-/// What part of a link two guests on these service levels get while both want all of it.
+/// Returns the shares of a link that two guests on these service levels get while both want all of it.
 fn shares(guests: &mut Guests, sls: [u8; 2]) -> [f64; 2] {
     let pairs = [0, 1].map(|from| connect(guests, from, sls[from]));
     for (qp, _) in &pairs {
@@ -191,7 +191,7 @@ fn datagrams_share_links_too() {
     assert_eq!(sent(&a.cq.poll()).len(), 1000 - half);
 }
 
-/// Who answers READs as fast as the link is sends all the same.
+/// A guest that answers READs at the full rate of its link still sends.
 #[test]
 fn answers_take_nobodys_room() {
     let (_lab, mut guests) = guests(&model(Bandwidth::Model));

@@ -20,7 +20,7 @@ const LEN: u32 = 64 << 10;
 const RATE: u64 = 250_000_000;
 /// Guests that send to one, on hypervisors of their own.
 const SENDERS: usize = 3;
-/// Who gets it all, and who looks on.
+/// Node that gets it all, and node that looks on.
 const SINK: usize = SENDERS;
 const BYSTANDER: usize = SENDERS + 1;
 const MILLISECOND: u64 = 1_000_000;
@@ -149,7 +149,8 @@ impl Incast {
         qps.iter().map(done).collect()
     }
 
-    /// How long a small message of the bystander's takes to the sink and back, in microseconds, some time later.
+    /// Returns the time that a small message of the bystander takes to the sink and back, in microseconds, some time
+    /// later.
     fn latency(&mut self, to_sink: &Qp) -> u64 {
         self.guests.advance(777_000);
         let key = self.guests.nodes[SINK].key;
@@ -175,7 +176,7 @@ impl Incast {
     }
 }
 
-/// What part of a link this is.
+/// Returns the part of a link that this is.
 fn part(bytes: u64, time: u64) -> f64 {
     bytes as f64 * 1e9 / (RATE as f64 * time as f64)
 }

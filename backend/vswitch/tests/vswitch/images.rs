@@ -20,7 +20,7 @@ use crate::lab::Lab;
 
 const GROUP: Gid = Gid::from_bits(0xff12_401b_ffff_0000_0000_0000_0102_0304);
 
-/// What a request says that makes a group.
+/// Components of a request that makes a group.
 const CREATE: u64 = McMemberRecord::MGID
     | McMemberRecord::PORT_GID
     | McMemberRecord::PKEY
@@ -132,7 +132,7 @@ impl Guest<'_> {
     }
 }
 
-/// Whom packets to groups reach: VFs, as switches forward what the other VFs send.
+/// Returns the VFs that packets to groups reach, as switches forward what the other VFs send.
 fn members(lab: &Lab) -> BTreeSet<u16> {
     let vfs = 0..3_u16;
     let port = |vf| lab.vswitch.port(VfId(vf)).expect("is there");
@@ -147,7 +147,7 @@ fn members(lab: &Lab) -> BTreeSet<u16> {
     })
 }
 
-/// How many of so many questions to its own port are answered to `a`.
+/// Returns how many of `questions` to its own port `a` gets an answer to.
 fn asks(lab: &Lab, questions: usize) -> usize {
     let mut mad = [0; 256];
     let mut header = Mad::new_checked(&mut mad[..]).expect("is long enough");
@@ -169,7 +169,7 @@ fn restored(lab: &Lab, vf: u16, image: Value) -> Result<(), String> {
     restored.map_err(|error| error.to_string())
 }
 
-/// What a VM has entered is entered in the other subnet, where nobody has asked for it.
+/// Entries of a VM are made in the other subnet, where nobody has asked for them.
 #[test]
 fn a_vm_goes_on_in_another_subnet() {
     let (here, there) = (Lab::new(&model()), Lab::new(&model()));
@@ -244,7 +244,7 @@ fn a_group_is_found_by_its_gid() {
     assert_eq!(lid(&there, 0), told);
 }
 
-/// What a guest reads of its port's counters is what it would have read.
+/// A guest reads the port counters that it would have read.
 #[test]
 fn counters_go_with_the_vm() {
     let (here, there) = (Lab::new(&model()), Lab::new(&model()));
@@ -318,7 +318,7 @@ fn counters_go_with_the_vm() {
     assert_eq!(by_sl(&there), [[0; 16]; 2]);
 }
 
-/// What the other subnet administration does not enter is not held to be entered.
+/// An entry that the other subnet administration refuses does not count as entered.
 #[test]
 fn what_is_refused_elsewhere_is_not_entered() {
     let (here, there) = (Lab::new(&model()), Lab::new(&model()));

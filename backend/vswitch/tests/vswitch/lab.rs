@@ -66,7 +66,7 @@ impl Lab {
         self.received(vf)
     }
 
-    /// What has come for a guest.
+    /// Returns the packets that have come for a guest.
     pub fn received(&self, vf: VfId) -> Vec<MadPacket> {
         let all = std::iter::from_fn(|| self.vswitch.poll_guest());
         let of_guest = |output| match output {
@@ -76,7 +76,7 @@ impl Lab {
         all.filter_map(of_guest).collect()
     }
 
-    /// What was put out for anybody but guests.
+    /// Returns the outputs for anybody but guests.
     pub fn outputs(&self) -> VecDeque<Output> {
         std::iter::from_fn(|| self.vswitch.poll_output()).collect()
     }

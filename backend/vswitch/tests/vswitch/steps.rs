@@ -1,4 +1,4 @@
-//! What management packets of guests become on their way, step by step.
+//! Changes of guests' management packets on their way, step by step.
 
 use fabric::{Direction, Tap};
 use hca::VfId;
@@ -131,8 +131,8 @@ fn what_is_not_known_does_not_leave_a_cluster() {
     assert_eq!(known, expected, "{known:x?}");
 }
 
-/// Who enters something does so in its own name: what is inside is looked at as the guest writes it,
-/// before anything is translated.
+/// A guest may enter something only in its own name: the record is checked as the guest writes it, before anything is
+/// translated.
 #[test]
 fn nobody_enters_anything_for_others() {
     let lab = Lab::new(&clustered());

@@ -102,7 +102,7 @@ fn discover(lab: &Lab, vf: usize) -> Vec<Found> {
     found
 }
 
-/// What a cluster's VMs are known by.
+/// Identifiers of a cluster's VMs.
 struct Own {
     guids: BTreeSet<Guid>,
     lids: BTreeSet<Lid>,
