@@ -1,9 +1,8 @@
-//! What guests can make the daemon's memory come to, and what there is of it.
+//! Most memory that guests can make the daemon take, and the memory that there is.
 //!
-//! All that a guest can have the daemon keep is bounded by something: objects and their lists of pages
-//! by the VF's `object_memory`, the rest by limits of its own. Their sum is the most that the daemon
-//! takes on the guest's account. What the daemon needs for itself, which guests have no say in, comes
-//! on top.
+//! Each thing that the daemon keeps for a guest has a limit: objects and their lists of pages the VF's
+//! `object_memory`, all else a limit of its own. The sum of the limits is the most that the daemon takes on behalf of
+//! guests. The daemon's own memory, on which guests have no influence, comes on top.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +20,7 @@ use crate::daemon::moves::vm_image::{LONGEST, MAX_MEMORY};
 /// at the subnet administration and there, doorbell pages in use, capabilities.
 const LISTS: u64 = 1 << 20;
 
-/// What is waiting to be sent of a table of the subnet administration, at most 8 of 8 MiB to a port.
+/// Tables of the subnet administration that wait to be sent to a port: at most 8 of 8 MiB.
 const TABLES_OF_A_PORT: u64 = 8;
 const TABLE: u64 = 8 << 20;
 /// A path, the longest record that there is one of for each two ports.
@@ -34,7 +33,7 @@ pub struct Budget {
     pub vfs: Vec<u64>,
     /// Tables of the subnet administration on their way, of all of them.
     pub tables: u64,
-    /// What the image of a VM that moves is made of, or what is read of one.
+    /// Parts of the image of a moving VM, while it is written or read.
     pub image: u64,
 }
 
@@ -83,8 +82,8 @@ fn of_vf(vf: &Vf, vfs: u64) -> u64 {
     vf.object_memory + command + messages + mappings + fanouts + doorbells + tables + LISTS
 }
 
-/// What an image of a VM that moves is made of, or what is read of one: of one VM at a time. The image
-/// itself is in the room for commands, of which there are none meanwhile.
+/// Bytes of the parts of a moving VM's image, while it is written or read: only one VM at a time. The image itself is
+/// in the room for commands, of which there are none meanwhile.
 const IMAGE: u64 = MAX_MEMORY as u64;
 
 // What a command has room for is enough for an image.
@@ -100,7 +99,7 @@ pub enum Available {
 }
 
 impl Available {
-    /// What this process may have, where the system tells.
+    /// Returns the memory that this process may have, if the system tells.
     #[must_use]
     pub fn here() -> Option<Self> {
         let machine = fs::read_to_string("/proc/meminfo").ok();
@@ -118,7 +117,7 @@ impl Available {
         machine.into_iter().chain(group).min_by_key(|it| it.bytes())
     }
 
-    /// How much that is.
+    /// Returns this memory in bytes.
     #[must_use]
     pub const fn bytes(self) -> u64 {
         match self {
@@ -126,14 +125,14 @@ impl Available {
         }
     }
 
-    /// What is wrong where guests may take more than there is, and the remedy, in one sentence.
+    /// Returns an error text with its remedy, in one sentence, if guests may take more memory than there is.
     #[must_use]
     pub fn complaint(self, budget: &Budget) -> Option<String> {
         let (wrong, remedy) = self.shortage(budget)?;
         Some(format!("{wrong}; {remedy}"))
     }
 
-    /// What is wrong where guests may take more than there is, and the remedy.
+    /// Returns an error text and its remedy, if guests may take more memory than there is.
     #[must_use]
     pub fn shortage(self, budget: &Budget) -> Option<(String, String)> {
         let (most, there) = (budget.sum(), self.bytes());

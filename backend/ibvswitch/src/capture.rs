@@ -121,7 +121,7 @@ impl Captures {
         Some(Tap::Ports(ports.collect()))
     }
 
-    /// Who is to be told of frames, if anybody is interested in any.
+    /// Returns the watcher of frames, if a subscriber wants any.
     fn watch(self: &Arc<Self>) -> Option<Box<dyn Watch>> {
         let subscribers = self.subscribers.lock();
         let payload = subscribers

@@ -30,7 +30,7 @@ use crate::config::{Config, Kind};
 use crate::finding::{Finding, Verdict};
 use crate::host::Host;
 
-/// How long a program of the host may take. QEMU lists its devices in a second, on a busy machine too.
+/// Time limit of a program of the host. QEMU lists its devices in a second, on a busy machine too.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// All that was looked at.
@@ -38,16 +38,16 @@ const PROGRAM_TIMEOUT: Duration = Duration::from_secs(20);
 pub struct Report {
     /// In the order in which one needs it.
     pub checks: Vec<Finding>,
-    /// What VFs of the host's own adapters need beside.
+    /// Prerequisites of VFs of the host's own adapters.
     pub passthrough: Passthrough,
 }
 
-/// What is needed for VFs that are passed through.
+/// Prerequisites of VFs that are passed through.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Passthrough {
     /// The configuration has such VFs. Where it has none, what is missing is a note.
     pub configured: bool,
-    /// Of the host. [`Host::check`] is about the VFs themselves.
+    /// Checks of the host. [`Host::check`] is about the VFs themselves.
     pub checks: Vec<Finding>,
 }
 
@@ -67,19 +67,19 @@ pub struct Doctor {
     pub root: PathBuf,
     /// Directories of programs, as in `$PATH`.
     pub path: OsString,
-    /// How long each of them may take.
+    /// Time limit of each program.
     pub patience: Duration,
     /// The QEMU of the VMs; `None`: the one of `path`.
     pub qemu: Option<PathBuf>,
-    /// How many processors there are for this process, of which a control group may let it have a share alone.
+    /// Number of processors for this process; a control group may let it have only a share of them.
     pub processors: usize,
     /// The numbers of those that it may run on, in rising order.
     pub allowed: Vec<usize>,
-    /// How many files the daemon may have open: the hard limit, which it takes.
+    /// Number of files that the daemon may have open: the hard limit, since the daemon raises its own limit to it.
     pub open_files: u64,
-    /// How much memory there is for the daemon, where the system tells.
+    /// Memory for the daemon, if the system tells.
     pub available: Option<Available>,
-    /// What is needed for VFs that are passed through.
+    /// The host, for checks of VFs that are passed through.
     pub host: Host,
 }
 
@@ -99,7 +99,7 @@ impl Default for Doctor {
     }
 }
 
-/// What the affinity of this process says.
+/// Returns the numbers of the processors in this process's affinity mask.
 fn allowed() -> Vec<usize> {
     let set = sched_getaffinity(Pid::from_raw(0)).unwrap_or_default();
     let is_in = |&number: &usize| set.is_set(number).unwrap_or(false);

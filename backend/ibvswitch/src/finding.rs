@@ -1,8 +1,8 @@
-//! What a check of this host has found, and what to do about it.
+//! Result of a check of this host, and its remedy.
 
 use serde::Serialize;
 
-/// How a check ended.
+/// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
@@ -19,13 +19,13 @@ pub enum Verdict {
 /// One check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was looked at.
+    /// Subject of the check.
     pub what: &'static str,
-    /// How it is.
+    /// The verdict.
     pub verdict: Verdict,
-    /// What was found.
+    /// Text of the result.
     pub found: String,
-    /// What to do about it.
+    /// The remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }

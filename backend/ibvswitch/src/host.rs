@@ -22,7 +22,7 @@ pub struct VfReport {
     pub device: String,
     /// The checks, up to the first that does not let the others be made.
     pub checks: Vec<Finding>,
-    /// What its port is, where it could be opened.
+    /// Attributes of its port, if it could be opened.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<Survey>,
 }
@@ -30,9 +30,9 @@ pub struct VfReport {
 /// All checks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// Of the host.
+    /// Checks of the host.
     pub host: Vec<Finding>,
-    /// Of its VFs.
+    /// Checks of its VFs.
     pub vfs: Vec<VfReport>,
 }
 
@@ -106,7 +106,7 @@ impl Host {
         Report { host, vfs }
     }
 
-    /// What the host itself has to have for VFs of its adapters. No VF is opened.
+    /// Checks the host's prerequisites for VFs of its adapters. No VF is opened.
     #[must_use]
     pub fn prerequisites(&self) -> Vec<Finding> {
         let mut checks = self.itself().to_vec();
@@ -229,7 +229,7 @@ impl Host {
         report
     }
 
-    /// What the physical function's driver has set for a VF: its GUIDs, and whether its link follows.
+    /// Checks the settings of the physical function's driver for a VF: its GUIDs, and whether its link follows.
     fn identity(&self, function: &HostFunction) -> Option<Finding> {
         const WHAT: &str = "identity";
         let physical = function.physical?;
@@ -254,7 +254,7 @@ impl Host {
         })
     }
 
-    /// Which of the VFs of an adapter a function is.
+    /// Returns the number of a function among the VFs of an adapter.
     fn number(&self, physical: PciAddress, address: PciAddress) -> Option<u32> {
         let name = address.to_string();
         (0..256).find(|number| {
@@ -264,7 +264,7 @@ impl Host {
     }
 }
 
-/// What a port's attributes say of what it is good for.
+/// Checks the uses of a port by its attributes.
 fn port(survey: &Survey) -> Vec<Finding> {
     const STATE: &str = "port";
     const VIRTUALIZATION: &str = "let the subnet manager know of virtual ports (virt_enabled 2 of \

@@ -24,7 +24,7 @@ pub enum MonitorError {
     Absent {
         /// The socket.
         socket: PathBuf,
-        /// What connecting said.
+        /// The system's error.
         source: io::Error,
     },
     /// It went away, or said nothing for too long.
@@ -32,9 +32,9 @@ pub enum MonitorError {
     Lost {
         /// The socket.
         socket: PathBuf,
-        /// What it was to do.
+        /// The action that failed.
         what: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// It refused, or answered something else than expected.
@@ -42,9 +42,9 @@ pub enum MonitorError {
     Refused {
         /// The socket.
         socket: PathBuf,
-        /// What it was to do.
+        /// The action that failed.
         what: String,
-        /// What it answered.
+        /// Its answer.
         answer: String,
     },
 }

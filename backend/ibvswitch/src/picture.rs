@@ -14,7 +14,7 @@ use wire::ExtendedLid;
 
 use crate::control::{Node, NodeKind};
 
-/// What a node is, in one word.
+/// Returns the kind of a node, in one word.
 const fn kind(node: &Node) -> &'static str {
     match node.kind {
         NodeKind::Switch => "switch",

@@ -1,4 +1,4 @@
-//! How a VM gets a VF: arguments for QEMU, and the same for libvirt.
+//! Arguments of QEMU that give a VM its VF, and the same for libvirt.
 
 use std::path::{Path, PathBuf};
 
@@ -27,9 +27,9 @@ pub struct Attachment<'a> {
 /// Sockets of a VM's QEMU, by which it moves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Monitor {
-    /// Of its monitor (QMP).
+    /// Socket of its monitor (QMP).
     pub qmp: PathBuf,
-    /// Of its test protocol.
+    /// Socket of its test protocol.
     pub qtest: PathBuf,
     /// Where it listens for the VM of another QEMU.
     pub incoming: PathBuf,
@@ -95,7 +95,7 @@ struct NetworkCard<'a> {
     host_mtu: u16,
 }
 
-/// How long QEMU waits before it connects again to a port that is gone, in milliseconds.
+/// Time that QEMU waits before it connects again to a port that is gone, in milliseconds.
 const RECONNECT: u32 = 500;
 
 /// The longest IP packet that the guest of a port may send, in bytes. The broadcast group has an MTU of 2048
@@ -244,7 +244,7 @@ impl<'a> Attachment<'a> {
         arguments
     }
 
-    /// What to merge into a libvirt domain.
+    /// Returns the elements to merge into a libvirt domain.
     pub fn libvirt_xml(&self) -> String {
         match self.kind {
             Kind::Hca => self.libvirt_hca(),

@@ -13,7 +13,7 @@ use crate::control::{
     SubnetStatus, Topology, VfStatus, elsewhere, used_pkeys,
 };
 
-/// What a subnet manager has done.
+/// Work of a subnet manager.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Managed {
     /// Sweeps completed.
@@ -22,22 +22,22 @@ pub struct Managed {
     pub smps: u64,
 }
 
-/// What a VF's device knows about itself.
+/// State of a VF's device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Function {
     /// The VM that has its addresses at it; `None` where nobody has.
     pub holds: Option<String>,
-    /// How far its guest's subnet management packets go; `None` for what the configuration says.
+    /// Reach of the guest's subnet management packets; `None` for the configuration's value.
     pub smp: Option<SmpAccess>,
     /// Whether a VMM is connected.
     pub client_connected: bool,
     /// Whether that VMM does not share its guest's memory.
     pub memory_unshared: bool,
-    /// What the guest's driver has created.
+    /// Objects that the guest's driver has created.
     pub objects: Objects,
-    /// What went through the port.
+    /// Traffic through the port.
     pub counters: Counters,
-    /// What became of its guest's management packets.
+    /// Counts of the guest's management packets, passed and refused.
     pub mads: Mads,
 }
 

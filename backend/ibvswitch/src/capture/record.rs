@@ -48,7 +48,7 @@ impl Physical for Numbers<'_> {
     }
 }
 
-/// What became of an item: records, how many, and how many packets were left out.
+/// Records of an item, and the number of packets that were left out.
 #[derive(Debug, Default)]
 pub(super) struct Records {
     pub bytes: Vec<Vec<u8>>,

@@ -16,7 +16,7 @@ use crate::config::{Config, Source};
 use crate::control::{Client, UpgradeRequest, Upgraded};
 use crate::daemon::management;
 
-/// What is said of a change besides what it is.
+/// Options of every change, besides the change itself.
 #[derive(Debug, Args)]
 pub(super) struct ChangeArgs {
     /// Show the differences, and change nothing.

@@ -45,7 +45,7 @@ fn script(shell: Shell) -> String {
     String::from_utf8_lossy(&script).into_owned()
 }
 
-/// What users see of a command: scripts would complete hidden commands and options as well.
+/// Returns a command as users see it, without hidden commands and options: scripts would complete these as well.
 fn shown(command: &Command) -> Command {
     let arguments = command.get_arguments().filter(|it| !it.is_hide_set());
     let commands = command.get_subcommands().filter(|it| !it.is_hide_set());
@@ -67,7 +67,7 @@ mod tests {
 
     use super::*;
 
-    /// What bash offers for a line that ends where the cursor is. The oracle is bash.
+    /// Returns the completions that bash offers for a line with the cursor at its end. The oracle is bash.
     fn offered(line: &[&str]) -> Vec<String> {
         let script = "
             source /dev/stdin

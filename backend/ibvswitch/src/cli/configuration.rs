@@ -83,7 +83,7 @@ struct VfSummary<'a> {
     memory_bytes: u64,
 }
 
-/// What guests can make the daemon's memory come to.
+/// Most memory that guests can make the daemon take.
 #[derive(Serialize)]
 struct MemorySummary<'a> {
     hypervisors: BTreeMap<&'a str, u64>,
@@ -131,7 +131,7 @@ fn summary(config: &Config) -> Summary<'_> {
     }
 }
 
-/// What the guests of each hypervisor can make the daemon take, in bytes.
+/// Returns the most memory that the guests of each hypervisor can make the daemon take, in bytes.
 fn by_hypervisor<'a>(config: &'a Config, budget: &Budget) -> Vec<(&'a str, u64)> {
     let mut vfs = budget.vfs.iter();
     let hypervisors = config.hypervisors.iter();

@@ -10,7 +10,7 @@ use clap_mangen::roff::{Roff, roman};
 
 use super::{Cli, CliError};
 
-/// Of the section that the pages are in: programs.
+/// Section of the manual pages: programs.
 const SECTION: &str = "1";
 
 /// Arguments of `man`.

@@ -8,7 +8,7 @@ use wire::Lid;
 
 use super::{CountersReport, Forwarding, NodeCounters, PortCounts, Smps};
 
-/// What the nodes of `plan` have counted in `fabric`.
+/// Returns the counters in `fabric` of the nodes of `plan`.
 pub(crate) fn counters_report(plan: &Plan, fabric: &Fabric) -> CountersReport {
     let names: BTreeMap<_, _> = plan
         .host_ports()

@@ -4,7 +4,7 @@ use vswitch::FilterReport;
 
 use super::{Mads, RefusedMad};
 
-/// What became of the management packets that a filter has seen.
+/// Returns the counts of the management packets that a filter has seen.
 pub(crate) fn mads(report: &FilterReport) -> Mads {
     let refused = |refusal: &vswitch::Refusal| RefusedMad {
         at_ms: refusal.at.as_millis() as u64,

@@ -150,7 +150,7 @@ pub struct Unmoved {
     pub why: String,
 }
 
-/// How several moves came out, with rounds from 1.
+/// Returns the results of several moves, with rounds from 1.
 pub(crate) fn migrations_report(
     config: &Config,
     requests: &[MigrationRequest],

@@ -24,14 +24,14 @@ use super::{
 };
 use crate::capture::{Subscription, Wish};
 
-/// How long a client may be silent, and how long it may take to read an answer.
+/// Time that a client may be silent, and may take to read an answer.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a client may keep the server waiting while others wait for a place.
+/// Time that a client may keep the server waiting while others wait for a place.
 const GRACE: Duration = Duration::from_secs(1);
-/// How long to wait, in milliseconds, before a client that could not be served is tried again.
+/// Interval at which a client that could not be served is tried again, in milliseconds.
 const RETRY: u16 = 100;
 
-/// What the daemon knows about itself. Called on the server's threads, several at a time.
+/// State and actions of the daemon, for the control socket. Called on the server's threads, several at a time.
 pub trait StatusSource: fmt::Debug + Send + Sync {
     /// The state of the daemon and its VFs.
     fn status(&self) -> Status;
@@ -100,7 +100,7 @@ pub trait StatusSource: fmt::Debug + Send + Sync {
     /// The topology as `ibnetdiscover` prints it.
     fn netlist(&self) -> String;
 
-    /// What nodes and ports have counted.
+    /// Returns the counters of nodes and ports.
     fn counters(&self) -> CountersReport;
 
     /// Where programs of the host attach: what the names of the sockets begin with, and the node's

@@ -307,7 +307,7 @@ mod tests {
         );
     }
 
-    /// What a configuration may ask for, a fabric can be.
+    /// The largest configuration that is allowed makes a fabric.
     #[test]
     fn the_largest_configuration() {
         let text: String = (0..HYPERVISORS_MAX)

@@ -24,8 +24,8 @@ use crate::daemon::engines::deferred::{Bell, Deferred, Later, Task};
 use crate::daemon::engines::engine::{EngineThread, Guarded, Hints, Idle, SharedEngine};
 use crate::daemon::ports::Inbox;
 
-/// How long what is on its way to a function that rests may take: longer than links are slow, and shorter
-/// than a client waits for an answer.
+/// Time limit for packets that are on their way to a resting function: longer than links take, and shorter than a
+/// client waits for an answer.
 const LONGEST_DRAIN: Duration = Duration::from_secs(1);
 
 /// All engines.
@@ -99,7 +99,7 @@ pub struct Part<F: Face> {
     pub engine: Engine<F>,
     /// Rung by whatever the engine leaves to be done.
     pub bell: Bell,
-    /// What that is.
+    /// Tasks that the bell rings for.
     pub tasks: Vec<Task>,
 }
 
@@ -215,14 +215,14 @@ impl<F: Face + 'static> Engines<F> {
         self.all.get(self.homes.of(vf)).unwrap_or(&self.all[0])
     }
 
-    /// What a function has exchanged with those of an engine other than its own, in units of four octets.
+    /// Returns the traffic of a function with functions of another engine, in units of four octets.
     #[must_use]
     pub fn crossed(&self, vf: VfId, engine: usize) -> u64 {
         let counted = self.crossings.iter();
         counted.map(|crossings| crossings.read(vf, engine)).sum()
     }
 
-    /// How many frames an engine has sent to others, and bytes of all their packets.
+    /// Returns the number of frames that an engine has sent to others, and the bytes of all their packets.
     #[must_use]
     pub fn sent(&self, engine: usize) -> [u64; 2] {
         let counted = self.crossings.get(engine).map(|crossings| crossings.sent());

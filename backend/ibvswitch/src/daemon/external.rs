@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 pub use client::CLIENTS_MAX;
 pub use server::{ExternalServer, StartError};
 
-/// What libumad2sim is called, in which directories.
+/// File name of libumad2sim, and the directories that may have it.
 pub(crate) const LIBRARY: &str = "umad2sim/libumad2sim.so";
 pub(crate) const DIRECTORIES: [&str; 5] = [
     "/usr/lib/x86_64-linux-gnu",

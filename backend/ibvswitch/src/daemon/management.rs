@@ -29,13 +29,13 @@ use crate::control::Unmoved;
 use crate::daemon::engines::Engines;
 use crate::daemon::ports::Inbox;
 
-/// What guests get in one go, with others at the engine between.
+/// Number of packets that guests get before others have their turn at the engine.
 const AT_A_TIME: usize = 16;
-/// How long a migration may take, with every packet lost and a sweep after it.
+/// Time limit of a migration, with lost packets and a sweep after it.
 const MIGRATION_TIMEOUT: Duration = Duration::from_secs(60);
-/// What that leaves for all but another subnet manager.
+/// Part of that time that is not another subnet manager's.
 const MARGIN: Duration = Duration::from_secs(30);
-/// How long a sweep may take before whoever waits for it is told that it takes longer.
+/// Time that a sweep may take before the client is told that it takes longer.
 const SWEEP_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Why there is no subnet.

@@ -29,7 +29,7 @@ use crate::daemon::life::abort::Abort;
 /// Management packets and changes that wait for a port's thread, at most.
 const WAITING: usize = 256;
 
-/// How long somebody waits for a port's thread, which itself waits for nobody.
+/// Time limit for a port's thread, which itself waits for nobody.
 const PORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Something for a port's thread.
@@ -37,11 +37,11 @@ const PORT_TIMEOUT: Duration = Duration::from_secs(1);
 enum Notice {
     /// For the port.
     Arrival(Arrival),
-    /// Who is told of datagrams from now on, and that he is, by the end of this.
+    /// Watcher that is told of datagrams from now on; the sender hears that it is set.
     Watch(Option<Box<dyn Watch>>, Sender<()>),
 }
 
-/// What management has for a port.
+/// Messages of management for a port.
 #[derive(Debug)]
 pub struct Inbox {
     notices: Mutex<VecDeque<Notice>>,
@@ -242,7 +242,7 @@ impl Wake for Bellhop {
     }
 }
 
-/// What a port is made of.
+/// Parts of a port.
 #[derive(Debug)]
 pub struct Parts {
     /// Its name in the configuration.
@@ -257,13 +257,13 @@ pub struct Parts {
     pub mtu: u16,
     /// Its socket.
     pub listener: Listener,
-    /// How much memory a client may share.
+    /// Limits of the memory that a client may share.
     pub limits: MemoryLimits,
     /// The vSwitch.
     pub vswitch: Arc<VSwitch>,
     /// The time.
     pub clock: Arc<dyn Clock>,
-    /// What its port counts in.
+    /// Counters of the port.
     pub counters: Arc<TrafficCounters>,
     /// Whether there is a client.
     pub client: Arc<ClientState>,

@@ -58,7 +58,7 @@ pub(super) fn check(root: &Path) -> Finding {
     }
 }
 
-/// How a user gets access to the device.
+/// Returns the remedy for a user without access to the device.
 pub(super) fn permission(device: &Path) -> String {
     const JOIN: &str = "put the user who runs QEMU into the group kvm, `usermod -aG kvm USER`, and log in \
                         again";

@@ -1,8 +1,8 @@
-//! Which way for doorbells suits this many processors.
+//! Choice of the way of doorbells for a number of processors.
 //!
-//! docs/performance.md has the measurements: on two processors with two VMs of one each, an engine that
-//! polls takes turns with them, and a small message takes longer than with doorbells that are trapped. With
-//! a processor of its own, a doorbell is a store.
+//! docs/performance.md has the measurements: on two processors with two VMs of one processor each, a polling engine
+//! takes turns with them, and a small message takes longer than with trapped doorbells. If the engine has a processor
+//! of its own, a doorbell is a store.
 
 use crate::config::{Config, Doorbells, Kind};
 use crate::finding::{Finding, Verdict};

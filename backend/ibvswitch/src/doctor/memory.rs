@@ -9,7 +9,7 @@ use crate::budget::{Available, Budget, mebibytes};
 use crate::config::Config;
 use crate::finding::{Finding, Verdict};
 
-/// What guests can make the daemon's memory come to, beside what there is.
+/// Compares the most memory that guests can make the daemon take with the memory that there is.
 pub(super) fn of_daemon(config: &Config, available: Option<Available>) -> Option<Finding> {
     const WHAT: &str = "memory";
     let (available, budget) = (available?, Budget::of(&config.clone().settled(None)));

@@ -11,7 +11,7 @@ use std::time::Duration;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use wait_timeout::ChildExt;
 
-/// How long the doctor waits for a program that has been killed.
+/// Time that the doctor waits for a program that has been killed.
 const END: Duration = Duration::from_secs(1);
 
 /// Where programs are, and how long each may take.
@@ -30,7 +30,7 @@ impl Programs<'_> {
             .find(|program| program.is_file())
     }
 
-    /// What a program prints that succeeds. A program that takes longer than the limit is killed.
+    /// Runs a program, and returns its output if it succeeds. A program that takes longer than the limit is killed.
     pub(super) fn ask(&self, program: &Path, arguments: &[&str]) -> io::Result<String> {
         // A pipe could fill up, and a child of the program could keep it open.
         let (mut out, mut errors) = (memory()?, memory()?);

@@ -95,7 +95,7 @@ pub(super) fn daemon(socket: &Path) -> Finding {
     }
 }
 
-/// How the service is, where systemd runs.
+/// Checks the state of the service, if systemd runs.
 pub(super) fn unit(programs: Programs<'_>, root: &Path) -> Finding {
     const WHAT: &str = "service";
     if !root.join("run/systemd/system").is_dir() {

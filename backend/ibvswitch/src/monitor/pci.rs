@@ -105,7 +105,7 @@ pub fn flush(qmp: &mut Qmp) -> Result<(), MonitorError> {
     }
 }
 
-/// What a QEMU does not migrate of a function: its configuration space, and the table of its interrupts.
+/// State of a function that this QEMU does not migrate: configuration space, and the table of interrupts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct State {
     config: Vec<u32>,
@@ -263,7 +263,7 @@ fn words(text: &str) -> Vec<u32> {
 mod tests {
     use super::*;
 
-    /// What QEMU 11.1 prints.
+    /// The text is from QEMU 11.1.
     #[test]
     fn words_are_those_of_the_monitor() {
         let text = "00000000fe800000: 0xfee01004 0x00000000 0x00004021 0x00000000\r\n\

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::MonitorError;
 use super::line::Lines;
 
-/// How long a command may take.
+/// Time limit of a command.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 /// Events that are kept until somebody waits for them; of more, the eldest are forgotten.
 const EVENTS: usize = 256;

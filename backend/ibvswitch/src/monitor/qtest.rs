@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::MonitorError;
 use super::line::Lines;
 
-/// How long an access may take. The server of a device answers it, or QEMU gives up after 5 s.
+/// Time limit of an access. The server of a device answers it, or QEMU gives up after 5 s.
 const ACCESS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connected QEMU.

@@ -14,7 +14,7 @@ use crate::control::{Link, Node, NodeKind, SubnetName, Topology};
 
 /// Width of a card, at least.
 const CARD: i32 = 236;
-/// What a letter is wide, at most: in names, and in what else is written.
+/// Greatest width of a letter: in names, and in other texts.
 pub(super) const LETTER: (i32, i32) = (8, 7);
 /// Height of a line that says one LID of a router.
 pub(super) const LINE: i32 = 20;
@@ -27,9 +27,9 @@ const SWITCH: (i32, i32) = (168, 50);
 /// From the bottom of a switch to its cards.
 const BUS: i32 = 64;
 const MARGIN: i32 = 32;
-/// What the drawing is of, at its top.
+/// Height of the title, at the top of the drawing.
 pub(super) const HEADER: i32 = 64;
-/// What its signs mean, at its bottom.
+/// Height of the legend, at the bottom of the drawing.
 const LEGEND: i32 = 44;
 const GAP: i32 = 36;
 const BETWEEN_GROUPS: i32 = 44;
@@ -82,7 +82,7 @@ pub(super) enum Way {
 }
 
 impl<'a> Card<'a> {
-    /// What stands at the right of the title.
+    /// Returns the text at the right of the title.
     pub(super) fn right(&self) -> String {
         match self.head {
             Some(head) if self.is_alone() => short_lid(head),
@@ -130,7 +130,7 @@ pub(super) struct Wire<'a> {
     pub label: Option<(i32, i32, u8)>,
 }
 
-/// What is drawn around parts.
+/// A frame around parts of the drawing.
 #[derive(Debug)]
 pub(super) struct Frame<'a> {
     pub area: Area,
@@ -149,7 +149,7 @@ pub(super) struct Layout<'a> {
     pub wires: Vec<Wire<'a>>,
 }
 
-/// What a node is drawn as.
+/// The shape that a node is drawn as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Chip(usize),
@@ -394,7 +394,7 @@ fn switch_above(cards: usize, between: &[(&Link, Place, Place)]) -> Vec<Option<u
     above
 }
 
-/// How far each switch is from those that hypervisors and hosts hang from.
+/// Returns each switch's distance from the switches of hypervisors and hosts.
 fn levels(
     chips: usize,
     cards: &[Card<'_>],

@@ -8,7 +8,7 @@ use super::layout::{
 use super::{pkeys, short_lid};
 use crate::control::{Node, NodeKind, Topology};
 
-/// Which colours a drawing has.
+/// Colours of a drawing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Theme {
     /// Those the viewer prefers.

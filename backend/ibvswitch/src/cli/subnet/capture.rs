@@ -141,7 +141,7 @@ fn take_signals() -> io::Result<SignalFd> {
 
 struct Reader {
     stream: UnixStream,
-    /// What has been received and not been taken apart yet.
+    /// Bytes that have been received, and not yet parsed.
     buffer: Vec<u8>,
     /// Packets still wanted.
     left: Option<u64>,

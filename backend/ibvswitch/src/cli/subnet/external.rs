@@ -81,7 +81,7 @@ pub(crate) fn run(source: SourceArgs, command: ExternalCommand) -> Result<(), Cl
     }
 }
 
-/// What is preloaded.
+/// Returns the path of the library that is preloaded.
 fn library() -> Result<PathBuf, CliError> {
     external::library().ok_or_else(|| {
         CliError::External(format!(

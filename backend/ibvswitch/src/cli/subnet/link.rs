@@ -30,7 +30,7 @@ pub(crate) enum LinkCommand {
     Restore(LinkArgs),
 }
 
-/// Which link.
+/// The link.
 #[derive(Debug, Args)]
 pub(crate) struct LinkArgs {
     /// The port at either end: the node's name, or its GUID, and the number of the port.

@@ -197,8 +197,7 @@ fn count(packets: Packets) -> String {
     }
 }
 
-/// What several moves did: a table by round, what became of the others, and what might have become of
-/// packets.
+/// Returns the result of several moves: a table by round, the moves that failed, and possible losses of packets.
 fn several(report: &MigrationsReport) -> String {
     const HEAD: [&str; 9] = [
         "ROUND",
@@ -290,7 +289,7 @@ fn several(report: &MigrationsReport) -> String {
     text
 }
 
-/// What a move waited for.
+/// Returns the event that a move waited for.
 fn reason(waited: &Waited) -> String {
     match waited {
         Waited::Switch { switch, vm } => {
@@ -306,7 +305,7 @@ fn of_18_bits(lid: u32) -> ExtendedLid {
     ExtendedLid::new(lid).unwrap_or(Lid::NONE.into())
 }
 
-/// What a migration did, and with how many packets.
+/// Returns the result of a migration, with its number of packets.
 fn migration(migrated: &Migrated) -> String {
     let Migrated { from, to, .. } = migrated;
     let former = migrated.former_lid.map(Lid::from);

@@ -20,7 +20,7 @@ use crate::monitor::pci::{Location, State, flush};
 use crate::monitor::{MonitorError, Qmp, Qtest};
 use crate::qemu::Monitor;
 
-/// How long QEMU may take for what is left of the memory when the VM is paused.
+/// Time that QEMU may take for the rest of the memory when the VM is paused.
 const SWITCHOVER: Duration = Duration::from_secs(60);
 
 /// Arguments of `vm migrate`.
@@ -68,18 +68,18 @@ pub(in crate::cli) struct MigrateArgs {
     json: bool,
 }
 
-/// What a migration did, and how long each step took.
+/// Result of a migration, with the time of each step.
 #[derive(Debug, Serialize)]
 struct Report {
-    /// Of each VF and port that the VM has.
+    /// Moves of the VM's VFs and ports.
     moves: Vec<MoveReport>,
     /// Milliseconds.
     steps: Vec<StepReport>,
-    /// How long the VM did not run.
+    /// Milliseconds for which the VM did not run.
     pause_ms: f64,
-    /// How much of that was not QEMU's own.
+    /// Milliseconds of the pause that QEMU did not need itself.
     device_ms: f64,
-    /// Of the HCA, where the VM has one.
+    /// Part of the HCA, if the VM has one.
     #[serde(flatten)]
     hca: Option<HcaReport>,
     /// Subnet management packets for the addresses.

@@ -13,9 +13,9 @@ use crate::cli::{CliError, SourceArgs, print};
 use crate::control::{Client, Request, Response, Status};
 use crate::monitor::{MonitorError, Qmp};
 
-/// How long QEMU may take to give a migration up.
+/// Time that QEMU may take to cancel a migration.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(30);
-/// What the guard is told when it is not needed any more.
+/// Message that tells the guard that it is not needed any more.
 const DONE: &[u8] = b"done";
 
 /// Arguments of `vm settle`.

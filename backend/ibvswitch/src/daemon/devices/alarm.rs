@@ -1,4 +1,4 @@
-//! What wakes the thread of a device: a descriptor that others make readable, and a time.
+//! Events that wake the thread of a device: a descriptor that other threads make readable, and a time.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -1,8 +1,8 @@
-//! What the daemon knows of a VF's client.
+//! State of a VF's client.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What is known of a VF's client, for others to read.
+/// State of a VF's client, for other threads to read.
 #[derive(Debug, Default)]
 pub struct ClientState {
     connected: AtomicBool,

@@ -40,9 +40,9 @@ pub struct VfDevice<B> {
     rests: bool,
     /// It is one of two between which a VM moves.
     moves: bool,
-    /// What a guest that goes on before its device has written to BAR 0.
+    /// Writes to BAR 0 by a guest that goes on before its device does.
     early: moving::Early,
-    /// What others have it do.
+    /// Calls from other threads.
     calls: DeviceCalls<Self>,
     /// Rings when a reply is due, where some come late.
     alarm: Option<Alarm>,
@@ -57,23 +57,24 @@ impl<B> std::fmt::Debug for VfDevice<B> {
     }
 }
 
-/// What a [`VfDevice`] is made of.
+/// Parts of a [`VfDevice`].
 pub struct Parts<B> {
     /// Its name in the configuration.
     pub name: String,
-    /// What executes its commands.
+    /// Executes the device's commands.
     pub backend: B,
     /// The client's interrupts.
     pub interrupts: Interrupts,
     /// Hears of a client that connects and goes, and of resets.
     pub vswitch: Arc<VSwitch>,
-    /// Which VF it is.
+    /// The VF.
     pub vf: VfId,
-    /// How much memory a client may share.
+    /// Limits of the memory that a client may share.
     pub memory_limits: MemoryLimits,
-    /// What others have the device do.
+    /// Calls to the device from other threads.
     pub calls: DeviceCalls<VfDevice<B>>,
-    /// What wakes its thread where its firmware may take time, beside the calls.
+    /// Wakes the device's thread when a reply of the firmware is due, if the firmware takes time; the calls wake it,
+    /// too.
     pub alarm: Option<Alarm>,
     /// The memory of the device, where it is the daemon's.
     pub memory: Option<DeviceMemory>,
@@ -197,14 +198,14 @@ impl<B: Backend<Mapping = Mapping, Error = Errno>> VfDevice<B> {
         }
     }
 
-    /// What the guest has put into the memory of the device is gone.
+    /// Clears the memory of the device that the guest has written.
     fn clear_memory(&self) {
         if let Some(memory) = &self.memory {
             memory.clear();
         }
     }
 
-    /// What is known of the client, for others to read.
+    /// Returns the state of the client, for other threads to read.
     #[must_use]
     pub fn client(&self) -> Arc<ClientState> {
         Arc::clone(&self.client)

@@ -1,4 +1,4 @@
-//! What others have the thread of a device do with the device, between two messages of its client.
+//! Calls of other threads, which the thread of a device makes between two messages of its client.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,8 +12,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use parking_lot::Mutex;
 
-/// How long a device may keep others waiting. Its thread waits for nobody but a client that sends half a
-/// message.
+/// Time that a device may keep other threads waiting. Its thread waits only for a client that sends half a message.
 const DEVICE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// There is no client whose messages the thread waits for, or it is stuck in one of them.

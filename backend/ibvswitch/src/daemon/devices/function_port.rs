@@ -13,9 +13,9 @@ use wire::{Gid, PKey};
 pub struct FunctionPort {
     function: Function,
     counters: Arc<TrafficCounters>,
-    /// What the guest calls the node, where the node is not its own to name.
+    /// The guest's name for the node, if the node also belongs to others.
     description: Option<[u8; 64]>,
-    /// What it calls the node that is its own.
+    /// The guest's name for the node, if the node is its own.
     named: Option<Named>,
 }
 

@@ -23,10 +23,10 @@ use crate::control::{PassedVf, passed_vf};
 use crate::daemon::devices::client::ClientState;
 use crate::daemon::devices::device::{connect, regions};
 
-/// How long a VF may take for a command. Drivers give up after 60 s, and have heard of it by then.
+/// Time limit of a VF for a command. Drivers give up after 60 s; by then they have got an error.
 const COMMAND_TIME: Duration = Duration::from_secs(40);
 
-/// What its guest's queue pair 1 may send, as guests of software may.
+/// Filter of the packets that the guest's queue pair 1 sends, as for guests of software VFs.
 #[derive(Debug)]
 struct Filter {
     filter: MadFilter,
@@ -95,7 +95,7 @@ impl HardwareDevice {
         })
     }
 
-    /// What is known of the client and of the VF behind, for others to read.
+    /// Returns the state of the client and of the hardware's VF, for other threads to read.
     #[must_use]
     pub fn state(&self) -> HardwareState {
         HardwareState {
@@ -106,7 +106,7 @@ impl HardwareDevice {
     }
 }
 
-/// What the configuration leaves the guest.
+/// Returns the policy that the configuration sets for the guest.
 fn policy(hardware: &Hardware, clusters: &[Arc<Cluster>], filter: Arc<Filter>) -> Policy {
     let membership = hardware.cluster.and_then(|(index, lid)| {
         let cluster = Arc::clone(clusters.get(index)?);
@@ -127,7 +127,7 @@ fn policy(hardware: &Hardware, clusters: &[Arc<Cluster>], filter: Arc<Filter>) -
     }
 }
 
-/// What is known of a VF that is passed through. Whoever reads it waits for no VF.
+/// State of a VF that is passed through. To read it waits for no VF.
 #[derive(Debug, Clone)]
 pub struct HardwareState {
     client: Arc<ClientState>,

@@ -1,5 +1,4 @@
-//! What is left until nobody holds the engine: signals, and whom to wake. They are calls of the system,
-//! which take as long as they take.
+//! Work that waits until nobody holds the engine: signals and wake-ups. They are system calls, which may take long.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,7 +29,7 @@ impl Bell {
 /// Does what is left to do.
 pub type Task = Box<dyn Fn() + Send + Sync>;
 
-/// What there may be to do when the engine is free again.
+/// Work that there may be when the engine is free again.
 #[derive(Default)]
 pub struct Deferred {
     bell: Bell,
@@ -150,9 +149,9 @@ pub struct Vectors {
     pub interrupts: Interrupts,
     /// Until then, by engine.
     pub raised: Arc<[Raised]>,
-    /// Whose they are.
+    /// The VF that the vectors belong to.
     pub vf: VfId,
-    /// Which engine it lives in.
+    /// Tells the engine that the VF lives in.
     pub homes: Arc<Homes>,
 }
 

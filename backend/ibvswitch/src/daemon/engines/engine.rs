@@ -42,7 +42,7 @@ const LOOK_TURNS: u32 = 16;
 const PAUSE_STEP: Duration = Duration::from_micros(1);
 /// Longest pause between two looks of an adaptive engine at rest.
 const LONGEST_PAUSE: Duration = Duration::from_micros(100);
-/// How late the kernel may end a pause, in nanoseconds; 50 µs unless told.
+/// Delay with which the kernel may end a pause, in nanoseconds; its default is 50 µs.
 const TIMER_SLACK: u64 = 1000;
 /// Turns with the mutex kept before the stop flag is looked at.
 const TURNS_PER_ROUND: u32 = 256;
@@ -74,7 +74,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// What the engine thread does while nothing is posted.
+/// Behaviour of the engine's thread while nothing is posted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Idle {
     /// Sleeps; doorbells are trapped.
@@ -91,7 +91,7 @@ pub trait Hints<F: Face>: Send {
     fn look(&mut self, engine: &mut Engine<F>);
 }
 
-/// What the mutex guards.
+/// State behind the mutex.
 #[derive(Debug)]
 pub(super) struct Guarded<F: Face> {
     pub engine: Engine<F>,
@@ -101,7 +101,7 @@ pub(super) struct Guarded<F: Face> {
     stop: bool,
 }
 
-/// What is left to be done when an engine has been given back.
+/// Work that is left when an engine has been given back.
 #[derive(Debug)]
 pub(super) struct Left {
     wakes: bool,

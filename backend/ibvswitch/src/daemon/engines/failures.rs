@@ -20,7 +20,7 @@ const WAITING: usize = 256;
 /// A failure, and how many before it have no line.
 type Line = (Failure, u64);
 
-/// How many lines a VM has had lately.
+/// Number of lines that a VM has had lately.
 #[derive(Debug, Default)]
 struct Limit {
     since: Option<Instant>,
@@ -63,8 +63,8 @@ impl Report for Failures {
     }
 }
 
-/// What each of the engines is to tell of failures, where the log shows them; `names` are those of the
-/// functions.
+/// Returns a report for each engine, which tells the log of failures; none if the log does not show them. `names` are
+/// the names of the functions.
 ///
 /// # Errors
 /// When the thread cannot be started.

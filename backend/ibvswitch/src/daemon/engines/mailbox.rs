@@ -1,8 +1,8 @@
-//! What others leave for an engine's thread to do while it polls.
+//! Jobs that other threads leave for an engine's thread, which does them while it polls.
 //!
-//! A polling thread has a processor of its own, and who has something for the engine has not. If the
-//! engine were given to him, he might lose his processor with the engine in his hands, and all functions
-//! would wait until the host's scheduler thinks of him again. So what is to be done comes to the engine.
+//! A polling thread has a processor of its own; a thread that has a job for the engine has not. If such a thread took
+//! the engine, it might lose its processor with the engine in its hands, and all functions would wait until the
+//! host's scheduler runs it again. So the job comes to the engine.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 pub(super) struct Mailbox<F: Face> {
     /// `None` while nobody takes any.
     jobs: Mutex<Option<VecDeque<Job<F>>>>,
-    /// How many there are.
+    /// Number of jobs.
     waiting: AtomicUsize,
 }
 
@@ -120,7 +120,7 @@ trait Work<F: Face>: Send + Sync {
     fn end(&self);
 }
 
-/// What is to be done, and what has come of it. It is freed by the thread that waits.
+/// A job and its result. The thread that waits for the result frees the letter.
 struct Letter<A, R> {
     act: Mutex<Option<A>>,
     result: Mutex<Option<(R, Discarded)>>,

@@ -1,8 +1,7 @@
-//! Which VF lives in which engine at first.
+//! First placement of VFs on engines.
 //!
-//! VFs that share a port share the numbers of its queue pairs, so they live in one engine. Those of one
-//! hypervisor do as well where there are enough hypervisors: VMs that are placed together talk to each
-//! other more than others.
+//! VFs that share a port share the numbers of its queue pairs, so they live in one engine. VFs of one hypervisor do
+//! as well if there are enough hypervisors: VMs that are placed together talk to each other more than to others.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -119,13 +118,13 @@ pub fn pin<F: Face>(
 /// Bytes of a VF that make it worth while to move it.
 const MUCH: u64 = 1 << 20;
 
-/// Who talks to whom, as far as engines are concerned, since a VF was moved last.
+/// Traffic between VFs, for the placement on engines, since the last time that a VF was moved.
 #[derive(Debug, Default)]
 pub struct Talks {
     before: Mutex<Vec<Talk>>,
 }
 
-/// What a VF has exchanged.
+/// Traffic of a VF.
 #[derive(Debug, Clone, Default)]
 struct Talk {
     bytes: u64,

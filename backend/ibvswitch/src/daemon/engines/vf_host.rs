@@ -73,7 +73,7 @@ impl VfHost {
     /// About how many bytes an image of the function has.
     #[must_use]
     pub fn image_size(&self) -> u64 {
-        /// Of an object with a short queue.
+        /// Bytes of an object with a short queue.
         const OBJECT: u64 = 4096;
         let vf = self.vf;
         let objects: usize = self.engines.inspect(vf, move |engine| {

@@ -30,11 +30,11 @@ pub const CLIENTS_MAX: u16 = 256;
 const OUTBOX: usize = 8192;
 /// Requests of a program that wait for an answer.
 const WAITING: usize = 8192;
-/// How long somebody outside the fabric may take to answer. Programs ask again by themselves.
+/// Time limit for answers from outside the fabric. Programs repeat their requests themselves.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long a program's thread stays awake for the next datagram, giving way to whoever else wants the
-/// processor. To sleep and to be woken takes about as long, and whoever sends pays for half of it.
+/// Time that a program's thread stays awake for the next datagram while it yields to other threads. To sleep and to
+/// be woken takes about as long, and the sender pays for half of it.
 const ALERT: Duration = Duration::from_micros(50);
 
 /// A request without its answer yet.
@@ -53,7 +53,7 @@ struct Requests {
     watched: bool,
 }
 
-/// What is to be sent to a program.
+/// A datagram for a program.
 #[derive(Debug, Default)]
 struct Outbox {
     datagrams: VecDeque<[u8; DATAGRAM_SIZE]>,
@@ -210,8 +210,8 @@ impl Client {
         })
     }
 
-    /// What became of a request that was sent. Where it is with nobody and has no answer either, the
-    /// program gets it back, by the next [`Client::receive`].
+    /// Notes the result of a request that was sent. A request that nobody has, and that has no answer, goes back to
+    /// the program by the next [`Client::receive`].
     pub fn settle(&self, bytes: &[u8; DATAGRAM_SIZE], sent: Sent) {
         let key = transaction(&bytes[32..]) & OWN;
         let mut requests = self.requests.lock();

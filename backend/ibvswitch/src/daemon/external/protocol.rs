@@ -16,7 +16,7 @@ const TIMED_OUT: u32 = 110;
 /// Bytes of a node's name, the NUL at its end included.
 const NAME: usize = 32;
 
-/// What a client asks on the control socket; the number of the kind is its place here.
+/// Kind of a client's question on the control socket; its number is its place here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// In an answer: no.
@@ -60,12 +60,12 @@ const KINDS: [Kind; 11] = [
 /// A question on the control socket, and the answer to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Control {
-    /// Which client asks, once it is attached.
+    /// Number of the client that asks, once it is attached.
     pub client: u32,
-    /// What.
+    /// Kind of the question.
     pub kind: Kind,
     length: u32,
-    /// What comes along.
+    /// Data of this kind.
     pub data: [u8; DATA],
 }
 
@@ -137,7 +137,7 @@ impl Control {
     }
 }
 
-/// What comes along with [`Kind::Connect`].
+/// Data of [`Kind::Connect`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Connect {
     /// The client's process, as it knows it; in the answer the client's number.
@@ -160,7 +160,7 @@ impl Connect {
         }
     }
 
-    /// What goes along with the answer.
+    /// Returns the data of the answer.
     pub fn emit(&self) -> [u8; 12 + NAME] {
         let mut data = [0; 12 + NAME];
         data[..4].copy_from_slice(&self.id.to_ne_bytes());

@@ -28,7 +28,7 @@ use super::protocol::{self, CONTROL_SIZE, Connect, Control, Kind};
 use super::{client_name, control_name, service_name};
 use crate::daemon::management::Management;
 
-/// How often it is looked whether programs are still there.
+/// Interval at which the server checks that programs still run.
 const PROBE: Duration = Duration::from_secs(1);
 /// Questions answered before anything else is looked at.
 const QUESTIONS: usize = 64;
@@ -49,9 +49,9 @@ pub enum StartError {
     /// The system refused something.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was tried.
+        /// The action that failed.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }

@@ -1,4 +1,4 @@
-//! How any thread ends the daemon.
+//! A way for each thread to end the daemon.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

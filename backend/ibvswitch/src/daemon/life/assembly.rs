@@ -62,7 +62,7 @@ pub enum AssemblyError {
     Hardware {
         /// Its name.
         name: String,
-        /// What it was to be passed through to.
+        /// Device that the VF was to be.
         device: passthrough::Device,
         /// Why not.
         source: passthrough::OpenError,
@@ -73,14 +73,14 @@ pub enum AssemblyError {
     /// The system refused something.
     #[error("cannot {what}: {source}{}", remedy(.source))]
     System {
-        /// What was tried.
+        /// The action that failed.
         what: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// What cannot be had where io_setup(2) fails.
+/// The action that fails where io_setup(2) fails.
 const INTERRUPTS: &str = "set up interrupts (they take one context of asynchronous I/O: where many programs have \
      some, raise `sysctl fs.aio-max-nr`)";
 
@@ -511,7 +511,7 @@ fn configuration(vf: &Vf) -> Configuration {
     .checked()
 }
 
-/// What cannot be done where an engine's thread does not start.
+/// Returns the action that fails where an engine's thread does not start.
 fn unstarted(cpu: Option<usize>, config: &Config) -> String {
     cpu.map_or_else(
         || "start the engine thread".to_owned(),

@@ -1,6 +1,6 @@
-//! What each VF may take of what the process has once: address space, mappings, open files.
+//! Share of each VF in the limits of the process: address space, mappings, open files.
 //!
-//! A share is a VF's own: whatever other VMMs do, it is there.
+//! The share belongs to the VF alone: other VMMs cannot use it up.
 
 use std::io;
 use std::ops::RangeInclusive;
@@ -11,7 +11,7 @@ use vfio_user::MemoryLimits;
 
 use crate::config::Config;
 
-/// What `guest_memory` can be, in bytes.
+/// Values of `guest_memory`, in bytes.
 pub(crate) const GUEST_MEMORY: RangeInclusive<u64> = 1 << 20..=GUEST_MEMORY_OF_ALL;
 /// Address space for the memory of all guests, in bytes: half of the 47 bits that a process has.
 pub(crate) const GUEST_MEMORY_OF_ALL: u64 = 1 << 46;
@@ -37,13 +37,13 @@ const DESCRIPTORS_OWN: usize = 128;
 /// signal, the doorbell pages (twice), the client's socket, and what may come with one message.
 const DESCRIPTORS_OF_VF: usize = 5 + vfio_user::MAX_MSG_FDS;
 
-/// What to do about too few mappings.
+/// Remedy for too few mappings.
 pub(crate) const MAPPINGS_REMEDY: &str = "raise `sysctl vm.max_map_count`";
-/// What to do about too few open files.
+/// Remedy for too few open files.
 pub(crate) const OPEN_FILES_REMEDY: &str =
     "raise `LimitNOFILE=` of the service, or `ulimit -n` in the shell";
 
-/// What the limits have to be, so that each VF's share is enough for a VM of several NUMA nodes.
+/// Limits of the process that give each VF a share for a VM of several NUMA nodes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Need {
     /// Mappings of the process.
@@ -65,10 +65,10 @@ impl Need {
     }
 }
 
-/// What one VF may take.
+/// Limits of one VF.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Of VFs that the configuration says nothing about.
+    /// Bytes for VFs without a value in the configuration.
     guest_memory: u64,
     files: usize,
 }
@@ -121,7 +121,7 @@ impl Limits {
         }
     }
 
-    /// Of the memory that a VF's client shares, where the configuration says so much.
+    /// Returns the limits of the memory that a VF's client shares, with the value of the configuration if it has one.
     #[must_use]
     pub fn of(&self, guest_memory: Option<u64>) -> MemoryLimits {
         MemoryLimits {
@@ -131,7 +131,7 @@ impl Limits {
     }
 }
 
-/// What is left of `all` for each of `vfs`, when the program and each VF have theirs.
+/// Returns the share of each of `vfs` in `all`, without the program's `own` and each VF's `of_vf`.
 fn share(all: usize, own: usize, vfs: usize, of_vf: usize) -> usize {
     (all.saturating_sub(own) / vfs).saturating_sub(of_vf)
 }

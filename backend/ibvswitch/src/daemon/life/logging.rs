@@ -1,4 +1,4 @@
-//! What the program says while it runs: on standard error, filtered by module and level.
+//! Log of the running program: on standard error, filtered by module and level.
 
 use std::env;
 use std::io::{self, IsTerminal};

@@ -28,7 +28,7 @@ use crate::daemon::management::{self, ManagementError};
 use crate::daemon::moves::upgrade::arrival::Before;
 use crate::daemon::moves::upgrade::{FIT, handover};
 
-/// What another program of this process has left.
+/// State that the program before has left in this process.
 #[derive(Debug, Clone, Copy)]
 pub struct Inherit {
     /// The number of the descriptor that leads to it.
@@ -55,15 +55,15 @@ pub enum RunError {
     /// The system refused something that a daemon needs.
     #[error("cannot {what}: {source}{}", vfio_user::remedy(.source))]
     System {
-        /// What was tried.
+        /// The action that failed.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// What the program before has left cannot be read.
+    /// The state that the program before has left cannot be read.
     #[error("the state of the running daemon is unknown to this program, of version {version}: {source}", version = env!("CARGO_PKG_VERSION"))]
     Handover {
-        /// What is wrong.
+        /// The error.
         source: io::Error,
     },
     /// A part of the daemon failed while it was serving.
@@ -209,7 +209,7 @@ fn create_state_dir(config: &Config) {
     }
 }
 
-/// What is wrong where guests can make the daemon take more memory than it may have.
+/// Returns an error text if guests can make the daemon take more memory than it may have.
 fn complaint(config: &Config) -> Option<String> {
     Available::here()?.complaint(&Budget::of(config))
 }

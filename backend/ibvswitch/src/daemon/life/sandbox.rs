@@ -1,10 +1,8 @@
-//! What the daemon may ask of the system once its sockets are there: files that it names
-//! (`files`), and system calls of some kinds (`calls`). Threads that it starts later, and programs that it
-//! executes, are confined likewise.
+//! Sandbox of the daemon once its sockets are there: it confines the daemon to files that it has named (`files`) and
+//! to some kinds of system calls (`calls`), as well as threads that it starts later and programs that it executes.
 //!
-//! Another program that takes over has started in the sandbox of the program before, and so needs
-//! the same at its start as at work. It does not enter another one: they add up, and the kernel has an end to
-//! them.
+//! A program that takes over starts in the sandbox of the program before, so it needs the same rights at its start as
+//! at work. It enters no sandbox of its own: sandboxes add up, and the kernel limits their number.
 
 mod calls;
 mod files;
@@ -20,10 +18,10 @@ use tracing::{info, warn};
 use crate::config::{self, Config};
 use crate::control::{Landlock, Sandbox};
 
-/// Of this process.
+/// Sandbox of this process.
 static STATE: OnceLock<Sandbox> = OnceLock::new();
 
-/// What confines this process.
+/// Returns the sandbox of this process.
 #[must_use]
 pub fn state() -> Sandbox {
     STATE.get().copied().unwrap_or_default()

@@ -32,9 +32,9 @@ pub enum SocketError {
     Directory {
         /// The directory.
         dir: PathBuf,
-        /// What is wrong.
+        /// The error.
         what: String,
-        /// What to do.
+        /// The remedy.
         remedy: &'static str,
     },
     /// Another daemon has the runtime directory.
@@ -53,12 +53,12 @@ pub enum SocketError {
         /// Why not.
         source: BindError,
     },
-    /// What the program before has left is not there, or has no place.
+    /// A descriptor that the program before has left is missing, or has no use in the configuration.
     #[error("{what}: {source}")]
     Inheritance {
-        /// Of what.
+        /// Name of the descriptor.
         what: String,
-        /// What is wrong.
+        /// The error.
         source: io::Error,
     },
     /// A VM would have no VF any more.
@@ -163,8 +163,9 @@ impl Drop for ControlSocket {
 }
 
 impl Sockets {
-    /// How doorbells reach the engine where the configuration leaves that to the daemon, if a daemon before has settled it:
-    /// guests go on with what they have mapped. `upgraded`: that one has left its VFs to this.
+    /// Returns the way of doorbells to the engine, if the configuration leaves it to the daemon and a daemon before
+    /// has settled it: guests go on with the pages that they have mapped. `upgraded`: that daemon has left its VFs to
+    /// this one.
     pub fn doorbells(&self, config: &Config, upgraded: bool) -> Option<Doorbells> {
         let left = config
             .vfs()

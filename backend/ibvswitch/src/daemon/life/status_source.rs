@@ -1,4 +1,4 @@
-//! What the daemon tells of itself, and does, when it is asked by the control socket.
+//! Answers and actions of the daemon for the control socket.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -46,7 +46,7 @@ pub(super) struct DaemonState {
     pub(super) ends: Vec<End>,
     pub(super) firmware: Firmware,
     pub(super) claims: Arc<Claims>,
-    /// What another program would be left; nothing in one that is only tried.
+    /// State for the program that takes over; `None` in a program that is only tried.
     pub(super) handover: Option<Handover>,
     /// Written to by another program that takes over, while nobody moves VMs.
     pub(super) changes: RwLock<()>,

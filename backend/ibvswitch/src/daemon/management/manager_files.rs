@@ -22,15 +22,15 @@ pub enum FileError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// What is remembered is not what was written.
+    /// The file that remembers LIDs is damaged.
     #[error("{}: {what}; correct it, or remove the file to begin anew", .path.display())]
     Memory {
         /// The file.
         path: PathBuf,
-        /// What is wrong, and where.
+        /// The error and its place.
         what: String,
     },
     /// There are mistakes in the partition configuration file.
@@ -86,7 +86,7 @@ pub fn read_partitions(config: &Config) -> Result<Option<Partitions>, FileError>
         })
 }
 
-/// What a subnet was in the program before.
+/// State of the subnets in the program before.
 #[derive(Debug, Clone, Default)]
 pub struct Remembered {
     /// By subnet, the LIDs that were given.
@@ -95,8 +95,8 @@ pub struct Remembered {
     pub running: BTreeSet<Guid>,
 }
 
-/// What the vSwitch of a configuration does not make itself, and where its LIDs are remembered. LIDs that are not
-/// `remembered` from the program before are in files.
+/// Returns the environment of the vSwitch (clock, keys, running VMs), and the stores of its LIDs. LIDs that are not
+/// in `remembered`, from the program before, are read from files.
 ///
 /// # Errors
 /// [`FileError`].
@@ -133,7 +133,7 @@ fn random() -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
-/// What the subnet managers remember, by subnet.
+/// Memory of the subnet managers, by subnet.
 #[derive(Debug, Default)]
 pub struct LidStores {
     stores: Vec<Option<LidStore>>,
@@ -172,16 +172,16 @@ impl LidStores {
 #[derive(Debug)]
 struct LidStore {
     directory: PathBuf,
-    /// What the file held at the beginning.
+    /// LIDs that the file had at the beginning.
     known: BTreeMap<Guid, Lid>,
-    /// What is to be written.
+    /// Text that is to be written.
     text: Option<String>,
     failed: bool,
 }
 
 impl LidStore {
-    /// What is remembered of a subnet in the directory that a configuration names, if it names one:
-    /// of one of several in a directory of the subnet's name there.
+    /// Opens the store of a subnet in the directory that the configuration names, if it names one; a subnet with a
+    /// name has a directory of that name there.
     fn open(config: &Config, subnet: &Subnet) -> Result<Option<Self>, FileError> {
         let Some(directory) = &config.files.state_dir else {
             return Ok(None);

@@ -39,7 +39,7 @@ pub struct End {
     pub name: String,
     /// Its hypervisor.
     pub hypervisor: String,
-    /// Which it is.
+    /// The VF.
     pub vf: VfId,
     /// Its device; `None` for a port, of which QEMU moves all but the addresses.
     pub device: Option<SoftwareCalls>,
@@ -116,7 +116,7 @@ struct VmMove {
     to: End,
 }
 
-/// How far a move is.
+/// Stage of a move.
 #[derive(Debug)]
 enum Stage {
     /// The source logs what it writes.

@@ -42,14 +42,14 @@ use handover::client_log::ClientLog;
 use handover::{HandoverV1, Leaving, VfRecord};
 use links::LinkRecord;
 
-/// What a program says that has come as far as it can while it is tried.
+/// Line of a program that is tried and has come as far as a trial goes.
 pub const FIT: &str = "fit\n";
-/// How long it may take until the thread of a device waits for nobody else.
+/// Time limit until the thread of a device waits for nobody.
 const DEVICE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Why a program may not be executed.
 const SANDBOXED: &str = "; the daemon's sandbox lets it execute programs of the system and of the directory that it \
      was started from itself: put the program there";
-/// Of what a program says that is not fit, so many bytes are told.
+/// Number of bytes that are shown of the output of a program that fails its trial.
 const TOLD: usize = 2000;
 
 /// Nanoseconds of CLOCK_MONOTONIC.
@@ -59,7 +59,7 @@ pub fn now() -> u64 {
     now.as_nanos() as u64
 }
 
-/// What is to be left of a VF.
+/// State of a VF that is to be left.
 #[derive(Debug)]
 pub struct HandoverVf {
     /// Its name.
@@ -74,7 +74,7 @@ pub struct HandoverVf {
     pub device: Option<(SoftwareCalls, ClientLog)>,
 }
 
-/// What is to be left of a daemon.
+/// State of a daemon that is to be left.
 #[derive(Debug)]
 pub struct Handover {
     /// The file with the lock on the runtime directory.
@@ -83,20 +83,20 @@ pub struct Handover {
     pub control: OwnedFd,
     /// The VFs, in the order of the configuration.
     pub vfs: Vec<HandoverVf>,
-    /// How often programs of this process have followed another.
+    /// Number of times that a program of this process has followed another.
     pub count: u64,
 }
 
-/// What VMs put up with.
+/// Conditions of an upgrade for VMs.
 #[derive(Debug, Clone, Copy)]
 pub struct Terms<'a> {
-    /// How long they may wait until the program has done all that it would do. If it can, it then does it once more.
+    /// Time that VMs may wait while the program is tried. If the trial is good, they wait about as long once more.
     pub within: Duration,
     /// VFs with devices that may fail.
     pub let_fail: &'a [String],
 }
 
-/// What the subnet is at the moment.
+/// Addresses in the subnets at the moment.
 #[derive(Debug)]
 pub struct Addresses {
     /// By subnet, GUIDs and LIDs.
@@ -107,7 +107,7 @@ pub struct Addresses {
     pub links: Vec<LinkRecord>,
 }
 
-/// How long a program has to come to the point where it would serve.
+/// Time limit of a program until it could serve.
 #[derive(Debug, Clone, Copy)]
 struct Patience {
     within: Duration,
@@ -233,7 +233,7 @@ impl Handover {
         Ok(resting)
     }
 
-    /// What is left, with the clients of those devices that rest.
+    /// Returns the handover, with the clients of the devices that rest.
     fn handover(
         &self,
         resting: &[Option<Detained<SoftwareDevice>>],

@@ -37,15 +37,14 @@ pub enum MachineImage {
 pub struct MachineImageV1 {
     /// The device.
     pub function: FunctionImage<GuestMemory>,
-    /// What the VM is to the subnet.
+    /// Identity of the VM in the subnet.
     pub vm: VmImage,
-    /// What the VM has in the memory of the device, where that goes along.
+    /// Pages of the VM in the device's memory, if these move with it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub device_memory: Vec<DevicePage>,
 }
 
-/// Of images and what they are made of, the daemon has one in hand at a time: those who move at the same
-/// time wait for each other.
+/// Lock of the one image that the daemon works on at a time: simultaneous moves wait for each other.
 pub static IN_HAND: Mutex<()> = Mutex::new(());
 
 impl MachineImage {
@@ -106,7 +105,7 @@ pub trait Movable: connectx::Backend + Sized {
     /// Lets the function rest.
     fn quiesce(function: &mut Function<Self>);
 
-    /// How long it is until a command is answered that the function has.
+    /// Returns the time until the function answers a command that it has.
     fn next_reply(function: &Function<Self>) -> Option<Duration>;
 
     /// The function, which rests, goes on.
@@ -127,7 +126,7 @@ pub trait Movable: connectx::Backend + Sized {
         image: FunctionImage<GuestMemory>,
     ) -> Result<(), connectx::RestoreError>;
 
-    /// How many queue pairs it has.
+    /// Returns the number of the function's queue pairs.
     fn queue_pairs(function: &Function<Self>) -> u64;
 
     /// About how many bytes its image has.

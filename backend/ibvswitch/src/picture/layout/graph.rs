@@ -27,7 +27,7 @@ pub enum LayoutError {
     Missing {
         /// Its program.
         program: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Graphviz does something else than is expected.
@@ -35,7 +35,7 @@ pub enum LayoutError {
     Failed {
         /// Its program.
         program: &'static str,
-        /// What it said.
+        /// Its error text.
         what: String,
     },
 }
@@ -47,7 +47,7 @@ const SUBNET: i32 = 24;
 /// Graphviz's sizes are in inches, its places in points.
 const POINTS: f64 = 72.0;
 
-/// What has one place in the graph.
+/// Parts of the drawing that have one place in the graph together.
 struct Block<'a> {
     chip: Option<usize>,
     cards: Group,
@@ -63,7 +63,7 @@ impl Block<'_> {
     }
 }
 
-/// What Graphviz says: places in points, from the lower left corner.
+/// Output of Graphviz: places in points, from the lower left corner.
 #[derive(Debug, Deserialize)]
 struct Graph {
     bb: String,

@@ -13,7 +13,7 @@ use crate::daemon::moves::vm_image::{MachineError, Movable};
 /// Configuration space that every PCI function has, in words of 32 bits.
 pub const CONFIG_WORDS: usize = 64;
 
-/// What is to be at the other device.
+/// State that is to reach the other device.
 #[derive(Debug)]
 pub struct Saved {
     /// The image of the machine.
@@ -34,7 +34,8 @@ pub struct Saved {
 pub struct Early(Vec<(u64, Vec<u8>)>);
 
 impl Early {
-    /// Of more the guest hears nothing: it has waited too long for its device.
+    /// Number of early writes that are kept. A guest that makes more has waited too long for its device, and is not
+    /// told of them.
     const MAX_WRITES: usize = 4096;
     /// Doorbells have 8 bytes, and those of work requests with these in them a line of 64.
     const LONGEST: usize = 64;
@@ -182,7 +183,7 @@ impl<B: Movable<Mapping = Mapping, Error = Errno>> VfDevice<B> {
         restored
     }
 
-    /// What the guest has written to BAR 0 since the device rests.
+    /// Takes the guest's writes to BAR 0 since the device came to rest.
     pub fn take_early(&mut self) -> Early {
         std::mem::take(&mut self.early)
     }
@@ -205,8 +206,8 @@ impl<B: Movable<Mapping = Mapping, Error = Errno>> VfDevice<B> {
         }
     }
 
-    /// What the device was is elsewhere, or nowhere: it is as after a reset. Nothing that a VM has entered at
-    /// the subnet administration is taken back, since the VM has it still.
+    /// Puts the device into the state after a reset, since its former state is elsewhere or lost. Entries of the VM
+    /// at the subnet administration stay, since the VM still has them.
     pub fn go_on_as_new(&mut self) {
         self.function.reset();
         self.clear_memory();

@@ -10,8 +10,7 @@ use landlock::{
 use super::Needs;
 use crate::control::Landlock;
 
-/// What is confined: all that is known of files in this version of the interface, which older kernels
-/// know in part.
+/// Version of the interface, whose rights are all confined. Older kernels know a part of them.
 const FILES: ABI = ABI::V5;
 
 /// Confines this thread, and those that it starts, to `needs`. It has no TCP, and signals nobody

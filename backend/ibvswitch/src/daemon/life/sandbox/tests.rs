@@ -1,4 +1,4 @@
-//! What is refused. That what the daemon does is not is seen wherever there is a daemon.
+//! Tests of refusals. Other tests with a daemon show that its own calls are not refused.
 
 use std::fs::{self, File};
 use std::io;

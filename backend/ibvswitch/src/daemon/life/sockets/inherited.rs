@@ -21,8 +21,9 @@ fn error(what: impl Into<String>) -> impl FnOnce(io::Error) -> SocketError {
 }
 
 impl Sockets {
-    /// What the program before has left, and what the configuration has besides. In a `trial` all is the other
-    /// program's yet: nothing is removed in the end, and no keeper is told of anything.
+    /// Takes over the sockets that the program before has left, and makes the others of the configuration. In a
+    /// `trial` all still belong to the other program: nothing is removed in the end, and no keeper is told of
+    /// anything.
     ///
     /// # Errors
     /// [`SocketError`].

@@ -42,7 +42,7 @@ impl Device {
 pub(super) struct Hca {
     source: Device,
     destination: Device,
-    /// What was to be rung at the destination, for the source if the VM stays.
+    /// Writes to BAR 0 of the destination; they go to the source if the VM stays.
     early: Early,
 }
 

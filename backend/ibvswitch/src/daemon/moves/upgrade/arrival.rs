@@ -21,19 +21,19 @@ use crate::daemon::management::manager_files::Remembered;
 use crate::daemon::moves::places::Places;
 use crate::daemon::moves::relocation::SoftwareDevice;
 
-/// How long the thread of a device may take to go on with its client.
+/// Time limit until the thread of a device goes on with its client.
 const DEVICE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the program before was, besides its files.
+/// State of the program before, besides its files.
 #[derive(Debug)]
 pub struct Before {
     /// Its version.
     pub from: String,
-    /// How often programs of this process have followed another, this time included.
+    /// Number of times that a program of this process has followed another, this time included.
     pub count: u64,
     /// This program is only tried.
     pub trial: bool,
-    /// What its subnets were.
+    /// State of its subnets.
     pub remembered: Remembered,
     rests_since: u64,
     /// Where VMs were that had moved.
@@ -45,7 +45,7 @@ pub struct Before {
 }
 
 impl Before {
-    /// Of a handover.
+    /// Returns the state that a handover has.
     #[must_use]
     pub fn new(config: &Config, handover: &HandoverV1, trial: bool) -> Self {
         let guid = |&(guid, lid): &(u64, u16)| (Guid::new(guid), Lid::from(lid));
@@ -78,7 +78,7 @@ pub struct Arriving {
     pub name: String,
     /// Its device, the thread of which has heard nobody else.
     pub device: Called<SoftwareDevice>,
-    /// What is known of the client.
+    /// State of the client.
     pub client_log: ClientLog,
     /// The image of its machine; empty where the device is to fail.
     pub image: String,

@@ -1,4 +1,5 @@
-//! What a daemon leaves to the program that its process runs next: plain data, in which descriptors are numbers.
+//! State that a daemon leaves to the program that its process runs next: plain data, in which descriptors are
+//! numbers.
 //!
 //! It is in memory of which both programs have the descriptor, and comes from nobody else.
 
@@ -32,7 +33,7 @@ pub enum HandoverRecord {
 pub struct HandoverV1 {
     /// Version of the program that leaves it.
     pub from: String,
-    /// How often programs of the process have followed another, this time included.
+    /// Number of times that a program of the process has followed another, this time included.
     pub count: u64,
     /// Since when devices rest, in nanoseconds of CLOCK_MONOTONIC.
     pub rests_since: u64,
@@ -47,12 +48,12 @@ pub struct HandoverV1 {
     /// Links that are not as configured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<LinkRecord>,
-    /// What confines the process.
+    /// Sandbox of the process.
     #[serde(default)]
     pub sandbox: Option<Sandbox>,
 }
 
-/// What is left of a VF.
+/// State of a VF.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VfRecord {
@@ -66,13 +67,13 @@ pub struct VfRecord {
     pub holds: Option<String>,
     /// The memory of its doorbell pages.
     pub doorbells: Option<RawFd>,
-    /// What the keeper is told of it by, where there is one.
+    /// Connection by which the keeper is told of the VF, if there is a keeper.
     pub keeper: Option<[RawFd; 2]>,
     /// Its client.
     pub client: Option<ClientRecord>,
 }
 
-/// What is left of a client.
+/// State of a client.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClientRecord {
@@ -80,7 +81,7 @@ pub struct ClientRecord {
     pub connection: RawFd,
     /// The messages by which a device comes to know it, with their descriptors.
     pub messages: Vec<(Vec<u8>, Vec<RawFd>)>,
-    /// How the device was shown to it.
+    /// Form in which the device was shown to the client.
     pub shown: StandIn,
     /// The image of the machine; empty where the device is to fail.
     pub image: String,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tracing::{debug, warn};
 use vswitch::{LinkAction, Plan, VSwitch};
 
-/// What somebody has done to a link.
+/// Changes that a user has made to a link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkRecord {
@@ -19,7 +19,7 @@ pub struct LinkRecord {
     loss_ppm: u32,
     /// Where the random numbers begin that choose them.
     seed: u64,
-    /// How long a packet is on its way, in microseconds.
+    /// Delay of each packet, in microseconds.
     delay_us: u64,
     /// One packet of so many finds buffers full; 0 for none.
     overrun_every: u32,

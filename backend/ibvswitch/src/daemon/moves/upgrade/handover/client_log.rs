@@ -1,5 +1,5 @@
-//! What a device's thread notes of its client, so that the program which this process runs next can go on with the
-//! client. The keeper, where there is one, is told the same.
+//! Record of a device's client, kept by the device's thread, so that the program that this process runs next can go
+//! on with the client. The keeper, if there is one, is told the same.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,7 +22,7 @@ pub struct ClientLog(Arc<Mutex<State>>);
 struct State {
     kept: Option<Kept>,
     client: Option<Client>,
-    /// Of the program before, until the device's thread takes it.
+    /// Client of the program before, until the device's thread takes it.
     inherited: Option<Resumed>,
     /// The device is not yet again what it was: how it is shown meanwhile is nobody's concern.
     silent: bool,
@@ -39,14 +39,14 @@ pub enum ClientLogError {
     /// No descriptor can be had.
     #[error("{source}{}", vmm_socket::remedy(.source))]
     System {
-        /// What the system says.
+        /// The system's error.
         #[from]
         source: io::Error,
     },
 }
 
 impl ClientLog {
-    /// Of a device without a client.
+    /// Returns the log of a device without a client.
     #[must_use]
     pub fn new(kept: Option<Kept>) -> Self {
         Self(Arc::new(Mutex::new(State {
