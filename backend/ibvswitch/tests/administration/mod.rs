@@ -107,8 +107,7 @@ impl Vm {
         self.qp.post_send(&request.to(&manager)).expect("is posted");
     }
 
-    /// What comes next, with the completions of what was sent before. Reports that come again are acknowledged
-    /// again.
+    /// Returns the next packet. A report that is repeated is acknowledged again.
     pub fn receive(&mut self) -> [u8; MAD] {
         loop {
             let found = self.receive_any();
@@ -233,7 +232,7 @@ pub mod group {
         assert_eq!((status, &found[..16]), ([0, 0], &group[..]));
     }
 
-    /// What a query by GID says.
+    /// Returns the status of a query by GID.
     pub fn status(vm: &mut Vm, group: [u8; 16]) -> [u8; 2] {
         let (status, found) = vm.ask(GET, MEMBER, MGID, &group);
         // Of one there is none OpenSM repeats the question.
@@ -248,7 +247,7 @@ pub mod group {
         records.into_iter().map(gid).collect()
     }
 
-    /// What the query for a path to it says.
+    /// Returns the status of a query for a path to the group.
     pub fn path(vm: &mut Vm, group: [u8; 16]) -> [u8; 2] {
         let mut record = [0; 64];
         record[8..24].copy_from_slice(&group);

@@ -1,4 +1,4 @@
-//! What attaches VMs: arguments of QEMU, files of libvirt and systemd.
+//! Attachment of VMs: arguments of QEMU, files of libvirt and systemd.
 
 use super::*;
 

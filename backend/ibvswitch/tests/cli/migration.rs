@@ -34,7 +34,7 @@ fn json(daemon: &Daemon, args: &[&str]) -> Value {
     serde_json::from_str(&outcome.out).expect("is JSON")
 }
 
-/// What a guest sees of its addresses.
+/// Returns the addresses that a guest sees.
 fn addresses(peer: &Peer) -> (u16, u64, u64, [u8; 16], [u16; 3]) {
     let port = peer.device.port().expect("is answered");
     let gid = peer.device.gid(0).expect("is answered");

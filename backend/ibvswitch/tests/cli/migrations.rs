@@ -38,7 +38,7 @@ fn migrate(daemon: &Daemon, args: &[&str], input: &str) -> Outcome {
     daemon.run(&[&["vf", "migrate"], args].concat(), input)
 }
 
-/// Which VM has its addresses at which VF.
+/// Returns each VM with the VF that has its addresses.
 fn holders(daemon: &Daemon) -> Vec<(String, String)> {
     let status = daemon.ask(&["status"]);
     let vfs = status["vfs"].as_array().expect("VFs").iter();
@@ -212,7 +212,7 @@ fn places_for_each_other() {
     assert_eq!(holders(&daemon), pairs(&places));
 }
 
-/// What is missing is of the VM's kind.
+/// The error names a place of the VM's own kind.
 #[test]
 fn without_room_it_says_what_to_do() {
     let port = |name: &str, last: u8| {

@@ -28,7 +28,7 @@ fn run_in(dir: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
     )
 }
 
-/// What `run` would refuse, `config check` refuses, with the same words and status; nothing is created.
+/// `config check` refuses what `run` would refuse, with the same words and status; nothing is created.
 #[test]
 fn files_that_the_configuration_names() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,4 @@
-//! What a running daemon tells of its subnet, and does to it.
+//! Commands about the subnet of a running daemon, and commands that change it.
 
 use super::*;
 use testing::wait_until;

@@ -73,7 +73,7 @@ name = "b2"
 cluster = "b"
 "#;
 
-/// What the program said, and how it ended.
+/// Output of the program, and its status.
 #[derive(Debug)]
 pub struct Outcome {
     pub status: Option<i32>,
@@ -88,7 +88,7 @@ pub struct Daemon {
     dir: tempfile::TempDir,
     /// The device sees every doorbell.
     pub traps: bool,
-    /// What drivers come by, where the data path of all VFs is passed through.
+    /// Daemon that drivers connect to, if the data path of all VFs is passed through.
     front: Option<Box<Daemon>>,
 }
 
@@ -263,7 +263,7 @@ impl Daemon {
         format!("{}/config.toml", self.dir())
     }
 
-    /// What it has logged.
+    /// Returns its log.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("log")).expect("has a log")
     }
@@ -301,7 +301,7 @@ impl Daemon {
         command
     }
 
-    /// What the program prints, in JSON, about the running daemon.
+    /// Runs a command about the running daemon, and returns the JSON that it prints.
     pub fn ask(&self, arguments: &[&str]) -> serde_json::Value {
         let output = Command::new(env!("CARGO_BIN_EXE_ibvswitch"))
             .arg("--runtime-dir")
@@ -339,7 +339,7 @@ impl Daemon {
         }
     }
 
-    /// What `status` says of a VF.
+    /// Returns a VF's entry in `status`.
     pub fn vf(&self, name: &str) -> serde_json::Value {
         named(&self.ask(&["status"])["vfs"], name)
     }
@@ -349,7 +349,7 @@ impl Daemon {
         self.vf(name)["lid"].as_u64().expect("a number") as u16
     }
 
-    /// What `topology` says of a node.
+    /// Returns a node's entry in `topology`.
     pub fn node(&self, name: &str) -> serde_json::Value {
         named(&self.ask(&["topology"])["nodes"], name)
     }
@@ -397,7 +397,7 @@ impl Drop for Daemon {
     }
 }
 
-/// What has this name in a list.
+/// Returns the entry of this name in a list.
 pub fn named(list: &serde_json::Value, name: &str) -> serde_json::Value {
     let list = list.as_array().expect("a list");
     let found = list.iter().find(|entry| entry["name"] == name);
@@ -643,7 +643,7 @@ impl Bystanders {
         }
     }
 
-    /// How many transfers there were.
+    /// Returns the number of transfers.
     fn rounds(&self) -> u64 {
         self.rounds.load(std::sync::atomic::Ordering::Acquire)
     }

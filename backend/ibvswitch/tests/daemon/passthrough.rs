@@ -6,7 +6,7 @@ use super::{Daemon, HALF, Peer};
 
 /// Bytes before the text of a datagram that arrives.
 pub const GRH: usize = 40;
-/// What datagrams are sent with.
+/// Q_Key of datagrams.
 pub const QKEY: u32 = 0x1122_3344;
 /// Room for the text of a datagram.
 const ROOM: usize = 256;
@@ -23,7 +23,7 @@ pub fn passed<const N: usize>(
     (inner, outer, peers)
 }
 
-/// What a VF's port says of itself by its agent: the data of an attribute.
+/// Returns the data of an attribute that the agent of a VF's port tells.
 pub fn told_by_agent(peer: &Peer, attribute: u8) -> [u8; 64] {
     let mut get = [0; 256];
     // Subnet management by a directed route, which ends where it begins: a question.

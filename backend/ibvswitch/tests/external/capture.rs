@@ -489,7 +489,7 @@ fn wrong_wishes() {
     }
 }
 
-/// Which VFs there are is the daemon's to say, whatever the configuration of who asks.
+/// The daemon says which VFs there are, whatever the client's configuration.
 #[test]
 fn the_daemons_vfs_are_captured() {
     let daemon = Daemon::configured(

@@ -22,7 +22,7 @@ cc_cct 2:0,2:1,2:2,2:3,2:4,2:5,2:6,2:7,2:8,2:9,2:10,2:11,2:12,2:13,2:14,2:15
 const MESSAGES: usize = 64;
 const LEN: usize = 128 << 10;
 
-/// What a tool prints of a field: the dots between are gone.
+/// Returns the value that a tool prints after a field's name and its dots.
 #[track_caller]
 fn value<'a>(text: &'a str, field: &str) -> &'a str {
     let line = text

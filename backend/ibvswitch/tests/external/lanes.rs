@@ -31,7 +31,8 @@ fn entries(text: &str, table: &str) -> Vec<(u8, u8)> {
     rows.filter(|&(_, weight)| weight != 0).collect()
 }
 
-/// What part of the link between two hypervisors the guest on lane 0 gets while another one wants the rest.
+/// Returns the share of the link between two hypervisors that the guest on lane 0 gets while another one wants the
+/// rest.
 fn share(near: &mut [Peer; 2], far: &[Peer; 2]) -> f64 {
     let mut pairs = [0, 1].map(|at| {
         let (config, other) = (

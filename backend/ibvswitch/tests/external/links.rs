@@ -1,4 +1,4 @@
-//! What Debian's opensm and perfquery hear of links that have something wrong with them.
+//! Faulty links, as Debian's opensm and perfquery see them.
 
 use crate::daemon::{Daemon, Peer};
 use crate::programs::{Opensm, Programs};

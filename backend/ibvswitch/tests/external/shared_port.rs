@@ -50,7 +50,7 @@ fn transfer(a: &mut Peer, b: &Peer) {
     b.verify(HALF, 5000, 3);
 }
 
-/// What the programs show, whoever manages.
+/// Checks the output of the programs, under any manager.
 fn looked_at(daemon: &Daemon) {
     let [mut vm1, vm2, mut vm3] = ["vm1", "vm2", "vm3"].map(|name| Peer::open(daemon, name));
     assert_eq!(vm1.port.lid, vm2.port.lid);

@@ -409,8 +409,8 @@ name = \"high\"
 guid = \"fffe000000000011\"
 ";
 
-/// Of two OpenSMs of one priority the one with the lower GUID gets the subnet, whichever comes first;
-/// the other takes it over when that one dies.
+/// Between two OpenSMs of one priority the one with the lower GUID becomes master, whichever comes first; the other
+/// takes over when that one dies.
 #[test]
 fn of_equals_the_lower_guid_is_master() {
     for (first, second) in [("low", "high"), ("high", "low")] {
@@ -446,7 +446,7 @@ fn equals_of_the_embedded_manager() {
     await_master(&daemon, lids["subnet manager"]);
 }
 
-/// What OpenSM leaves undone when it dies in the middle of its first sweep, the next one does.
+/// The next OpenSM completes the first sweep of one that dies in its middle.
 #[test]
 fn opensm_dies_in_the_middle_of_a_sweep() {
     let daemon = external();

@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 use regex::Regex;
 use serde_json::Value;
 
-/// What pages call `ibvswitch`.
+/// The program that pages call `ibvswitch`.
 #[derive(Debug, Clone, Copy)]
 pub struct Program<'a> {
     pub path: &'a Path,
@@ -133,7 +133,7 @@ fn interrupted(session: &Session, block: &Block) {
     }
 }
 
-/// What cannot be run here is at least well-formed.
+/// Checks the syntax of a block that cannot be run here.
 fn unrun(block: &Block, program: Program<'_>) {
     let checked = Command::new("sh").args(["-n", "-c", &block.text]).output();
     let checked = checked.expect("a shell");
@@ -334,7 +334,7 @@ impl Session {
         (child, printed)
     }
 
-    /// What a script prints, with the directory of sockets that pages speak of.
+    /// Returns the output of a script, with the directory of sockets that pages name.
     fn text(&self, printed: Vec<u8>) -> String {
         let own = self.path("run").display().to_string();
         let text = String::from_utf8(printed).expect("is text");

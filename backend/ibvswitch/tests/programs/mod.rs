@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 
 use crate::daemon::Daemon;
 
-/// How many lines of a program a test that fails shows.
+/// Number of lines of a program that a failing test shows.
 const SHOWN: usize = 100;
 
 /// Runs programs, in a directory of their own.
@@ -43,7 +43,7 @@ impl<'a> Programs<'a> {
         command
     }
 
-    /// What a program prints; it must succeed. `arguments` may begin with those of `external run`.
+    /// Runs a program that must succeed, and returns its output. `arguments` may begin with those of `external run`.
     #[track_caller]
     pub fn run(&self, arguments: &[&str]) -> String {
         let output = self.command(arguments).output().expect("runs");
@@ -72,7 +72,7 @@ impl<'a> Programs<'a> {
         text
     }
 
-    /// What a program says that must fail.
+    /// Runs a program that must fail, and returns its error text.
     #[track_caller]
     pub fn fail(&self, arguments: &[&str]) -> String {
         let output = self.command(arguments).output().expect("runs");
@@ -93,7 +93,7 @@ impl<'a> Programs<'a> {
         program
     }
 
-    /// What the names of the daemon's sockets begin with.
+    /// Returns the beginning of the names of the daemon's sockets.
     pub fn socket_name(&self) -> String {
         let mut command = self.daemon.command();
         let output = command.args(["external", "env"]).output().expect("runs");
@@ -236,7 +236,7 @@ impl Opensm {
         self.program.signal(Signal::SIGHUP);
     }
 
-    /// What `work` returns; OpenSM stands still meanwhile.
+    /// Stops OpenSM while `work` runs, and returns the result of `work`.
     pub fn paused<T>(&self, work: impl FnOnce() -> T) -> T {
         self.program.signal(Signal::SIGSTOP);
         let result = work();

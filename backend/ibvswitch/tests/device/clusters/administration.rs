@@ -1,4 +1,4 @@
-//! What the subnet administration tells a VM of a virtual cluster about others of its partition: groups,
+//! Answers of the subnet administration to a VM of a virtual cluster about other VMs of its partition: groups,
 //! services and events.
 
 use std::io::Read;
@@ -257,8 +257,8 @@ fn events_are_those_of_the_cluster_with_opensm() {
     }
 }
 
-/// What nobody knows the addresses of goes neither to the subnet administration nor to another VM, nor
-/// to the guest's own port; a vendor's class goes from VM to VM, and to nobody else.
+/// A packet with addresses that nobody knows goes neither to the subnet administration nor to another VM nor to the
+/// guest's own port; a packet of a vendor's class goes from VM to VM, and nowhere else.
 #[test]
 fn unknown_attributes_do_not_pass() {
     const NODE: u16 = 0x11;

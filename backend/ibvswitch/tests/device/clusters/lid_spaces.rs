@@ -443,7 +443,7 @@ fn service_levels_are_those_of_the_configuration() {
     );
 }
 
-/// What tshark says of these fields of each packet that it takes for one of `filter`.
+/// Returns these fields of each packet that passes `filter`, as tshark decodes them.
 fn decoded(capture: &std::path::Path, filter: &str, fields: &[&str]) -> Vec<Vec<u16>> {
     let mut command = Command::new("tshark");
     command

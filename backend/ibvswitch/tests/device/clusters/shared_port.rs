@@ -296,7 +296,7 @@ fn management_packets_find_the_right_one() {
     }
 }
 
-/// What belongs to the physical function.
+/// A guest at a shared port may not do what only the physical function may.
 #[test]
 fn what_a_guest_at_a_shared_port_may_not() {
     let daemon = Daemon::configured(SHARED);

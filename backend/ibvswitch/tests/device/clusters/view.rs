@@ -1,4 +1,4 @@
-//! What a guest of a virtual cluster sees of the subnet, by its device's queue pair 0.
+//! View that a guest of a virtual cluster has of the subnet, by its device's queue pair 0.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -14,7 +14,7 @@ fn two_engines(doorbells: &str) -> Daemon {
     ))
 }
 
-/// Who lives in each engine.
+/// Returns the VFs that live in each engine.
 fn lives(daemon: &Daemon) -> Vec<Vec<String>> {
     let status = daemon.ask(&["status"]);
     let engines = status["placement"]["engines"].as_array().expect("engines");

@@ -125,7 +125,7 @@ fn who_comes_next_finds_zeros(daemon: &Daemon) {
     assert_eq!(found, [0; 6]);
 }
 
-/// What is there is what the guest has written last, not what it was when the other program was asked.
+/// The memory has the guest's last writes, also those after the request for the other program.
 fn it_stays_under_another_program(daemon: &Daemon) {
     let (mut a, b) = peers(daemon);
     let (mut qa, _qb) = connected(Transport::Rc, &a, &b);

@@ -26,7 +26,7 @@ fn the_port_is_active_and_distinct() {
     assert_ne!(a.port.port_guid, b.port.port_guid);
 }
 
-/// What a guest calls its node is its own, and the next one finds what was there before.
+/// The guest's name for its node lasts as long as the guest; the next guest finds the name of before.
 #[test]
 fn a_node_loses_its_guests_name_with_the_guest() {
     let daemon = Daemon::start("trap");

@@ -1,4 +1,4 @@
-//! What a guest can have the daemon allocate.
+//! Memory that a guest can make the daemon allocate.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use crate::daemon::{Daemon, Peer};
 use test_driver::hoard::{Hoard, Hoarded};
 use test_driver::{Device, Options, Transport};
 
-/// What one guest may cost.
+/// Memory that one guest may take, in MiB.
 const MAX_MIB: f64 = 64.0;
 
 /// Resident memory of a daemon that is not shared with guests, in MiB.

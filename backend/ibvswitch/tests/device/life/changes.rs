@@ -9,7 +9,7 @@ use serde_json::Value;
 use test_driver::{Connection, Data, SendRequest, Syndrome, Transport};
 use testing::wait_until;
 
-/// What VMs may wait in a test, on a machine however busy.
+/// Time that VMs may wait in a test, in seconds, on a machine however busy.
 const PATIENT: &str = "60";
 
 const CONFIGURATION: &str = "# The laboratory's.\n\
@@ -49,7 +49,7 @@ fn addresses(daemon: &Daemon) -> Vec<Value> {
     vfs.into_iter().map(of).collect()
 }
 
-/// Who waits for a device that rests has patience.
+/// Gives a connection the patience to wait for a device that rests.
 fn patient(connection: &mut Connection) {
     connection.ack_timeout = 18;
     connection.retry_count = 7;
@@ -112,7 +112,7 @@ fn vfs_come_and_go_beside_traffic() {
     assert_eq!(text(&daemon), original, "with all comments");
 }
 
-/// Who sends to a VF that goes learns it by the connection to that VF; all other connections go on.
+/// A VM that sends to a VF that goes gets an error of its connection to that VF; all other connections go on.
 #[test]
 fn a_vf_goes_while_a_neighbour_sends_to_it() {
     let daemon = Daemon::configured(CONFIGURATION);
@@ -211,14 +211,14 @@ fn a_file_is_shown_and_applied() {
     assert_eq!(text(&daemon), original);
 }
 
-/// How a link is, but for where its other end is.
+/// Returns the state of a link, without its other end.
 fn shown_of(daemon: &Daemon, at: &str) -> Value {
     let mut link = daemon.ask(&["link", "show", at]);
     link.as_object_mut().expect("a link").remove("peer");
     link
 }
 
-/// What somebody has done to links stays done, at the same links: also where a switch's ports are other ones now.
+/// Changes that a user has made to links remain at the same links, also if these are at other ports of a switch now.
 #[test]
 fn links_stay_as_they_are() {
     let daemon = Daemon::configured(CONFIGURATION);
@@ -282,7 +282,7 @@ fn another_file_than_the_daemons_is_noticed() {
     assert!(text(&daemon).contains("hv3"));
 }
 
-/// What somebody has spoilt by hand, a right file mends.
+/// A right file mends a configuration file that was spoilt by hand.
 #[test]
 fn a_file_that_is_not_right_is_mended_by_one_that_is() {
     let daemon = Daemon::configured(CONFIGURATION);

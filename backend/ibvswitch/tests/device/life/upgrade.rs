@@ -13,7 +13,7 @@ use test_driver::{Connection, Data, Device, Options, SendRequest, Transport};
 
 with_both_doorbells!(connections_go_on_under_traffic,);
 
-/// What VMs may wait in a test, on a machine however busy.
+/// Time that VMs may wait in a test, in seconds, on a machine however busy.
 const PATIENT: &str = "60";
 
 /// It takes a program without optimization seconds.
@@ -23,7 +23,7 @@ fn upgrade(daemon: &Daemon) -> Value {
     daemon.ask(&["upgrade", "--within", PATIENT])
 }
 
-/// Who waits for a device that rests has patience.
+/// Gives a connection the patience to wait for a device that rests.
 fn patient(connection: &mut Connection) {
     connection.ack_timeout = 18;
     connection.retry_count = 7;
@@ -248,7 +248,7 @@ fn ports_are_served_again() {
     }
 }
 
-/// Who has 10.0.0.2?
+/// An ARP request for 10.0.0.2.
 const ARP: [u8; 30] = [
     8, 6, 0, 1, 8, 0, 6, 4, 0, 1, 0x52, 0x54, 0, 0, 0, 1, 10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 10, 0, 0,
     2,

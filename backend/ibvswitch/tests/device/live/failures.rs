@@ -21,7 +21,7 @@ const SUBNET: &str = "log = \"info\"\n[engine]\ndoorbells = \"trap\"\n\
 
 const NODE_RECORD: u16 = 0x11;
 
-/// Who waits for a device that rests has patience.
+/// Gives a connection the patience to wait for a device that rests.
 fn patient(connection: &mut Connection) {
     connection.ack_timeout = 18;
     connection.retry_count = 7;
@@ -66,7 +66,7 @@ struct Scene {
     daemon: Daemon,
     vm: Peer,
     peer: Peer,
-    /// Who asks the subnet administration.
+    /// VM that asks the subnet administration.
     observer: Vm,
     theirs: QueuePair,
     own: QueuePair,
@@ -297,7 +297,7 @@ fn monitors_that_refuse_leave_the_vm_where_it_is() {
     scene.exchange(1);
 }
 
-/// What a subnet manager remembers cannot be written.
+/// The file of the subnet manager's LIDs cannot be written.
 #[test]
 fn a_full_disk_keeps_no_vm_from_moving() {
     let state = tempfile::tempdir().expect("a directory");

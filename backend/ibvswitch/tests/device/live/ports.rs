@@ -109,7 +109,7 @@ fn a_vm_moves_with_its_hca_and_its_card() {
     drop(receiver);
 }
 
-/// Of a VM with a card alone nothing but the addresses moves here.
+/// A VM that has only a card moves nothing but its addresses.
 #[test]
 fn a_vm_with_a_card_alone_moves_in_two_steps() {
     let daemon = start();

@@ -46,7 +46,7 @@ fn start() -> Daemon {
     )
 }
 
-/// What happens to VMs.
+/// Events in the life of VMs.
 #[derive(Debug)]
 enum Journeys {
     /// They move. Whether each is away.
@@ -98,7 +98,7 @@ impl Journeys {
     }
 }
 
-/// Who waits for a device that rests has patience.
+/// Gives a connection the patience to wait for a device that rests.
 fn patient(connection: &mut Connection) {
     connection.ack_timeout = 18;
     connection.retry_count = 7;
@@ -134,7 +134,7 @@ fn a_receiver_that_is_not_ready_is_waited_for(mut journeys: Journeys) {
     }
 }
 
-/// Of additions that are on their way, each is done once, and in their order.
+/// Atomic additions that are on their way are done once each, and in their order.
 fn atomics_are_done_once(mut journeys: Journeys) {
     const AT_A_TIME: usize = 16;
     let daemon = start();

@@ -19,13 +19,13 @@ fn start() -> Daemon {
     )
 }
 
-/// Who waits for a device that rests has patience.
+/// Gives a connection the patience to wait for a device that rests.
 fn patient(connection: &mut Connection) {
     connection.ack_timeout = 18;
     connection.retry_count = 7;
 }
 
-/// Which VF has the VM's addresses, and its LID.
+/// Returns the VF that has the VM's addresses, and its LID.
 fn place(daemon: &Daemon, vm: &str) -> (String, u64) {
     let status = daemon.ask(&["status"]);
     let mut at = status["vfs"].as_array().expect("VFs").iter();
@@ -116,7 +116,7 @@ fn a_vm_moves_under_traffic() {
     peer.write_to(&vm);
 }
 
-/// How a move ends before its time.
+/// Premature end of a move.
 #[derive(Debug, Clone, Copy)]
 enum End {
     /// The command is killed, or gives up.
@@ -196,7 +196,8 @@ fn a_move_that_fails_leaves_the_vm_where_it_was() {
     peer.write_to(&vm);
 }
 
-/// What the VM rings just before it is paused comes after its device rests, and even after the image is made.
+/// A doorbell that the VM rings just before it is paused comes after its device rests, and even after the image is
+/// made.
 #[test]
 fn what_a_vm_rings_late_is_heard_where_it_goes() {
     let daemon = start();

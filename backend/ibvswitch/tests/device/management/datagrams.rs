@@ -138,7 +138,7 @@ fn counters_move_with_traffic() {
     }
 }
 
-/// What a counter says at the ports where it says anything, over all of the subnet.
+/// Returns the values of a counter at the ports where it is not 0, over all of the subnet.
 fn counted(daemon: &Daemon, counter: &str) -> Vec<(String, u64, u64)> {
     let counters = daemon.ask(&["counters"]);
     let nodes = counters["nodes"].as_array().expect("a list");

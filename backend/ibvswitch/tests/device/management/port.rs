@@ -1,4 +1,4 @@
-//! What a VF's port says of itself, and lets its driver say.
+//! Attributes of a VF's port, and those that its driver may set.
 
 use crate::daemon::{Daemon, Peer};
 use test_driver::Status;

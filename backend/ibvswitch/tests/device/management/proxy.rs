@@ -1,4 +1,4 @@
-//! What a guest's management packets may do, and what becomes of the others.
+//! Rights of a guest's management packets, and the counts of refused ones.
 
 use crate::daemon::{Daemon, HALF, Peer};
 use test_driver::{AddressVector, Data, QueuePair, SendRequest, Transport};
@@ -113,13 +113,13 @@ fn a_guest_reaches_its_neighbour_only_where_it_may() {
     }
 }
 
-/// How many packets of a guest were refused for this reason.
+/// Returns the number of a guest's packets that were refused for this reason.
 fn refused(daemon: &Daemon, name: &str, reason: &str) -> u64 {
     let vf = daemon.ask(&["vf", "show", name]);
     vf["mads"]["refused"][reason].as_u64().unwrap_or(0)
 }
 
-/// What a hostile guest would try to learn and change, one packet each.
+/// Returns a packet for each thing that a hostile guest would try to learn or change.
 fn attacks() -> Vec<[u8; MAD]> {
     const SWITCH_INFO: u16 = 0x0012;
     const PKEY_TABLE: u16 = 0x0016;

@@ -1,4 +1,4 @@
-//! What guests have the subnet administration enter: how much, and what becomes of it when they go.
+//! Entries of guests at the subnet administration: their limits, and their removal when guests go.
 
 use crate::administration::{GET, SET, Vm, group, subscribe};
 use crate::daemon::{Daemon, Peer};

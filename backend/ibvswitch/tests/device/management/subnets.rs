@@ -56,7 +56,7 @@ fn gid(peer: &Peer) -> Gid {
     Gid::from_bytes(peer.device.gid(0).expect("a GID"))
 }
 
-/// What the subnet administration answers about the path between two GIDs.
+/// Returns the subnet administration's answer about the path between two GIDs.
 fn path(peer: &mut Peer, dgid: Gid) -> Result<PathRecord, Status> {
     let mut qp = peer.qp(Transport::Gsi);
     qp.activate(0, GSI_QKEY).expect("becomes ready");
@@ -88,7 +88,7 @@ fn path(peer: &mut Peer, dgid: Gid) -> Result<PathRecord, Status> {
     }
 }
 
-/// How one queue pair reaches another: LID, and destination GID with hop limit.
+/// The way from one queue pair to another: LID, and destination GID with hop limit.
 type Way = (u16, Option<(Gid, u8)>);
 
 /// The way that the subnet administration names.

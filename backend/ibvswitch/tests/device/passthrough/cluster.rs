@@ -10,7 +10,7 @@ use test_driver::{
     SharedReceiveQueue, Status, Transport, XrcDomain,
 };
 
-/// What is behind.
+/// Configuration of the daemon behind.
 const INNER: &str = "
 [[hypervisor]]
 name = 'hv1'

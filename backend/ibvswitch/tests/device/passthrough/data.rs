@@ -37,7 +37,7 @@ fn objects(inner: &Daemon, name: &str) -> [u64; 5] {
     ["qp", "cq", "mr", "pd", "eq"].map(|kind| objects[kind].as_u64().expect("a number"))
 }
 
-/// What there is of a VF that is passed through and has no guest: the daemon's event queue.
+/// Objects of a VF that is passed through and has no guest: the daemon's event queue.
 const NOTHING: [u64; 5] = [0, 0, 0, 0, 1];
 
 fn what_a_guest_leaves_behind_goes(inner: &Daemon) {
@@ -59,7 +59,7 @@ fn what_a_guest_leaves_behind_goes(inner: &Daemon) {
     again.write_to(&other);
 }
 
-/// What `status` says of a VF that is passed through.
+/// Returns the part of `status` about a VF that is passed through.
 fn passed(outer: &Daemon) -> serde_json::Value {
     crate::daemon::named(&outer.ask(&["status"])["passthrough"], "vm1")
 }

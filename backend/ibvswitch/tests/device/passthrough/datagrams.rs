@@ -8,7 +8,7 @@ use test_driver::{
     Transport,
 };
 
-/// What is behind, with doorbells of this kind.
+/// Returns the configuration of the daemon behind, with doorbells of this kind.
 fn inner(doorbells: &str) -> String {
     format!(
         "[engine]\ndoorbells = '{doorbells}'\n\
@@ -31,7 +31,8 @@ fn cluster(doorbells: &str) -> (Daemon, Daemon, [Peer; 3]) {
     passed(&inner(doorbells), CLUSTERS, vfs)
 }
 
-/// What became of a VF's datagrams: passed, lost for their service level and their address, and no requests.
+/// Returns the counts of a VF's datagrams: passed, refused for their service level, refused for their address,
+/// malformed.
 fn counts(outer: &Daemon, name: &str) -> [u64; 4] {
     let told = crate::daemon::named(&outer.ask(&["status"])["passthrough"], name);
     let of = &told["datagrams"];

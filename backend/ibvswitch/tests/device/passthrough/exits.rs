@@ -1,5 +1,5 @@
-//! What data cost that are passed through: no access of the guest's that traps, and nothing of the daemon
-//! before the VF. By counting, since no slowness of the machine changes how often a thread goes to sleep.
+//! Cost of data that are passed through: no access of the guest traps, and the daemon in front of the VF does
+//! nothing. The tests count, since no slowness of the machine changes how often a thread goes to sleep.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -108,7 +108,8 @@ impl Pair {
     }
 }
 
-/// How often the threads that serve the VFs of a daemon have gone to sleep, and read and written.
+/// Returns how often each thread that serves the VFs of a daemon has gone to sleep, and how often it has read and
+/// written.
 fn work(daemon: &Daemon) -> Vec<(String, u64, u64)> {
     let tasks = fs::read_dir(format!("/proc/{}/task", daemon.pid())).expect("is running");
     let counts = tasks.filter_map(|task| {

@@ -24,7 +24,7 @@ name = 'hv2'
 name = 'b'
 ";
 
-/// What `vf firmware` says: microseconds, commands to be lost, pages.
+/// Returns the output of `vf firmware`: microseconds, commands to be lost, pages.
 fn firmware(daemon: &Daemon, options: &[&str]) -> (u64, u64, u64) {
     let report = daemon.ask(&[&["vf", "firmware", "a"], options].concat());
     let number = |key: &str| report[key].as_u64().expect("a number");

@@ -1,4 +1,5 @@
-//! What a guest of a VF that is passed through may name: attacks on the daemon's memory at the VF behind.
+//! Attacks of a guest of a VF that is passed through on the daemon's memory at the VF behind, by the addresses and
+//! keys that it names.
 
 use crate::daemon::{Daemon, HALF, Peer, connected};
 use test_driver::{
@@ -19,7 +20,7 @@ fn guests(isolation: &str) -> (Daemon, Daemon, Peer, Peer) {
     (inner, outer, guest, other)
 }
 
-/// What lies in the daemon's memory, as far as this key shows it to its guest.
+/// Reads the daemon's memory through a key, as far as the key lets its guest.
 fn read_window(guest: &mut Peer, other: &Peer, key: u32) -> Option<[u8; 64]> {
     let (mut qp, _far) = connected(Transport::Rc, guest, other);
     let from = [Sge {
@@ -60,7 +61,7 @@ fn refused<T>(outcome: Result<T, test_driver::Error>) -> Option<Status> {
     }
 }
 
-/// What the other test shows to be impossible, and that it would be possible.
+/// The attacks that the other test shows to be impossible are possible without isolation.
 #[test]
 fn without_isolation_a_guest_reads_and_writes_the_daemons_memory() {
     let (_inner, _outer, mut guest, mut other) = guests("sriov");

@@ -20,7 +20,7 @@ const CLASS_PORT_INFO: u16 = 0x0001;
 const CONNECT_REQUEST: u16 = 0x0010;
 const DISCONNECT_REQUEST: u16 = 0x0015;
 
-/// What is behind, where all classes may pass, with doorbells of this kind.
+/// Returns the configuration of the daemon behind, where all classes may pass, with doorbells of this kind.
 fn inner(doorbells: &str) -> String {
     let vf =
         |name| format!("[[hypervisor.vf]]\nname = '{name}'\ngmp = {{ deny = [] }}\nmad_rate = 0\n");
@@ -87,7 +87,7 @@ fn next(peer: &mut Peer, qp: &mut QueuePair) -> [u8; MAD] {
     found
 }
 
-/// What became of a VF's management packets: passed, and refused by reason.
+/// Returns the counts of a VF's management packets: passed, and refused by reason.
 fn mads(outer: &Daemon, name: &str) -> (u64, Vec<(String, u64)>) {
     let told = crate::daemon::named(&outer.ask(&["status"])["passthrough"], name);
     let refused = told["mads"]["refused"].as_object().expect("a table");

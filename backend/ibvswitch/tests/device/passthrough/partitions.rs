@@ -7,7 +7,7 @@ use crate::daemon::passthrough::{
 use crate::daemon::{HALF, Peer};
 use test_driver::{Access, Connection, Transport};
 
-/// What is behind. The partitions are in another order at each port.
+/// Configuration of the daemon behind. The partitions are in another order at each port.
 const INNER: &str = "
 [[hypervisor]]
 name = 'hv1'

@@ -91,7 +91,7 @@ fn start(at: &Daemon, socket: &Path, other: &Daemon) -> Found {
     found
 }
 
-/// What differs.
+/// Returns the names of values that differ.
 fn differences<'a>(one: &'a Found, other: &Found) -> BTreeSet<&'a str> {
     let differing = one.iter().filter(|(name, value)| other[*name] != **value);
     differing.map(|(name, _)| *name).collect()

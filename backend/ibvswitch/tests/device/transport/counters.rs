@@ -138,7 +138,7 @@ fn named(peer: &Peer, set: u8) -> Vec<(&'static str, u32)> {
     counts.into_iter().filter(|(_, count)| *count > 0).collect()
 }
 
-/// What goes wrong between two queue pairs is counted in their sets, and in no other one.
+/// Errors between two queue pairs are counted in their sets, and in no other one.
 #[test]
 fn errors_are_counted_in_the_set_of_their_queue_pair() {
     let daemon = Daemon::start("trap");

@@ -1,4 +1,4 @@
-//! What goes wrong, on which side, and who hears of it.
+//! Errors of the transport, their side, and the events that they raise.
 
 use crate::daemon::{Daemon, HALF, Peer, connected, connected_by, peers};
 use test_driver::{

@@ -20,7 +20,7 @@ fn errors(daemon: &Daemon, node: &str, port: u64, counter: &str) -> u64 {
         .unwrap_or(0)
 }
 
-/// How many traps of a number the subnet manager has heard.
+/// Returns the number of traps of a kind that the subnet manager has heard.
 fn traps(daemon: &Daemon, number: u64) -> u64 {
     let status = daemon.ask(&["sm", "status"]);
     let traps = status["traps"].as_array().expect("a list").iter();

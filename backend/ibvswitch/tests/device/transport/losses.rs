@@ -15,7 +15,7 @@ fn drop_at(daemon: &Daemon, port: &str, percent: &str) {
     daemon.ask(&["link", "drop", port, percent]);
 }
 
-/// What connections of a VF had to do again.
+/// Returns the number of times that connections of a VF have repeated something.
 fn retries(daemon: &Daemon, name: &str, counter: &str) -> u64 {
     let vf = daemon.ask(&["vf", "show", name]);
     let count = &vf["counters"]["retries"][counter];
@@ -87,7 +87,7 @@ fn links_lose_data() {
     );
 }
 
-/// Of a multicast packet each link loses its own copy, and all that would come of it.
+/// Each link loses its own copy of a multicast packet, and all copies made from that one.
 #[test]
 fn links_lose_copies_of_multicast_packets() {
     let daemon = Daemon::start("trap");

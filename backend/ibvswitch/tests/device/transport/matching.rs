@@ -157,7 +157,7 @@ fn a_queue_with_tags_stays_while_it_is_used(daemon: &Daemon) {
     assert!(matches!(gone, Err(Error::Refused { .. })), "{gone:?}");
 }
 
-/// What gives a key these stretches, with T10-DIF in memory.
+/// Gives a key these stretches, with T10-DIF in memory.
 fn change(peer: &mut Peer, qp: &mut QueuePair, key: u32, value: u32) -> test_driver::Cqe {
     let form = SignatureForm {
         memory: Some(value),
