@@ -2,7 +2,7 @@
 
 use std::io;
 
-use ibvswitch::config::ConfigError;
+use config::ConfigError;
 use ibvswitch::daemon::life::assembly::AssemblyError;
 use ibvswitch::daemon::life::run::RunError;
 use ibvswitch::daemon::life::sockets::SocketError;

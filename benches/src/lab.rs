@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ibvswitch::config::{Config, Directories};
+use config::{Config, Directories};
 use ibvswitch::daemon::life::abort::Abort;
 use ibvswitch::daemon::life::assembly::Assembly;
 use ibvswitch::daemon::life::sockets::{ControlSocket, Lock, Sockets};

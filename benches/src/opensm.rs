@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use ibvswitch::config::{Config, Directories};
+use config::{Config, Directories};
 use ibvswitch::daemon::life::abort::Abort;
 use ibvswitch::daemon::life::assembly::Assembly;
 use ibvswitch::daemon::life::sockets::Sockets;

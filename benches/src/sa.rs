@@ -14,7 +14,7 @@ mod in_process;
 
 use std::time::{Duration, Instant};
 
-use ibvswitch::config::{Config, Directories};
+use config::{Config, Directories};
 use ibvswitch::daemon::life::abort::Abort;
 use ibvswitch::daemon::life::assembly::Assembly;
 use ibvswitch::daemon::life::sockets::{ControlSocket, Lock, Sockets};

@@ -13,8 +13,8 @@ use vfio_user::{MAX_DATA_XFER_SIZE, MAX_DMA_MAPS, Mapping};
 
 use vswitch::TABLE_BYTES_PER_GUEST;
 
-use crate::config::{Config, Doorbells, ManagerPlace, Vf};
 use crate::daemon::moves::vm_image::{LONGEST, MAX_MEMORY};
+use config::{Config, Doorbells, ManagerPlace, Vf};
 
 /// Bytes of the lists that stay small: management packets that wait, what was refused, what is entered
 /// at the subnet administration and there, doorbell pages in use, capabilities.

@@ -30,13 +30,13 @@ use serde::Serialize;
 
 use self::sibling::{bench, demo, lab, simulate, web};
 use self::subnet::{capture, counters, external, link, sm, topology};
-use crate::config::edit::EditError;
-use crate::config::{Config, ConfigError, Source};
 use crate::control::{self, Client, ClientError, Request, Response};
 use crate::daemon::life::assembly::AssemblyError;
 use crate::daemon::life::run::RunError;
 use crate::daemon::management::ManagementError;
 use crate::picture::LayoutError;
+use config::edit::EditError;
+use config::{Config, ConfigError, Source};
 
 const AFTER_HELP: &str = "\
 Exit status:

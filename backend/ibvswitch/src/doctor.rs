@@ -26,9 +26,9 @@ use serde::Serialize;
 
 use self::program::Programs;
 use crate::budget::Available;
-use crate::config::{Config, Kind};
 use crate::finding::{Finding, Verdict};
 use crate::host::Host;
+use config::{Config, Kind};
 
 /// Time limit of a program of the host. QEMU lists its devices in a second, on a busy machine too.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(20);

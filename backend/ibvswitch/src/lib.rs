@@ -2,7 +2,7 @@
 //!
 //! # Life
 //!
-//! `cli` reads the command line, `config` the configuration. `daemon::life::run` is the life of a daemon, in an order that leaves
+//! `cli` reads the command line, crate `config` the configuration. `daemon::life::run` is the life of a daemon, in an order that leaves
 //! nothing behind if a start fails: log, signals, sockets, subnet, devices, control socket, `ready`; and back at a signal.
 //! `daemon::life::assembly` puts the parts together. `daemon::life::sandbox` confines the process before its second thread; later needs
 //! are on that module's lists. The control socket speaks JSON lines, one request and one response each.
@@ -57,7 +57,6 @@
 pub mod budget;
 pub mod capture;
 pub mod cli;
-pub mod config;
 pub mod control;
 pub mod daemon;
 pub mod doctor;

@@ -70,11 +70,11 @@ pub(crate) mod examples {
     use fabric::Fabric;
     use vswitch::Plan;
 
-    use crate::config::{Config, DEFAULT, Directories};
     use crate::control::{Link, LinkEnd, Node, NodeKind, Topology};
     use crate::daemon::engines::engine::SystemClock;
     use crate::daemon::management::vswitch;
     use crate::status::Observer;
+    use config::{Config, DEFAULT, Directories};
 
     /// The built-in configuration, before anybody manages it.
     pub fn built_in() -> Topology {

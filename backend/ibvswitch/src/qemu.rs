@@ -8,7 +8,7 @@ use vhost_user::port::Port;
 use vhost_user::translate::Mac;
 use wire::Mtu;
 
-use crate::config::{Config, Hardware, Kind, Vf};
+use config::{Config, Hardware, Kind, Vf};
 
 /// A VF's attachment to a VM.
 #[derive(Debug, Clone)]
@@ -321,7 +321,7 @@ mod tests {
     use std::process::Command;
 
     use super::*;
-    use crate::config::{Config, Directories};
+    use config::{Config, Directories};
 
     fn config(socket: &str) -> Config {
         let text = format!(

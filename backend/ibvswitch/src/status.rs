@@ -7,11 +7,11 @@ use fabric::{Fabric, PortRef, SmpAccess};
 use vswitch::{Plan, SharedPlace};
 use wire::Guid;
 
-use crate::config::{Config, Hypervisor, Kind, ManagerPlace, SMP_ACCESS, Vf};
 use crate::control::{
     self, Counters, FabricStatus, Mads, NodeKind, Objects, Sandbox, Status, SubnetName,
     SubnetStatus, Topology, VfStatus, elsewhere, used_pkeys,
 };
+use config::{Config, Hypervisor, Kind, ManagerPlace, SMP_ACCESS, Vf};
 
 /// Work of a subnet manager.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -244,7 +244,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::config::{DEFAULT, Directories};
+    use config::{DEFAULT, Directories};
 
     #[test]
     fn a_subnet_that_nobody_manages() {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
-use ibvswitch::config::{Config, ConfigError, Source};
+use config::{Config, ConfigError, Source};
 use nix::sys::prctl;
 use nix::unistd::{Gid, Uid, geteuid, setgid, setgroups, setuid};
 use tokio::net::TcpListener;

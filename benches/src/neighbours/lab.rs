@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use config::Config;
 use fabric::{NodeId, PortRef, Topology};
-use ibvswitch::config::Config;
 use tempfile::TempDir;
 use topologies::{FatTree, Hosts};
 

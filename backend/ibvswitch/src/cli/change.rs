@@ -10,11 +10,11 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use super::{CliError, SourceArgs, print, print_json, upgrade};
-use crate::config::difference::{Difference, differences};
-use crate::config::edit::{Edit, EditError, Part, Setting};
-use crate::config::{Config, Source};
 use crate::control::{Client, UpgradeRequest, Upgraded};
 use crate::daemon::management;
+use config::difference::{Difference, differences};
+use config::edit::{Edit, EditError, Part, Setting};
+use config::{Config, Source};
 
 /// Options of every change, besides the change itself.
 #[derive(Debug, Args)]
@@ -192,8 +192,8 @@ pub(super) fn by_file(source: SourceArgs, new: &Path, args: &ChangeArgs) -> Resu
     )
 }
 
-fn unreadable(path: &Path, source: io::Error) -> crate::config::ConfigError {
-    crate::config::ConfigError::Unreadable {
+fn unreadable(path: &Path, source: io::Error) -> config::ConfigError {
+    config::ConfigError::Unreadable {
         path: path.to_owned(),
         source,
     }

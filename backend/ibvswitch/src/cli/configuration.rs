@@ -10,8 +10,8 @@ use serde::Serialize;
 use super::change::{self, ChangeArgs};
 use super::{CliError, SourceArgs, print, print_json};
 use crate::budget::{Available, Budget, mebibytes};
-use crate::config::{Config, DEFAULT, Doorbells};
 use crate::daemon::management;
+use config::{Config, DEFAULT, Doorbells};
 
 /// Commands on configurations.
 #[derive(Debug, Subcommand)]

@@ -18,10 +18,10 @@ use pin::PinArgs;
 
 use super::change::{self, AddToArgs, RemoveArgs};
 use super::{CliError, SourceArgs, ask, print, print_json};
-use crate::config::Config;
-use crate::config::edit::Part;
 use crate::control::{Mads, Objects, PassedVf, RefusedMad, Request, Response, Retries, VfStatus};
 use crate::qemu::{Attachment, Monitor, shell_quote};
+use config::Config;
+use config::edit::Part;
 
 /// Commands on VFs.
 #[derive(Debug, Subcommand)]

@@ -10,7 +10,7 @@ use super::{
     Deadlock, Method, Migrated, MigrationRequest, MigrationsReport, MoveOutcome, Packets, Place,
     StepPackets, SwitchPackets, Transition, Waited, allowed,
 };
-use crate::config::Config;
+use config::Config;
 
 /// A request, for the vSwitch.
 pub(crate) fn move_request(request: &MigrationRequest) -> MoveRequest {

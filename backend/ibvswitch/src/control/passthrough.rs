@@ -7,7 +7,7 @@ use vswitch::FilterReport;
 use wire::{Guid, Lid, PKey, PortState};
 
 use super::{CommandCounts, Datagrams, Elsewhere, Objects, PassedVf};
-use crate::config::{Hardware, Hypervisor, ISOLATION};
+use config::{Hardware, Hypervisor, ISOLATION};
 
 const fn datagrams(of: passthrough::report::Datagrams) -> Datagrams {
     Datagrams {

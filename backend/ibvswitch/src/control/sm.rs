@@ -4,7 +4,7 @@ use vswitch::ManagerStatus;
 use wire::attribute::SmInfo;
 
 use super::{Balance, ExtendedLids, OtherManager, Partition, SmRequests, SmStatus, SmTraps};
-use crate::config::Config;
+use config::Config;
 
 /// A manager with the settings of `config`.
 pub(crate) fn sm_status(config: &Config, status: ManagerStatus) -> SmStatus {

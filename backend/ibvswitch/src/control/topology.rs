@@ -249,7 +249,7 @@ mod tests {
     use wire::LinkWidth;
 
     use super::*;
-    use crate::config::{Config, DEFAULT, Directories, HYPERVISORS_MAX, VFS_PER_HYPERVISOR_MAX};
+    use config::{Config, DEFAULT, Directories, HYPERVISORS_MAX, VFS_PER_HYPERVISOR_MAX};
 
     fn config(text: &str) -> Config {
         let dirs = Directories {

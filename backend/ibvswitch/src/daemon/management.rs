@@ -24,10 +24,10 @@ use wire::{Guid, Lid, MadPacket};
 
 use self::manager_files::{FileError, LidStores, Remembered, environment, read_partitions};
 use crate::capture::Captures;
-use crate::config::Config;
 use crate::control::Unmoved;
 use crate::daemon::engines::Engines;
 use crate::daemon::ports::Inbox;
+use config::Config;
 
 /// Number of packets that guests get before others have their turn at the engine.
 const AT_A_TIME: usize = 16;

@@ -4,8 +4,8 @@
 //! takes turns with them, and a small message takes longer than with trapped doorbells. If the engine has a processor
 //! of its own, a doorbell is a store.
 
-use crate::config::{Config, Doorbells, Kind};
 use crate::finding::{Finding, Verdict};
+use config::{Config, Doorbells, Kind};
 
 const WHAT: &str = "doorbells";
 

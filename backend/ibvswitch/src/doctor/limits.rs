@@ -5,9 +5,9 @@ use std::path::Path;
 
 use connectx::Configuration;
 
-use crate::config::Config;
 use crate::daemon::life::limits::{MAPPINGS_REMEDY, Need, OPEN_FILES_REMEDY};
 use crate::finding::{Finding, Verdict};
+use config::Config;
 
 /// Open files, of which `limit` are allowed.
 pub(super) fn open_files(config: &Config, limit: u64) -> Finding {

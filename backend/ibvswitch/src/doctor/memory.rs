@@ -6,8 +6,8 @@ use std::path::Path;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use crate::budget::{Available, Budget, mebibytes};
-use crate::config::Config;
 use crate::finding::{Finding, Verdict};
+use config::Config;
 
 /// Compares the most memory that guests can make the daemon take with the memory that there is.
 pub(super) fn of_daemon(config: &Config, available: Option<Available>) -> Option<Finding> {

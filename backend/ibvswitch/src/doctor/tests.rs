@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::*;
-use crate::config::Directories;
+use config::Directories;
 
 /// A made-up host.
 struct Made(tempfile::TempDir);

@@ -6,13 +6,13 @@ use clap::{Args, ValueEnum};
 use vswitch::{Plan, VSwitch};
 
 use crate::cli::{CliError, SourceArgs, ask, print, print_json};
-use crate::config::Config;
 use crate::control::{Request, Response};
 use crate::daemon::engines::engine::SystemClock;
 use crate::daemon::management::manager_files::Remembered;
 use crate::daemon::management::vswitch;
 use crate::picture::{self, Theme};
 use crate::status::Observer;
+use config::Config;
 
 /// Arguments of `topology`.
 #[derive(Debug, Args)]

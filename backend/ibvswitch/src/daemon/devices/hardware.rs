@@ -18,10 +18,10 @@ use vfio_user::{Device, Interrupts, IrqInfo, Mapping, MemoryLimits, Region};
 use vswitch::{MadFilter, Own};
 use wire::MadPacket;
 
-use crate::config::{Cluster as Configured, Hardware, Hypervisor};
 use crate::control::{PassedVf, passed_vf};
 use crate::daemon::devices::client::ClientState;
 use crate::daemon::devices::device::{connect, regions};
+use config::{Cluster as Configured, Hardware, Hypervisor};
 
 /// Time limit of a VF for a command. Drivers give up after 60 s; by then they have got an error.
 const COMMAND_TIME: Duration = Duration::from_secs(40);

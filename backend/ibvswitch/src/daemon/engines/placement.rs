@@ -10,11 +10,11 @@ use hca::transport::Homes;
 use hca::{Face, VfId};
 use parking_lot::Mutex;
 
-use crate::config::{Address, Config, Kind};
 use crate::control::{
     EngineStatus, ErrorKind, PinRequest, PinSuggestion, Pinned, Placement, VfStatus,
 };
 use crate::daemon::engines::Engines;
+use config::{Address, Config, Kind};
 
 /// Deals the VFs out, in the order of the configuration. Ports live in no engine: each has a home of its own
 /// behind those.

@@ -17,7 +17,6 @@ use vfio_user::{Device, Interrupts, IrqInfo, Server};
 use vmm_socket::{Stop, remedy};
 use vswitch::Plan;
 
-use crate::config::{Config, Doorbells, Kind, Vf};
 use crate::control::StatusSource;
 use crate::daemon::devices::alarm::Alarm;
 use crate::daemon::devices::client::ClientState;
@@ -47,6 +46,7 @@ use crate::daemon::moves::upgrade::{Handover, HandoverVf};
 use crate::daemon::ports::{self, Inbox, Ports};
 use crate::qemu::port_mtu;
 use crate::status::Observer;
+use config::{Config, Doorbells, Kind, Vf};
 
 /// Why the parts cannot be put together.
 #[derive(Debug, thiserror::Error)]

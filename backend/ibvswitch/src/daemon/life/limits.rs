@@ -3,18 +3,13 @@
 //! The share belongs to the VF alone: other VMMs cannot use it up.
 
 use std::io;
-use std::ops::RangeInclusive;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tracing::warn;
 use vfio_user::MemoryLimits;
 
-use crate::config::Config;
+use config::{Config, GUEST_MEMORY_OF_ALL};
 
-/// Values of `guest_memory`, in bytes.
-pub(crate) const GUEST_MEMORY: RangeInclusive<u64> = 1 << 20..=GUEST_MEMORY_OF_ALL;
-/// Address space for the memory of all guests, in bytes: half of the 47 bits that a process has.
-pub(crate) const GUEST_MEMORY_OF_ALL: u64 = 1 << 46;
 /// The most that a VF has by default.
 const GUEST_MEMORY_DEFAULT: u64 = 1 << 40;
 
@@ -154,7 +149,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::config::Directories;
+    use config::Directories;
 
     fn config(vfs: usize, of_first: &str) -> Config {
         let mut text = String::new();

@@ -3,17 +3,6 @@
 use std::env;
 use std::io::{self, IsTerminal};
 
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::ParseError;
-
-/// The filter that a text describes.
-///
-/// # Errors
-/// What is wrong with the text.
-pub fn filter(text: &str) -> Result<EnvFilter, ParseError> {
-    EnvFilter::builder().parse(text)
-}
-
 /// Begins to log, filtered by the environment variable `RUST_LOG` or else by `filter`.
 ///
 /// # Errors
@@ -23,7 +12,7 @@ pub fn start(filter: &str) -> Result<(), String> {
         Ok(filter) if !filter.is_empty() => ("the environment variable RUST_LOG", filter),
         _ => ("the key `log`", filter.to_owned()),
     };
-    let filter = self::filter(&filter).map_err(|error| {
+    let filter = config::log_filter(&filter).map_err(|error| {
         format!(
             "{origin} is `{filter}`: {error}; write something like `info,ibvswitch_vfio_user=debug`"
         )

@@ -16,7 +16,6 @@ use sd_notify::NotifyState;
 use tracing::{error, info, warn};
 
 use crate::budget::{Available, Budget};
-use crate::config::Config;
 use crate::control::{Server, UpgradeRequest};
 use crate::daemon::life::abort::Abort;
 use crate::daemon::life::assembly::{Assembly, AssemblyError};
@@ -27,6 +26,7 @@ use crate::daemon::life::sockets::{SocketError, Sockets};
 use crate::daemon::management::{self, ManagementError};
 use crate::daemon::moves::upgrade::arrival::Before;
 use crate::daemon::moves::upgrade::{FIT, handover};
+use config::Config;
 
 /// State that the program before has left in this process.
 #[derive(Debug, Clone, Copy)]

@@ -15,8 +15,8 @@ use std::sync::OnceLock;
 
 use tracing::{info, warn};
 
-use crate::config::{self, Config};
 use crate::control::{Landlock, Sandbox};
+use config::{self, Config};
 
 /// Sandbox of this process.
 static STATE: OnceLock<Sandbox> = OnceLock::new();

@@ -14,8 +14,8 @@ use keeper::{Keeper, Kept};
 use nix::fcntl::{Flock, FlockArg};
 use vmm_socket::{BindError, Listener, remedy};
 
-use crate::config::{Config, Doorbells, Hardware, Kind};
 use crate::daemon::moves::upgrade::handover::ClientRecord;
+use config::{Config, Doorbells, Hardware, Kind};
 
 mod inherited;
 
@@ -389,7 +389,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
-    use crate::config::{DEFAULT, Directories};
+    use config::{DEFAULT, Directories};
 
     fn config(dir: &Path) -> Config {
         let dirs = Directories {

@@ -9,7 +9,6 @@ use parking_lot::{RwLock, RwLockReadGuard};
 use vswitch::{LinkError, MigrateError, SmError, VSwitch};
 
 use crate::capture::{Subscription, Wish};
-use crate::config::{Config, ManagerPlace};
 use crate::control::{
     Counters, CountersReport, ErrorKind, FirmwareReport, FirmwareRequest, LinkReport, LinkRequest,
     LiveDone, LiveMigration, LiveRequest, Migrated, MigrationRequest, MigrationsReport,
@@ -30,6 +29,7 @@ use crate::daemon::moves::relocation::{Claims, End, Relocation};
 use crate::daemon::moves::upgrade::{self, Addresses, Handover, Terms};
 use crate::daemon::ports;
 use crate::status::{Function, Managed, Observer};
+use config::{Config, ManagerPlace};
 
 /// Everything that has a state to tell.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use tracing::{debug, warn};
 use vswitch::Environment;
 use wire::{Guid, Lid};
 
-use crate::config::{Config, ManagerPlace, Subnet};
+use config::{Config, ManagerPlace, Subnet};
 
 /// Why the subnet manager's files are of no use.
 #[derive(Debug, thiserror::Error)]

@@ -5,10 +5,10 @@ use keeper::{Kept, Notes};
 use tracing::error;
 use vswitch::MoveRequest;
 
-use crate::config::Config;
 use crate::control::allowed;
 use crate::daemon::engines::dma::Format;
 use crate::daemon::management::Management;
+use config::Config;
 
 /// The label under which the keeper has the VM that is at a VF or port; no text where none is there.
 const HOLDER: &str = "holder";

@@ -13,7 +13,6 @@ use parking_lot::{Condvar, Mutex};
 use tracing::{error, info, warn};
 use vswitch::{MoveRequest, VSwitch};
 
-use crate::config::Config;
 use crate::control::{
     ErrorKind, LiveDone, LiveMigration, LiveMove, LivePlaces, LiveRequest, LiveStep, Migrated,
     Place, allowed, migrated,
@@ -24,6 +23,7 @@ use crate::daemon::engines::dma::Format;
 use crate::daemon::engines::vf_host::VfHost;
 use crate::daemon::management::Management;
 use crate::daemon::moves::places;
+use config::Config;
 use hca::Hca;
 
 /// A device of software.

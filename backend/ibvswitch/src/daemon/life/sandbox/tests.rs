@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 
 use super::*;
-use crate::config::{DEFAULT, Directories};
+use config::{DEFAULT, Directories};
 
 fn config(dir: &Path, more: &str) -> Config {
     let dirs = Directories {

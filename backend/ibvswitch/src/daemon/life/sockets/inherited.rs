@@ -12,8 +12,8 @@ use nix::fcntl::{Flock, FlockArg};
 use vmm_socket::Listener;
 
 use super::{ControlSocket, LOCK, Lock, SocketError, Sockets, VfSocket, kept_vf};
-use crate::config::{Config, Kind};
 use crate::daemon::moves::upgrade::handover::{HandoverV1, Taken, VfRecord};
+use config::{Config, Kind};
 
 fn error(what: impl Into<String>) -> impl FnOnce(io::Error) -> SocketError {
     let what = what.into();

@@ -11,7 +11,6 @@ use super::handover::client_log::ClientLog;
 use super::handover::{HandoverV1, Taken};
 use super::links::{self, LinkRecord};
 use super::now;
-use crate::config::Config;
 use crate::control::Upgraded;
 use crate::daemon::devices::device::Early;
 use crate::daemon::devices::device_calls::{Called, Detained};
@@ -20,6 +19,7 @@ use crate::daemon::management::Management;
 use crate::daemon::management::manager_files::Remembered;
 use crate::daemon::moves::places::Places;
 use crate::daemon::moves::relocation::SoftwareDevice;
+use config::Config;
 
 /// Time limit until the thread of a device goes on with its client.
 const DEVICE_TIMEOUT: Duration = Duration::from_secs(10);

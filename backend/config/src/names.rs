@@ -14,11 +14,11 @@ pub(super) const WIDTHS: [(&str, LinkWidth); 5] = [
 ];
 
 /// What keeps a guest of a VF that is passed through from the daemon's memory there.
-pub(crate) const ISOLATION: [(&str, Isolation); 2] =
+pub const ISOLATION: [(&str, Isolation); 2] =
     [("strict", Isolation::Strict), ("sriov", Isolation::Sriov)];
 
 /// How far a guest's subnet management packets go.
-pub(crate) const SMP_ACCESS: [(&str, SmpAccess); 3] = [
+pub const SMP_ACCESS: [(&str, SmpAccess); 3] = [
     ("deny", SmpAccess::Deny),
     ("own-port", SmpAccess::OwnPort),
     ("fabric", SmpAccess::Fabric),

@@ -3,8 +3,8 @@
 use wire::{Gid, Guid, Lid};
 
 use super::{LID_MAX, LID_REMEDY, PREFIX_REMEDY, Reader};
-use crate::config::document::{Entry, Section, Seen, at_most};
-use crate::config::{
+use crate::document::{Entry, Section, Seen, at_most};
+use crate::{
     Fabric, MANAGER, Manager, ManagerHost, ManagerPlace, Router, RouterPort, Subnet, Wiring, keys,
 };
 
@@ -130,7 +130,7 @@ impl<'d> Reader<'d> {
     }
 
     /// The place of the subnet that a table names, or of the first.
-    pub(in crate::config) fn subnet_of(&self, section: &Section<'d>, subnets: &[Subnet]) -> usize {
+    pub(crate) fn subnet_of(&self, section: &Section<'d>, subnets: &[Subnet]) -> usize {
         let Some(entry) = section.text("subnet") else {
             return 0;
         };
@@ -150,7 +150,7 @@ impl<'d> Reader<'d> {
     }
 
     /// Puts the managers of several subnets on their switches, and reads the routers.
-    pub(in crate::config) fn join_subnets(
+    pub(crate) fn join_subnets(
         &mut self,
         root: &Section<'d>,
         wiring: &mut Wiring,

@@ -7,8 +7,8 @@ use wire::{Guid, PKey};
 
 use super::Reader;
 use super::hypervisors::{Defaults, derived_mac};
-use crate::config::document::Section;
-use crate::config::{AddressModel, Doorbells, Kind, Vf};
+use crate::document::Section;
+use crate::{AddressModel, Doorbells, Kind, Vf};
 
 const MAC_REMEDY: &str =
     "write one of a single card, as in \"52:54:00:12:34:56\", or leave the key out";

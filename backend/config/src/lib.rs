@@ -15,11 +15,15 @@ mod read;
 mod tests;
 mod wiring;
 
-use connectx::{IpOverInfiniBand, Likeness};
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
+
+use connectx::{IpOverInfiniBand, Likeness};
 use fabric::SmpAccess;
 use hca::ServiceLevels;
 use passthrough::Isolation;
@@ -28,9 +32,9 @@ use vhost_user::translate::Mac;
 use vswitch::model;
 use wire::{Guid, Lid, PKey};
 
-pub use ::control::Doorbells;
+pub use control::Doorbells;
 pub use document::Problem;
-pub(crate) use names::{ISOLATION, SMP_ACCESS};
+pub use names::{ISOLATION, SMP_ACCESS};
 pub use vswitch::model::{
     Address, AddressModel, Bandwidth, Cluster, Fabric, FileNodes, GmpClass, GmpClasses, KeyChoice,
     LinkRate, MANAGER, MadRate, MadRules, Manager, ManagerHost, ManagerPlace, Router, RouterPort,
@@ -38,7 +42,7 @@ pub use vswitch::model::{
 };
 
 /// The configuration used when none is named: two hypervisors behind one switch, one VF each.
-pub const DEFAULT: &str = include_str!("config/default.toml");
+pub const DEFAULT: &str = include_str!("default.toml");
 
 /// What problems in [`DEFAULT`] are attributed to, and what it is called in messages.
 pub const DEFAULT_ORIGIN: &str = "built-in configuration";
@@ -55,6 +59,12 @@ pub const HYPERVISORS_MAX: usize = 253;
 
 /// The most entries in the P_Key table of a virtual function.
 pub const PKEYS_MAX: usize = 128;
+
+/// Values of `guest_memory`, in bytes.
+pub const GUEST_MEMORY: RangeInclusive<u64> = 1 << 20..=GUEST_MEMORY_OF_ALL;
+
+/// Address space for the memory of all guests, in bytes: half of the 47 bits that a process has.
+pub const GUEST_MEMORY_OF_ALL: u64 = 1 << 46;
 
 /// A checked configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -283,6 +293,14 @@ fn lines(problems: &[Problem]) -> String {
         }
     }
     lines.join("\n")
+}
+
+/// The filter that a text like `info,ibvswitch_vfio_user=debug` describes.
+///
+/// # Errors
+/// The fault of the text.
+pub fn log_filter(text: &str) -> Result<EnvFilter, ParseError> {
+    EnvFilter::builder().parse(text)
 }
 
 /// Where a configuration comes from.

@@ -4,8 +4,8 @@ use toml::de::DeValue;
 use wire::PKey;
 
 use super::Reader;
-use crate::config::document::{Entry, Section, Seen};
-use crate::config::{PKEYS_MAX, keys};
+use crate::document::{Entry, Section, Seen};
+use crate::{PKEYS_MAX, keys};
 
 const PKEY_REMEDY: &str = "write a name from [partitions], optionally with \":full\" or \
      \":limited\", or a number from 0x0001 to 0xffff whose lower 15 bits are not zero";

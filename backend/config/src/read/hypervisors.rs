@@ -11,13 +11,13 @@ use vswitch::model::{self, derive_guid};
 
 use super::Reader;
 use super::daemon::object_memory;
-use crate::config::document::{Entry, Section, at_most};
-use crate::config::wiring::free_ports;
-use crate::config::{
-    Address, AddressModel, Doorbells, Hypervisor, IPOIB, Kind, LIKENESSES, Manager, ManagerPlace,
-    SMP_ACCESS, Subnet, VFS_PER_HYPERVISOR_MAX, Vf, Wiring, keys,
+use crate::document::{Entry, Section, at_most};
+use crate::wiring::free_ports;
+use crate::{
+    Address, AddressModel, Doorbells, GUEST_MEMORY, GUEST_MEMORY_OF_ALL, Hypervisor, IPOIB, Kind,
+    LIKENESSES, Manager, ManagerPlace, SMP_ACCESS, Subnet, VFS_PER_HYPERVISOR_MAX, Vf, Wiring,
+    keys,
 };
-use crate::daemon::life::limits::{GUEST_MEMORY, GUEST_MEMORY_OF_ALL};
 
 const SPARE_VFS_REMEDY: &str = "write how many VFs without a VM the hypervisor has, from 0 to 127";
 const SPARE_PORTS_REMEDY: &str =

@@ -102,7 +102,7 @@ fn commented_keys_of_the_built_in_configuration() {
 
 #[test]
 fn every_key_is_documented_and_shown() {
-    let documentation = include_str!("../../../../docs/users/configuration.md");
+    let documentation = include_str!("../../../docs/users/configuration.md");
     for (table, keys) in [
         ("", keys::ROOT),
         ("engine", keys::ENGINE),
@@ -145,7 +145,7 @@ fn every_key_is_documented_and_shown() {
 
 #[test]
 fn the_example_of_the_documentation_is_right() {
-    let documentation = include_str!("../../../../docs/users/configuration.md");
+    let documentation = include_str!("../../../docs/users/configuration.md");
     let example = documentation.rsplit("```toml\n").next().expect("has one");
     let config = parse(example.split("```").next().expect("ends"));
     let pkeys: Vec<_> = config

@@ -4,8 +4,8 @@ use fabric::SmpAccess;
 use toml::de::DeValue;
 
 use super::Reader;
-use crate::config::document::{Entry, Section};
-use crate::config::{GmpClass, GmpClasses, MadRate, MadRules, keys};
+use crate::document::{Entry, Section};
+use crate::{GmpClass, GmpClasses, MadRate, MadRules, keys};
 
 const RATE_REMEDY: &str = "write packets per second, from 1 to 1000000, or 0 for no limit";
 const RATE_MAX: i64 = 1_000_000;

@@ -7,8 +7,8 @@ use toml::de::DeValue;
 use wire::Guid;
 
 use super::{GUID_REMEDY, Reader};
-use crate::config::document::{Entry, Section};
-use crate::config::{KeyChoice, Manager, ManagerFiles, ManagerPlace, RoutingChoice};
+use crate::document::{Entry, Section};
+use crate::{KeyChoice, Manager, ManagerFiles, ManagerPlace, RoutingChoice};
 
 impl<'d> Reader<'d> {
     pub(super) fn manager(&self, sm: &Section<'d>) -> (Manager, ManagerFiles) {

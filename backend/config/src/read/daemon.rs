@@ -6,12 +6,11 @@ use std::path::{Path, PathBuf};
 use hca::Quota;
 
 use super::Reader;
-use crate::config::document::{Entry, Section, list};
-use crate::config::{
+use crate::document::{Entry, Section, list};
+use crate::{
     CONTROL_SOCKET, Directories, Doorbells, ENGINES_MAX, Engine, External, SOCKET_PATH_MAX,
-    Threads, keys,
+    Threads, keys, log_filter,
 };
-use crate::daemon::life::logging;
 use vswitch::model::derive_name;
 
 impl<'d> Reader<'d> {
@@ -68,7 +67,7 @@ impl<'d> Reader<'d> {
                 has_levels = false;
             }
         }
-        if let (true, Err(error)) = (has_levels, logging::filter(entry.value)) {
+        if let (true, Err(error)) = (has_levels, log_filter(entry.value)) {
             entry.reject(
                 error.to_string(),
                 "write something like \"info,ibvswitch_vfio_user=debug\"",

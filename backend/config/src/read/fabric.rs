@@ -3,10 +3,10 @@
 use wire::{LinkWidth, Mtu};
 
 use super::Reader;
-use crate::config::document::Section;
-use crate::config::names::WIDTHS;
-use crate::config::population::Population;
-use crate::config::{
+use crate::document::Section;
+use crate::names::WIDTHS;
+use crate::population::Population;
+use crate::{
     Address, AddressModel, Bandwidth, Fabric, Hypervisor, LinkRate, Manager, ManagerPlace, Subnet,
     Wiring,
 };

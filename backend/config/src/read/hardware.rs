@@ -6,8 +6,8 @@ use wire::PKey;
 
 use super::Reader;
 use super::hypervisors::Defaults;
-use crate::config::document::Section;
-use crate::config::{Hardware, ISOLATION, SMP_ACCESS, keys};
+use crate::document::Section;
+use crate::{Hardware, ISOLATION, SMP_ACCESS, keys};
 
 /// What such a VF may have. All else is the VF's behind it.
 const KEYS: &[&str] = &[

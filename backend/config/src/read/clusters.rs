@@ -5,8 +5,8 @@ use toml::de::DeValue;
 use wire::{Guid, Lid, PKey, Sl};
 
 use super::{GUID_REMEDY, LID_MAX, LID_REMEDY, Reader};
-use crate::config::document::{Entry, Section, Seen};
-use crate::config::{Cluster, Elsewhere, View, keys};
+use crate::document::{Entry, Section, Seen};
+use crate::{Cluster, Elsewhere, View, keys};
 
 const SL_REMEDY: &str = "the service levels are 0 to 15";
 

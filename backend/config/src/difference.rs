@@ -156,7 +156,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::config::Directories;
+    use crate::Directories;
 
     fn config(text: &str) -> Config {
         let dirs = Directories {
