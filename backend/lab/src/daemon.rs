@@ -284,6 +284,30 @@ impl Drop for Daemon {
     }
 }
 
+/// Checks a configuration, before anything is fetched or started for it.
+///
+/// # Errors
+/// Its mistakes, as `ibvswitch config check` prints them.
+pub fn check(config: &Path) -> Result<()> {
+    let mut command = Command::new(program()?);
+    command.args(["config", "check", "--config"]).arg(config);
+    said(&mut command)
+}
+
+/// Runs a command of ibvswitch whose output is of no interest; its error is the message on standard error.
+pub(crate) fn said(command: &mut Command) -> Result<()> {
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .doing("start ibvswitch")?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&output.stderr);
+    let text = text.trim_end().trim_start_matches("ibvswitch: ");
+    Err(Error::Host(text.to_owned()))
+}
+
 fn command(program: &Path, runtime_dir: &Path, config: Option<&Path>) -> Command {
     let mut command = Command::new(program);
     command.arg("--runtime-dir").arg(runtime_dir);

@@ -116,8 +116,8 @@ struct All<'a> {
 struct Shared {
     /// Process groups of the commands that run, by node.
     running: BTreeMap<usize, i32>,
-    /// Whether all are to end.
-    ending: bool,
+    /// The failure because of which all are to end.
+    ending: Option<String>,
     /// Whether all have ended.
     ended: bool,
 }
@@ -138,7 +138,7 @@ impl All<'_> {
         let failed = end.status() != 0;
         self.shared().running.remove(&number);
         if failed && (self.task.fail_fast || matches!(end, End::Lost { .. })) {
-            self.end_others();
+            self.end_others(format!("the command of node {} failed", node.name()));
         }
         self.answer(self.barriers.leave(number));
         let outcome = Outcome {
@@ -158,7 +158,7 @@ impl All<'_> {
                 "{}: {}; its kernel said meanwhile:\n    {log}",
                 outcome.node, outcome.end
             ));
-        } else if outcome.end == End::Ended {
+        } else if matches!(outcome.end, End::Ended { .. }) {
             progress::step(format_args!("{}: {}", outcome.node, outcome.end));
         }
         outcome
@@ -175,10 +175,11 @@ impl All<'_> {
                 "does not answer: its command could not be killed at the time limit (--timeout)";
             return Ok(End::Lost { why: why.into() });
         }
-        if self.shared().ending && end.status() != 0 && end != End::TimeLimit {
-            return Ok(End::Ended);
-        }
-        Ok(end)
+        let ending = self.shared().ending.clone();
+        Ok(match ending {
+            Some(why) if end.status() != 0 && end != End::TimeLimit => End::Ended { why },
+            _ => end,
+        })
     }
 
     fn follow(
@@ -200,7 +201,7 @@ impl All<'_> {
                     let ending = {
                         let mut shared = self.shared();
                         shared.running.insert(number, group);
-                        shared.ending
+                        shared.ending.is_some()
                     };
                     if ending {
                         self.kill(number, group);
@@ -236,7 +237,7 @@ impl All<'_> {
             if let Err(error) = done {
                 let why = format!("`ibvswitch {run}` after {time:?} has failed: {error}");
                 progress::step(&why);
-                self.end_others();
+                self.end_others(format!("`ibvswitch {run}` (at {time:?}) failed"));
                 return Some(Outcome {
                     node: "subnet".into(),
                     end: End::Lost { why },
@@ -250,11 +251,11 @@ impl All<'_> {
         None
     }
 
-    /// Kills the commands of all nodes where one runs yet.
-    fn end_others(&self) {
+    /// Kills the commands of all nodes where one still runs, because of a failure.
+    fn end_others(&self, why: String) {
         let running = {
             let mut shared = self.shared();
-            shared.ending = true;
+            shared.ending.get_or_insert(why);
             shared.running.clone()
         };
         for (number, group) in running {

@@ -89,6 +89,12 @@ pub struct Config {
     pub qemu_arguments: Vec<String>,
 }
 
+/// Interval at which the console of a booting guest is read.
+const CONSOLE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Message of a kernel that has no memory for its initramfs.
+const NO_ROOM: &str = "Initramfs unpacking failed";
+
 /// Words that spare an emulated processor work while it boots. It has no side channel to close. Nobody attacks a kernel
 /// here by its addresses, by what it has left in memory, or by writing over its code. Nobody doubts its ciphers, which test
 /// themselves otherwise. Nobody asks it for signatures, or for the names of numbers in trace events.
@@ -375,9 +381,18 @@ impl Guest {
         let mut channels = lock(&self.channels);
         for channel in channels.iter_mut() {
             loop {
-                match channel.event(deadline) {
+                let look = deadline.min(Instant::now() + CONSOLE_INTERVAL);
+                match channel.event(look) {
                     Ok(Event::Hello) => break,
                     Ok(_) => {}
+                    Err(Silence::TimeLimit) if look < deadline => {
+                        if self.console_text().contains(NO_ROOM) {
+                            return Err(self.failed(
+                                "its memory is too small for its image; give it more with --memory"
+                                    .into(),
+                            ));
+                        }
+                    }
                     Err(silence) => return Err(self.silent(silence, "boot")),
                 }
             }
@@ -562,9 +577,14 @@ impl Guest {
         }
     }
 
+    /// Returns the kept part of its console's output.
+    fn console_text(&self) -> String {
+        log::read(&self.machine().dir.join(CONSOLE))
+    }
+
     /// Returns the last words of its kernel if it panicked.
     fn panic(&self) -> Option<String> {
-        let text = log::read(&self.machine().dir.join(CONSOLE));
+        let text = self.console_text();
         let (_, said) = text.rsplit_once("Kernel panic - not syncing: ")?;
         Some(said.lines().next()?.trim().to_owned())
     }

@@ -19,6 +19,7 @@ use crate::{
     interrupt::Interrupt,
     linux::Build,
     moves::{Mobile, Mover, Moves},
+    plan::{self, Happening},
     progress,
     qemu::Qemu,
     root::{self, Root},
@@ -70,6 +71,8 @@ pub struct Shape {
     pub subnet: Option<PathBuf>,
     /// Names of the nodes of one that is made; without them n1, n2 and so on.
     pub names: Vec<String>,
+    /// Changes of the subnet; their names are looked up before nodes boot.
+    pub happenings: Vec<Happening>,
     /// Whether nodes are ready before their ports are Active.
     pub any_state: bool,
     /// Memory of a node in MiB.
@@ -240,6 +243,7 @@ impl Lab {
         let daemon = Daemon::start(Some(shape.subnet.as_ref().unwrap_or(&made)), &folder)?;
         let daemon = Arc::new(daemon);
         let places = places(&daemon.status()?, shape.nodes)?;
+        plan::check_names(&shape.happenings, &daemon)?;
         progress::step(format_args!(
             "nodes: {}, kernel {}, QEMU {}, accelerator {}",
             places.len(),

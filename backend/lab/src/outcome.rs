@@ -7,6 +7,9 @@ use serde::Serialize;
 /// The status of what was ended at its time limit, as of timeout(1).
 pub const TIME_LIMIT: i32 = 124;
 
+/// The status of a mistake on the command line, as clap has it.
+pub const MISTAKE: i32 = 2;
+
 /// The status where a node or the lab itself fails, as of env(1) and others that run commands.
 pub const FAILED: i32 = 125;
 
@@ -21,8 +24,11 @@ pub enum End {
     },
     /// It was killed at the time limit.
     TimeLimit,
-    /// It was killed because another node's had failed.
-    Ended,
+    /// It was killed because something else had failed.
+    Ended {
+        /// The failure.
+        why: String,
+    },
     /// Its node is gone, or does not answer.
     Lost {
         /// The known reason.
@@ -37,7 +43,7 @@ impl End {
             Self::Exited { status } => *status,
             Self::TimeLimit => TIME_LIMIT,
             // Whose end that was caused by says more.
-            Self::Ended => 0,
+            Self::Ended { .. } => 0,
             Self::Lost { .. } => FAILED,
         }
     }
@@ -52,7 +58,7 @@ impl fmt::Display for End {
             ),
             Self::Exited { status } => write!(f, "status {status}"),
             Self::TimeLimit => f.write_str("killed at the time limit (--timeout)"),
-            Self::Ended => f.write_str("killed, since another node's command failed"),
+            Self::Ended { why } => write!(f, "killed, since {why}"),
             Self::Lost { why } => f.write_str(why),
         }
     }
@@ -111,7 +117,7 @@ pub fn junit(command: &str, outcomes: &[Outcome]) -> String {
         );
         let log = outcome.kernel_log.as_deref().unwrap_or_default();
         let end = escaped(&outcome.end.to_string());
-        if outcome.end == End::Ended {
+        if matches!(outcome.end, End::Ended { .. }) {
             let _ = writeln!(text, "    <skipped message=\"{end}\"/>");
         } else if outcome.end.status() != 0 {
             let log = escaped(log);
@@ -161,7 +167,9 @@ mod tests {
         let ends = [
             End::Exited { status: 0 },
             End::Exited { status: 3 },
-            End::Ended,
+            End::Ended {
+                why: "the command of node a failed".into(),
+            },
         ];
         let mut all: Vec<_> = ends.into_iter().map(|end| outcome("n1", end)).collect();
         assert_eq!(worst(&all), 3);

@@ -4,21 +4,26 @@
 //! of that name, and `all.sh` that of all others.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
+    process::Command,
     time::Duration,
 };
 
 use serde::{Deserialize, Deserializer, de::Error as _};
 
 use crate::{
+    daemon::{self, Daemon},
     error::{Doing, Error, Result},
     quantity,
 };
 
 /// The file in a folder.
 const FILE: &str = "lab.toml";
+
+/// Commands that start another program, with words of its own.
+const FOREIGN: &[&str] = &["external", "lab", "simulate", "web", "run", "keeper"];
 
 /// A script is no longer: nodes get it as an argument of their shell, and these are up to 128 KiB.
 const LONGEST_SCRIPT: usize = 90 << 10;
@@ -28,6 +33,7 @@ const LONGEST_SCRIPT: usize = 90 << 10;
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Plan {
     /// Number of nodes; by default the nodes in `node`, or the VFs of the configuration.
+    #[serde(deserialize_with = "count")]
     pub nodes: Option<u32>,
     /// Debian packages.
     pub packages: Vec<String>,
@@ -45,6 +51,7 @@ pub struct Plan {
     #[serde(deserialize_with = "memory")]
     pub memory: Option<u32>,
     /// Processors of a node.
+    #[serde(deserialize_with = "count")]
     pub cpus: Option<u32>,
     /// Time limit for nodes to boot.
     #[serde(deserialize_with = "time")]
@@ -65,6 +72,7 @@ pub struct Plan {
     /// The same from a file.
     pub file: Option<PathBuf>,
     /// Nodes by name.
+    #[serde(deserialize_with = "nodes")]
     pub node: Vec<NodePlan>,
     /// Changes to the subnet.
     pub at: Vec<Happening>,
@@ -96,11 +104,72 @@ pub struct Happening {
     pub run: String,
 }
 
+impl Happening {
+    fn words(&self) -> Vec<&str> {
+        self.run.split_whitespace().collect()
+    }
+
+    /// Refuses a command that `ibvswitch` does not have, or that cannot be run beside a lab.
+    ///
+    /// # Errors
+    /// The mistake, with the command.
+    pub fn check(&self) -> Result<()> {
+        let wrong = |why: &str| Error::Host(format!("[[at]] run = {:?}: {why}", self.run));
+        let words = self.words();
+        match words.first().copied() {
+            None => Err(wrong(
+                "write a command of ibvswitch, such as \"link down h-n1:1\"",
+            )),
+            Some("ibvswitch") => Err(wrong("leave `ibvswitch` out")),
+            Some(other) if FOREIGN.contains(&other) => Err(wrong(&format!(
+                "`{other}` starts another program; write a command that changes the subnet"
+            ))),
+            Some(_) => {
+                // Parses the words, and does nothing else.
+                let mut command = Command::new(daemon::program()?);
+                command.args(&words).arg("--help");
+                daemon::said(&mut command).map_err(|error| {
+                    let text = error.to_string();
+                    let line = text.lines().next().unwrap_or_default();
+                    wrong(line.trim_start_matches("error: "))
+                })
+            }
+        }
+    }
+}
+
+/// Refuses names that the subnet does not have, up to the first command that may add one.
+///
+/// # Errors
+/// The answer of the daemon, with the command.
+pub fn check_names(happenings: &[Happening], daemon: &Daemon) -> Result<()> {
+    let mut happenings: Vec<_> = happenings.iter().collect();
+    happenings.sort_by_key(|it| it.time);
+    for happening in happenings {
+        let question = match happening.words()[..] {
+            ["link", _, name, ..] if !name.starts_with('-') => ["link", "show", name],
+            ["vf", "pin" | "firmware" | "migrate" | "remove", name, ..]
+            | ["vm", "migrate", name, ..]
+                if !name.starts_with('-') =>
+            {
+                ["vf", "show", name]
+            }
+            ["vf" | "port" | "cluster", "add", ..] | ["config", "apply", ..] => return Ok(()),
+            _ => continue,
+        };
+        let wrong = |error| Error::Host(format!("[[at]] run = {:?}: {error}", happening.run));
+        daemon::said(daemon.command().args(question)).map_err(wrong)?;
+    }
+    Ok(())
+}
+
 /// Scripts of nodes: by their names, and one for all others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scripts {
     all: Option<String>,
     each: BTreeMap<String, String>,
+    /// Names of files in a folder with a script for all: one that is no node's is none of the lab's.
+    optional: BTreeSet<String>,
 }
 
 impl Scripts {
@@ -108,7 +177,7 @@ impl Scripts {
     pub fn all(line: String) -> Self {
         Self {
             all: Some(line),
-            each: BTreeMap::new(),
+            ..Self::default()
         }
     }
 
@@ -126,7 +195,8 @@ impl Scripts {
 
     /// Refuses scripts for nodes that there are not, and nodes without one.
     pub fn check(&self, nodes: &[&str]) -> Result<()> {
-        if let Some(other) = self.each.keys().find(|it| !nodes.contains(&it.as_str())) {
+        let unknown = |it: &&String| !nodes.contains(&it.as_str()) && !self.optional.contains(*it);
+        if let Some(other) = self.each.keys().find(unknown) {
             return Err(Error::Host(format!(
                 "script for unknown node {other}; the nodes are {}",
                 nodes.join(", ")
@@ -140,18 +210,65 @@ impl Scripts {
     }
 }
 
+/// A quantity in a file: with a unit in quotes, or a bare number.
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "write a number, or a number with its unit in quotes"
+)]
+enum Quantity {
+    Number(u64),
+    Text(String),
+}
+
+impl Quantity {
+    fn text(self) -> String {
+        match self {
+            Self::Number(number) => number.to_string(),
+            Self::Text(text) => text,
+        }
+    }
+}
+
 fn memory<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Option<u32>, D::Error> {
-    let text = String::deserialize(from)?;
+    let text = Quantity::deserialize(from)?.text();
     quantity::memory(&text).map(Some).map_err(D::Error::custom)
 }
 
+fn count<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Option<u32>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "write a number without quotes")]
+    enum Count {
+        Number(u32),
+    }
+    let Count::Number(number) = Count::deserialize(from)?;
+    Ok(Some(number))
+}
+
+fn nodes<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Vec<NodePlan>, D::Error> {
+    let wrong = || {
+        D::Error::custom(
+            "`node` describes one node: write [[node]] with a name; did you mean `nodes`?",
+        )
+    };
+    let value = toml::Value::deserialize(from)?;
+    let toml::Value::Array(tables) = value else {
+        return Err(wrong());
+    };
+    let table = |it: toml::Value| match it {
+        toml::Value::Table(_) => it.try_into().map_err(D::Error::custom),
+        _ => Err(wrong()),
+    };
+    tables.into_iter().map(table).collect()
+}
+
 fn time<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Option<Duration>, D::Error> {
-    let text = String::deserialize(from)?;
+    let text = Quantity::deserialize(from)?.text();
     quantity::time(&text).map(Some).map_err(D::Error::custom)
 }
 
 fn moment<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Duration, D::Error> {
-    let text = String::deserialize(from)?;
+    let text = Quantity::deserialize(from)?.text();
     quantity::moment(&text).map_err(D::Error::custom)
 }
 
@@ -212,6 +329,11 @@ impl Plan {
                     "the name of a node is 1 to 30 letters, digits and '-', and not {name:?}"
                 )));
             }
+            if name == "localhost" || name.ends_with("-ib") {
+                return Err(wrong(format!(
+                    "the name {name} is reserved: NAME-ib is the address of NAME by IP over InfiniBand; write another name"
+                )));
+            }
             if plan.node[..at].iter().any(|it| it.name == *name) {
                 return Err(wrong(format!("there are two nodes {name}")));
             }
@@ -233,7 +355,7 @@ impl Plan {
         };
         let mut scripts = Scripts {
             all: get(&self.script, &self.file)?,
-            each: BTreeMap::new(),
+            ..Scripts::default()
         };
         for node in &self.node {
             if let Some(line) = get(&node.script, &node.file)? {
@@ -257,8 +379,14 @@ impl Scripts {
                 "all" if self.all.is_none() => self.all = Some(script(&path)?),
                 "all" => {}
                 _ if self.each.contains_key(name) => {}
-                _ => drop(self.each.insert(name.to_owned(), script(&path)?)),
+                _ => {
+                    self.optional.insert(name.to_owned());
+                    self.each.insert(name.to_owned(), script(&path)?);
+                }
             }
+        }
+        if self.all.is_none() {
+            self.optional.clear();
         }
         Ok(())
     }
@@ -311,7 +439,7 @@ mod tests {
         let dir = written(&[
             (
                 "lab.toml",
-                "packages = [\"fio\"]\nmemory = \"2G\"\ntimeout = \"5m\"\nconfig = \"subnet.toml\"\n\
+                "packages = [\"fio\"]\nmemory = \"2G\"\ntimeout = 300\nconfig = \"subnet.toml\"\n\
                  script = \"all\"\n[[node]]\nname = \"server\"\nfile = \"s\"\n[[node]]\nname = \"client\"\n\
                  [[at]]\ntime = \"1500ms\"\nrun = \"link down h-client:1\"\n",
             ),
@@ -348,6 +476,9 @@ mod tests {
         let (plan, scripts) = Plan::read(dir.path()).unwrap();
         assert_eq!(plan.nodes, Some(3));
         assert_eq!(scripts.of("n3").unwrap(), "all");
+        fs::write(dir.path().join("common.sh"), "sourced").unwrap();
+        let (_, scripts) = Plan::read(dir.path()).unwrap();
+        scripts.check(&["n1", "n2", "n3"]).unwrap();
         let empty = written(&[]);
         let error = Plan::read(empty.path()).unwrap_err().to_string();
         assert!(error.contains("there is nothing to run"), "{error}");
@@ -358,9 +489,15 @@ mod tests {
     #[test]
     fn mistakes_are_named_with_their_line() {
         for (text, message) in [
-            ("node = 2", "node"),
+            ("node = 2", "did you mean `nodes`?"),
+            ("nodes = \"2\"", "write a number without quotes"),
+            ("[[node]]\nname = \"a-ib\"", "the name a-ib is reserved"),
+            (
+                "[[node]]\nname = \"a\"\nscrpt = \"x\"",
+                "unknown field `scrpt`",
+            ),
             ("packges = []", "unknown field `packges`"),
-            ("memory = \"1\"", "as in 512M or 2G"),
+            ("memory = 1", "as in 512M or 2G"),
             ("timeout = \"soon\"", "as in 90s, 5m or 2h"),
             (
                 "[[at]]\ntime = \"-1s\"\nrun = \"x\"",

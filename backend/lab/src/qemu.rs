@@ -4,7 +4,12 @@
 //! has a newer one. It is unpacked beside the system and run with its own libraries, so that it
 //! works on any Debian and needs no root. `$IBVSWITCH_QEMU` names another program to use.
 
-use std::{env, path::PathBuf, process::Command};
+use std::{
+    env,
+    ffi::OsStr,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use crate::{
     apt::{Apt, run},
@@ -70,6 +75,12 @@ impl Qemu {
     /// Finds or fetches one.
     pub fn find() -> Result<Self> {
         if let Some(program) = env::var_os("IBVSWITCH_QEMU") {
+            if !is_program(&program) {
+                return Err(Error::Host(format!(
+                    "IBVSWITCH_QEMU={} names no program; name a QEMU 10.1 or later, or unset the variable to have one fetched",
+                    program.display()
+                )));
+            }
             let found = Place::System(program.into()).usable()?;
             return found.ok_or_else(|| {
                 Error::Host(
@@ -119,6 +130,16 @@ impl Qemu {
             .map(|word| word.to_string_lossy().into_owned())
             .collect()
     }
+}
+
+/// Whether this is the path of a file, or the name of one in `$PATH`.
+fn is_program(name: &OsStr) -> bool {
+    let path = Path::new(name);
+    if path.components().count() != 1 {
+        return path.is_file();
+    }
+    let folders = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&folders).any(|folder| folder.join(path).is_file())
 }
 
 /// `QEMU emulator version 11.1.3 (Debian …)` → `11.1.3`.

@@ -30,18 +30,21 @@ pub fn moment(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// `512M` or `2G`, in MiB.
+/// The smallest memory of a node in MiB in which the image without further packages boots.
+const MIN_MEMORY_MIB: u32 = 512;
+
+/// `512`, `512M` or `2G`, in MiB.
 pub fn memory(text: &str) -> Result<u32, String> {
     let (number, unit) = split(text);
     let each = match unit {
-        "M" | "MiB" => 1,
+        "" | "M" | "MiB" => 1,
         "G" | "GiB" => 1024,
         _ => 0,
     };
     let number: u32 = number.parse().unwrap_or(0);
     match number.checked_mul(each) {
-        Some(mebibytes @ 256..=1_048_576) => Ok(mebibytes),
-        _ => Err("write MiB or GiB, 256M to 1024G, as in 512M or 2G".into()),
+        Some(mebibytes @ MIN_MEMORY_MIB..=1_048_576) => Ok(mebibytes),
+        _ => Err("write MiB or GiB, 512M to 1024G, as in 512M or 2G".into()),
     }
 }
 
@@ -81,9 +84,10 @@ mod tests {
     #[test]
     fn sizes() {
         assert_eq!(memory("512M"), Ok(512));
+        assert_eq!(memory("2048"), Ok(2048));
         assert_eq!(memory("2G"), Ok(2048));
         assert_eq!(memory("1GiB"), Ok(1024));
-        for wrong in ["", "1", "255M", "2T", "-1G", "4294967295G", "1.5G"] {
+        for wrong in ["", "1", "511M", "2T", "-1G", "4294967295G", "1.5G"] {
             assert!(memory(wrong).unwrap_err().contains("as in 512M"), "{wrong}");
         }
     }

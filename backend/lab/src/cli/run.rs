@@ -1,6 +1,6 @@
 //! `ibvswitch lab run`
 
-use std::{fs, path::PathBuf, process, time::Duration};
+use std::{fs::File, io::Write, path::PathBuf, process, time::Duration};
 
 use clap::Args;
 
@@ -9,7 +9,7 @@ use crate::{
     everywhere::{self, Task},
     interrupt::Interrupt,
     nodes::Node,
-    outcome::{self, End, FAILED, Outcome},
+    outcome::{self, End, FAILED, MISTAKE, Outcome},
     plan::{Plan, Scripts},
     quantity,
 };
@@ -19,13 +19,13 @@ use super::shape::ShapeArgs;
 /// Arguments of `run`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The command is run as it is written; a single word is a line for the shell, as in
-  ibvswitch lab run -- 'echo I am $LAB_NODE of $LAB_NODES'
-Its variables: LAB_NODE (n1, n2, ...), LAB_NODES (all of them), LAB_PEER (the next one) and
-LAB_RANK (from 0). Nodes reach each other by these names, also by ssh. `lab-barrier NAME` returns
-when all nodes have called it. Nodes can read the current directory of this machine.
+The command is run as it is written; a single word is a line for the shell, as in \
+`ibvswitch lab run -- 'echo I am $LAB_NODE of $LAB_NODES'`. Its variables: LAB_NODE (n1, n2, ...), \
+LAB_NODES (all of them), LAB_PEER (the next one) and LAB_RANK (from 0). Nodes reach each other by \
+these names, also by ssh. `lab-barrier NAME` returns when all nodes have called it. Nodes can read \
+the current directory of this machine.
 
-FILE is a script for all nodes; a folder with a script for each, n1.sh and so on, or all.sh; or
+FILE is a script for all nodes; a folder with a script for each, n1.sh and so on, or all.sh; or \
 lab.toml, which also describes the nodes.
 
 Exit status: the highest of the commands' own; 124 if one was killed at the time limit, 125 if a \
@@ -46,11 +46,7 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
     /// A script, a folder of scripts, or lab.toml.
-    #[arg(
-        value_name = "FILE",
-        required_unless_present = "command",
-        conflicts_with = "command"
-    )]
+    #[arg(value_name = "FILE", conflicts_with = "command")]
     file: Option<PathBuf>,
     /// The command.
     #[arg(last = true, value_name = "COMMAND")]
@@ -58,6 +54,22 @@ pub(super) struct RunArgs {
 }
 
 impl RunArgs {
+    /// Names a mistake in the arguments that clap does not see.
+    fn mistake(&self) -> Option<String> {
+        match &self.file {
+            None if self.command.is_empty() => Some(
+                "name a FILE, or write a command behind `--`: ibvswitch lab run -- COMMAND".into(),
+            ),
+            Some(file) if !file.exists() => {
+                let file = file.display();
+                Some(format!(
+                    "there is no file `{file}`; a command goes behind `--`: ibvswitch lab run -- {file}"
+                ))
+            }
+            _ => None,
+        }
+    }
+
     /// The command or file, as a user would type it.
     fn line(&self) -> String {
         match &self.file {
@@ -69,6 +81,18 @@ impl RunArgs {
 
 /// Runs it, and returns the exit status.
 pub(super) fn run(args: &RunArgs) -> i32 {
+    if let Some(mistake) = args.mistake() {
+        eprintln!("ibvswitch lab: {mistake}");
+        return MISTAKE;
+    }
+    // Before anything is fetched or booted: results are not lost for a wrong path.
+    let reports = match Reports::create(args) {
+        Ok(reports) => reports,
+        Err(error) => {
+            eprintln!("ibvswitch lab: {error}");
+            return FAILED;
+        }
+    };
     let mut signals = None;
     let outcomes = outcomes(args, &mut signals);
     // What a signal has killed on its way says nothing.
@@ -88,7 +112,7 @@ pub(super) fn run(args: &RunArgs) -> i32 {
             kernel_log: None,
         }]
     });
-    match write_results(args, &outcomes) {
+    match reports.write(&args.line(), &outcomes) {
         Ok(()) => outcome::worst(&outcomes),
         Err(error) => {
             eprintln!("ibvswitch lab: {error}");
@@ -126,13 +150,34 @@ fn outcomes(args: &RunArgs, signals: &mut Option<Interrupt>) -> Result<Vec<Outco
     Ok(everywhere::run(&lab, &task))
 }
 
-fn write_results(args: &RunArgs, outcomes: &[Outcome]) -> Result<()> {
-    let command = args.line();
-    if let Some(path) = &args.json {
-        fs::write(path, outcome::json(&command, outcomes)).at("write", path)?;
+/// The files for the results.
+struct Reports {
+    json: Option<(PathBuf, File)>,
+    junit: Option<(PathBuf, File)>,
+}
+
+impl Reports {
+    fn create(args: &RunArgs) -> Result<Self> {
+        let create = |path: &Option<PathBuf>| {
+            let create =
+                |path: &PathBuf| Ok((path.clone(), File::create(path).at("create", path)?));
+            path.as_ref().map(create).transpose()
+        };
+        Ok(Self {
+            json: create(&args.json)?,
+            junit: create(&args.junit)?,
+        })
     }
-    if let Some(path) = &args.junit {
-        fs::write(path, outcome::junit(&command, outcomes)).at("write", path)?;
+
+    fn write(self, command: &str, outcomes: &[Outcome]) -> Result<()> {
+        for (report, text) in [
+            (self.json, outcome::json(command, outcomes)),
+            (self.junit, outcome::junit(command, outcomes)),
+        ] {
+            if let Some((path, mut file)) = report {
+                file.write_all(text.as_bytes()).at("write", &path)?;
+            }
+        }
+        Ok(())
     }
-    Ok(())
 }

@@ -10,12 +10,13 @@ use std::{
 use clap::Args;
 
 use crate::{
+    daemon,
     error::{Doing, Error, Result},
     image::Kernel,
     interrupt::Interrupt,
     linux::Build,
     nodes::{Lab, MAX_NODES, Means, Shape},
-    plan::Plan,
+    plan::{Happening, Plan},
     quantity,
     root::Root,
     rundir::{self, RunDir},
@@ -96,6 +97,18 @@ pub(super) struct ShapeArgs {
     /// Folder of the file that describes the nodes.
     #[arg(skip)]
     folder: Option<PathBuf>,
+    /// Changes of the subnet, which a file says.
+    #[arg(skip)]
+    happenings: Vec<Happening>,
+}
+
+/// Refuses an option that names no file or folder.
+fn existing(option: &str, path: &Path) -> Result<()> {
+    if path.exists() {
+        return Ok(());
+    }
+    let path = path.display();
+    Err(Error::Host(format!("{option}: there is no {path}")))
 }
 
 impl ShapeArgs {
@@ -139,6 +152,7 @@ impl ShapeArgs {
         }
         self.writable |= plan.writable && !self.no_share;
         self.folder = plan.folder.clone();
+        self.happenings = plan.at.clone();
         Ok(self)
     }
 
@@ -165,6 +179,17 @@ impl ShapeArgs {
         self.share()?;
         self.root()?;
         let kernel = self.kernel();
+        if let Source::Built(file) = &kernel {
+            existing("kernel", file)?;
+        }
+        if let Some(folder) = &self.modules {
+            existing("modules", folder)?;
+        }
+        if let Some(file) = &self.config {
+            existing("config", file)?;
+            daemon::check(file)?;
+        }
+        self.happenings.iter().try_for_each(Happening::check)?;
         if let (Source::Debian(kernel), Some(_)) = (&kernel, &self.modules) {
             return Err(Error::Host(format!(
                 "--modules goes with the file of a kernel; {kernel} is Debian's and has its own"
@@ -174,7 +199,9 @@ impl ShapeArgs {
             Source::Debian(kernel) => kernel,
             Source::Built(_) => Kernel::default(),
         };
-        Means::get(kernel, &self.packages)
+        let named = |it: &&String| !it.trim().is_empty();
+        let packages: Vec<String> = self.packages.iter().filter(named).cloned().collect();
+        Means::get(kernel, &packages)
     }
 
     /// Boots a lab of this name, with or without a way to copy files. It is to end before its folder goes, which
@@ -206,6 +233,7 @@ impl ShapeArgs {
             nodes: self.nodes.and_then(|it| usize::try_from(it).ok()),
             subnet: self.config.clone(),
             names: self.names.clone(),
+            happenings: self.happenings.clone(),
             any_state: self.any_state,
             memory: self.memory.unwrap_or(1024),
             processors: self.cpus.unwrap_or(1),

@@ -22,7 +22,7 @@ use crate::{
     error::{Doing, Result},
     interrupt::Interrupt,
     nodes::Node,
-    outcome::FAILED,
+    outcome::{FAILED, MISTAKE},
     plan::Plan,
 };
 
@@ -35,9 +35,8 @@ pub(super) const NODES: &str = "nodes";
 /// Arguments of `up`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-`ibvswitch lab exec n1 -- COMMAND` runs a command in a node, `ibvswitch lab shell n1` connects to
-its console, and
-`ibvswitch lab down` ends the lab.")]
+`ibvswitch lab exec n1 -- COMMAND` runs a command in a node, `ibvswitch lab shell n1` connects to \
+its console, and `ibvswitch lab down` ends the lab.")]
 pub(super) struct UpArgs {
     /// The lab's name.
     #[arg(long, value_name = "NAME", default_value = "lab", value_parser = name)]
@@ -70,6 +69,14 @@ fn name(text: &str) -> std::result::Result<String, String> {
 
 /// Starts the process in the background, and waits until the nodes are ready.
 pub(super) fn up(args: &UpArgs) -> i32 {
+    if let Some(file) = args.file.as_ref().filter(|it| !it.exists()) {
+        eprintln!(
+            "ibvswitch lab: there is no file `{}`; `lab up` runs no command: start the lab, then \
+             `ibvswitch lab exec NODE -- COMMAND`",
+            file.display()
+        );
+        return MISTAKE;
+    }
     status(started(args))
 }
 
