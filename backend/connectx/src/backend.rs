@@ -81,9 +81,9 @@ pub trait Backend: Send {
     /// All memory goes away: the guest is gone, and the function was reset before.
     fn unmap_all(&mut self);
 
-    /// Begins to execute the command from entry `slot` of the queue, whose reply is to have `reply_len`
-    /// bytes (16 at least). No other from this entry is begun before [`Backend::poll_reply`] has
-    /// returned its reply. The request may be taken; what is left in its place is room for the next.
+    /// Begins to execute the command from entry `slot` of the queue, whose reply is to have `reply_len` bytes (16 at
+    /// least). No other from this entry is begun before [`Backend::poll_reply`] has returned its reply. The backend
+    /// may take the request; the vector that it leaves there is reused for the next request.
     fn submit(&mut self, slot: u32, request: &mut Vec<u8>, reply_len: usize);
 
     /// The next command that has been executed: its entry; `reply` becomes its reply, zeros where it

@@ -105,8 +105,8 @@ impl Default for Configuration {
 /// page.
 pub const MSIX_IN_BAR0: u64 = 0x2000;
 
-/// Bytes of BAR 0 for memory of the device. Whoever allocates of it takes whole pages of this area, of which
-/// the memory itself may be less ([`MAX_DEVICE_MEMORY`]).
+/// Bytes of BAR 0 for memory of the device. An allocation takes whole pages of this area; the memory itself may be
+/// smaller ([`MAX_DEVICE_MEMORY`]).
 const DEVICE_MEMORY_IN_BAR: u64 = 256 << 10;
 /// Bytes of memory of the device that a function has at most.
 pub const MAX_DEVICE_MEMORY: u64 = 128 << 10;

@@ -28,7 +28,7 @@ pub struct Part {
     pub writable: Vec<u8>,
 }
 
-/// A function that nobody serves. What no part has reads as zeros.
+/// A function that nobody serves. Addresses outside of all parts read as zeros.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Absent {
     /// A driver uses it: it has a command queue.

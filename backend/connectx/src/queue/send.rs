@@ -63,7 +63,7 @@ impl Fetched {
     }
 }
 
-/// A send queue in an image. What was fetched ahead is fetched again.
+/// A send queue in an image. Requests that were fetched ahead are fetched again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SendQueueImageV1 {

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Temper of firmware. Whoever has it may change it at any time.
+/// Faults of a firmware, such as delays and lost commands. They can change at any time.
 #[derive(Debug, Default)]
 pub struct Temper {
     /// Longest time that a command takes, in nanoseconds.

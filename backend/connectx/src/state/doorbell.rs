@@ -27,8 +27,8 @@ pub(crate) enum Part {
 }
 
 impl Doorbell {
-    /// The doorbell that a write of `data` at byte `offset` of a page is. Whoever writes a whole request
-    /// behind a send doorbell (BlueFlame), rings only with its first eight bytes.
+    /// Returns the doorbell that a write of `data` at byte `offset` of a page rings. If a driver writes a whole
+    /// request behind a send doorbell (BlueFlame), only the request's first eight bytes ring.
     pub fn new(offset: usize, data: &[u8]) -> Option<Self> {
         let first = data.first_chunk::<4>();
         if matches!(offset, UAR_EQ_ARM | UAR_EQ_UPDATE) {

@@ -72,7 +72,7 @@ pub(crate) struct UserContextsImageV1 {
     lie: Vec<(Kind, u32, Vec<u32>)>,
 }
 
-/// A function's user contexts, and their objects. What is not listed is the driver's own.
+/// A function's user contexts, and their objects. Objects that are not listed belong to the driver itself.
 #[derive(Debug, Default)]
 pub(crate) struct UserContexts {
     open: BTreeSet<u16>,

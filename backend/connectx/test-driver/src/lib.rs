@@ -1,10 +1,9 @@
 //! A small user-space mlx5 driver over vfio-user, for tests and benches.
 //!
-//! It initializes a ConnectX virtual function in the stock Linux driver's
-//! order, creates queues, posts work and polls for completions, all in one
-//! process with nothing between it and the device's socket. What it knows of
-//! the interface it read for itself from the kernel's headers: it shares no
-//! code with the device, so that each checks the other.
+//! It initializes a ConnectX virtual function in the stock Linux driver's order, creates queues, posts work and polls
+//! for completions, all in one process with nothing between it and the device's socket. The definitions of the
+//! interface are its own, from the kernel's headers: it shares no code with the device, so that each checks the
+//! other.
 //!
 //! * [`Device`] is an open device; it is shared by cloning.
 //! * [`Buffer`]s are memory that the device reaches; [`MemoryRegion`]s make

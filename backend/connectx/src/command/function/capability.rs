@@ -103,8 +103,8 @@ pub(crate) fn query_hca_cap<D: Dma + 'static>(
     Ok(())
 }
 
-/// Keeps the capabilities that the driver wants. It gets no more than there are; what has no effect here is kept
-/// for it to read.
+/// Keeps the capabilities that the driver wants. It gets no more than there are; values without an effect here are
+/// kept, so that it can read them.
 pub(crate) fn set_hca_cap<D: Dma + 'static>(
     commands: &mut Commands<'_, D>,
     choice: Choice,

@@ -1,8 +1,8 @@
 //! Dumps of resources, by a register: what QUERY_QP, QUERY_CQ and QUERY_MKEY say of an object, in segments that
 //! the driver passes on as they are (`rdma resource show -r`).
 //!
-//! A dump is written into the driver's memory, as far as the driver has room. What is left comes when it asks
-//! again with what it has got: the register says how far it is.
+//! A dump is written into the driver's memory, as far as the driver has room. To get the rest it asks again and sends
+//! back the register, which says how far the dump is.
 
 use hca::dma::Dma;
 use hca::mr::Access;
