@@ -1,15 +1,13 @@
 //! The device-independent host channel adapter: verbs objects and transport.
 //!
-//! An [`Engine`] owns every object of every virtual function of the program:
-//! protection domains, memory keys, completion queues, shared receive queues,
-//! queue pairs, multicast attachments. It is plain data behind `&mut`: whoever
-//! holds it may create and change objects, or let it execute posted work with
-//! [`Engine::run`] (after a doorbell) or [`Engine::poll`] (looking for work).
-//! Messages between two functions of one engine are one copy from guest memory
+//! An [`Engine`] owns every object of every virtual function of the program: protection domains, memory keys,
+//! completion queues, shared receive queues, queue pairs, multicast attachments. It is plain data behind `&mut`: its
+//! holder may create and change objects, or let it execute posted work with [`Engine::run`] (after a doorbell) or
+//! [`Engine::poll`] (looking for work). Messages between two functions of one engine are one copy from guest memory
 //! to guest memory, in bounded slices.
 //!
-//! What it does not know comes in as traits: guest memory ([`Dma`]), the
-//! formats of queues ([`Face`]), the subnet ([`Subnet`]), time ([`Clock`]).
+//! Its environment comes in as traits: guest memory ([`Dma`]), the formats of queues ([`Face`]), the subnet
+//! ([`Subnet`]), time ([`Clock`]).
 //!
 //! The modules are rooms; no files import each other in a circle:
 //!

@@ -1,10 +1,10 @@
 //! Paging on demand: pages of a key may be away, and their owner brings them when it is told that somebody
 //! needs them.
 //!
-//! Whoever meets such a page is one half of a queue pair, and that half alone stops. A requester keeps its
-//! request and goes on where it stood. A responder says that it is not ready, so that the far end, who holds
-//! the message, comes again: nothing of it is kept here. Unreliable messages are dropped. The contexts of
-//! a dynamic target have one number: its owner is told of one of them at a time.
+//! An access to such a page stops one half of one queue pair. A requester keeps its request and goes on where it
+//! stood. A responder says that it is not ready, so that the far end, who holds the message, comes again: nothing of
+//! it is kept here. Unreliable messages are dropped. The contexts of a dynamic target have one number: its owner is
+//! told of one of them at a time.
 
 use wire::Qpn;
 

@@ -1,9 +1,8 @@
 //! Work of functions in their turns. Each function has a queue of work, and functions have their turns one after
 //! the other. So a function that asks for much waits long itself, and others do not.
 //!
-//! What a turn may do is counted in *cost*: bytes that could be copied in the time. Copies cost their
-//! bytes; requests, lookups of indirect keys, completions and everything else that takes time without
-//! moving bytes cost what is written here.
+//! Work of a turn is counted in *cost*: bytes that could be copied in the time. Copies cost their bytes; requests,
+//! lookups of indirect keys, completions and other work that moves no bytes have their costs here.
 
 use crate::engine::Engine;
 use crate::objects::dynamic::Role;

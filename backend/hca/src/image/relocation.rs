@@ -11,9 +11,8 @@ impl<F: Face> Engine<F> {
     /// this one. Its objects keep their numbers, and go on where they were. Guest memory, the face's
     /// state and counters go along as they are.
     ///
-    /// Who calls this has all engines of the program, sets the function's home, and has
-    /// [`Engine::clear_away`] called here afterwards. So that nothing comes out of order,
-    /// [`Engine::take_in`] is called before, at all of them.
+    /// The caller has all engines of the program, sets the function's home, and calls [`Engine::clear_away`] here
+    /// afterwards. So that nothing comes out of order, [`Engine::take_in`] is called before, at all of them.
     ///
     /// # Errors
     /// [`ImageError`], where it cannot be there what it is here: another function at its port lives here,

@@ -1,8 +1,8 @@
 //! Memory of a guest that is lent to other engines: frames to them need not hold its bytes.
 //!
 //! A reader has lent memory for as long as it takes to copy a frame. Before a guest, or its engine, ends an object,
-//! its loans are revoked: a queue pair, a request, a key, a mapping. Who revokes waits for those that read just
-//! then, and nobody else begins. So nothing is read any more when the guest is told that it has ended.
+//! its loans are revoked: a queue pair, a request, a key, a mapping. To revoke a loan waits for readers that copy
+//! just then, and lets no other reader begin. So nothing is read any more when the guest is told that it has ended.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};

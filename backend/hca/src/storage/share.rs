@@ -10,10 +10,9 @@ const CLASSES: usize = LARGE.ilog2() as usize;
 
 /// A function's share of the host's memory, in bytes.
 ///
-/// What is freed makes room for what has about the same size. A guest that frees
-/// many small blocks has not given the pages back that they were in, so blocks
-/// count, class by class, as many as there were at most, until the function is
-/// reset.
+/// A freed block makes room for a block of about the same size. A guest that frees many small blocks has not given
+/// the pages back that they were in, so blocks count, class by class, as many as there were at most, until the
+/// function is reset.
 #[derive(Debug)]
 pub struct Memory {
     limit: usize,
