@@ -1,5 +1,5 @@
-//! The subnets, and what stands between them and the guests, as one state machine: no lock, no thread,
-//! no clock. Whoever has it sets the time, hands it what has happened, and takes the outputs away.
+//! The subnets, and the steps between them and the guests, as one state machine: no lock, no thread, no clock. The
+//! owner sets the time, hands in events, and takes the outputs away.
 //!
 //! The embedded subnet managers are not in it: they work for seconds, while others need the subnet.
 //! Methods that need them are lent them.

@@ -6,7 +6,7 @@
 //! enters the fabric, [`MadFilter::examine`] looks inside, knowing the sender's port: an address or
 //! partition in there must be the sender's own.
 //!
-//! Whatever is refused is counted by reason and remembered; the log gets some of it.
+//! Refused packets are counted by reason and remembered; the log shows some of them.
 
 mod contents;
 mod image;

@@ -17,8 +17,8 @@
 //!    see everything is taken out.
 //! 3. **View**: subnet management packets of a VM in a cluster with a view are answered from the view.
 //! 4. **Tables**: acknowledgements of a table that was put together here go no further.
-//! 5. **Translation**: LIDs and P_Keys of the VM's cluster become those of the wire, in the header and in
-//!    each attribute. What is not known does not pass.
+//! 5. **Translation**: LIDs and P_Keys of the VM's cluster become those of the wire, in the header and in each
+//!    attribute. Unknown addresses do not pass.
 //! 6. **Registrations**: what the packet has the subnet administration enter is noted, to be taken back
 //!    when the guest is gone; a guest with too much is refused. Questions for one record and requests to
 //!    join groups are noted.

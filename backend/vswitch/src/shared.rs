@@ -69,11 +69,11 @@ pub enum Input {
     Reset(VfId),
 }
 
-/// The subnet, shared by those who manage it and those who use it.
+/// The subnet, shared by its managers and its users.
 ///
-/// Whoever has something for it calls [`VSwitch::handle`], from any thread. It calls the waker when
-/// there is something to do; then, or at [`VSwitch::deadline`], somebody calls [`VSwitch::poll`], and
-/// carries out what [`VSwitch::poll_output`] and [`VSwitch::poll_guest`] give.
+/// Any thread may call [`VSwitch::handle`] with an event. It calls the waker when there is something to do; then, or
+/// at [`VSwitch::deadline`], somebody calls [`VSwitch::poll`], and carries out what [`VSwitch::poll_output`] and
+/// [`VSwitch::poll_guest`] give.
 #[derive(Debug)]
 pub struct VSwitch {
     layout: Arc<Layout>,
@@ -140,9 +140,8 @@ impl VSwitch {
         let _ = self.waker.set(waker);
     }
 
-    /// The subnet as the engine sees it. Who has the engine calls `waker` instead of that of
-    /// [`VSwitch::set_waker`]: it may leave it to others to wake somebody, who then call
-    /// [`VSwitch::wake_now`].
+    /// Returns the subnet as the engine sees it. The engine's thread calls `waker` instead of the one of
+    /// [`VSwitch::set_waker`]: it may leave the wake-up to other threads, which then call [`VSwitch::wake_now`].
     #[must_use]
     pub fn for_engine(self: &Arc<Self>, waker: Waker) -> Box<dyn Subnet> {
         Box::new(EngineSubnet {

@@ -1,10 +1,9 @@
 //! Virtual clusters: VMs that see LIDs, and P_Keys, of their own.
 //!
-//! Each cluster has a LID space of its own, in which the configuration numbers its VMs. Guests meet
-//! LIDs at four places: when a connection is set up, when a datagram is sent, when one is received,
-//! and when they ask about their port; and inside management packets. At all of them stands the
-//! cluster's [`LidMap`]. What is on the wire has physical LIDs only, and the subnet manager knows
-//! nothing of any of this.
+//! Each cluster has a LID space of its own, in which the configuration numbers its VMs. Guests meet LIDs at four
+//! places: when a connection is set up, when a datagram is sent, when one is received, and when they ask about their
+//! port; and inside management packets. At all of them stands the cluster's [`LidMap`]. Packets on the wire have
+//! physical LIDs only, and the subnet manager knows nothing of clusters.
 //!
 //! All VMs of a cluster share one map, since they see the same LIDs. That makes two of the four
 //! places one: the LID a datagram's receiver is to see is the one its sender has.

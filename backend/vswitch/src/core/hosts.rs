@@ -17,8 +17,8 @@ use crate::model::GmpClass;
 
 /// Where a program's packets go.
 pub trait Mailbox: fmt::Debug + Send + Sync {
-    /// Takes a packet. Called with the subnet locked: does not block and does not send. What the packet
-    /// is about is to be seen then by whoever looks for paths and asks about ports.
+    /// Takes a packet. Called with the subnet locked: does not block and does not send. The change that the packet
+    /// reports is by then visible to readers of paths and ports.
     fn put(&self, packet: &MadPacket);
 
     /// Sends what was put. Called without any lock.

@@ -166,7 +166,7 @@ impl Registrations {
         Ok(())
     }
 
-    /// Under which LIDs groups are here that VMs know by others. What has changed is another one.
+    /// Returns the LIDs here of groups that VMs know by other LIDs. A change makes a new map.
     pub(crate) const fn group_lids(&self) -> &Arc<GroupLids> {
         &self.group_lids
     }

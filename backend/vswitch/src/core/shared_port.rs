@@ -96,8 +96,8 @@ impl SharedPorts {
         self.ports.get_mut(&port)
     }
 
-    /// Marks a function's request, so that the answer finds back. False: the guest uses what is not
-    /// its to use. Who has a LID for itself needs no mark.
+    /// Marks a function's request, so that the answer finds back. False: the guest uses a transaction ID with bits
+    /// that are not its own. A function with a LID of its own needs no mark.
     pub(crate) fn mark(&self, vf: VfId, nodes: &Nodes, packet: &mut MadPacket) -> bool {
         let place = self.place(vf);
         let Some(place) = place.filter(|_| !self.is_clustered(vf, nodes)) else {

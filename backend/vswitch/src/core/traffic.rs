@@ -74,9 +74,8 @@ impl Core {
         }
     }
 
-    /// Passes on what the data plane has counted since the last time, then lets the fabric do what is
-    /// due: samples of counters end with what has passed until now. What could not be sent has waited
-    /// until now.
+    /// Passes on what the data plane has counted since the last time, then lets the fabric do what is due: samples of
+    /// counters end with the traffic until now. The waits of packets that could not be sent count until now.
     pub(crate) fn take_traffic(&mut self, paths: Counted, now: Duration) {
         self.fabric.set_clock(now);
         self.paths.report(paths, &mut self.fabric);

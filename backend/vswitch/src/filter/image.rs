@@ -42,8 +42,7 @@ impl MadFilter {
         }
     }
 
-    /// Has a guest go on with no more than what was left to it. What this filter has no name for is left
-    /// out.
+    /// Has a guest go on with no more than what was left to it. Reasons that this filter does not know are left out.
     pub(crate) fn restore(&self, vf: VfId, now: Duration, image: &FilterImageV1) {
         let Some(guest) = self.guest(vf) else {
             return;

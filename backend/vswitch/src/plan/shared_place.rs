@@ -1,8 +1,8 @@
 //! Functions that share a port of the subnet, and with it its LID: the Shared Port model of *Towards
 //! the InfiniBand SR-IOV vSwitch Architecture*, III, and what it lends to hybrid ones.
 //!
-//! The port is the physical function's. Each virtual function has a place in its table of GUIDs; whose
-//! GUID stands there has its addresses there.
+//! The port is the physical function's. Each virtual function has a place in its table of GUIDs; the VM with the GUID
+//! at that place has its addresses there.
 //!
 //! Where the port has several LIDs, a VM of a virtual cluster has one of them for itself, and the base
 //! LID is the others' (*Towards Virtual InfiniBand Clusters with Network and Performance Isolation*,

@@ -85,8 +85,7 @@ impl VSwitch {
         self.layout.can_keep_lid(from, to) && is_managed(&self.read().subnets)
     }
 
-    /// The image of the VM at a VF. What its guest has sent is in it as far as [`VSwitch::poll`] has looked
-    /// at that.
+    /// Returns the image of the VM at a VF. It includes the packets of its guest that [`VSwitch::poll`] has handled.
     ///
     /// # Errors
     /// [`VmImageError::NoFunction`].

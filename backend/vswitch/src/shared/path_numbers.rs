@@ -15,8 +15,7 @@ const MAX_PATH_PORTS: usize = 16 << 20;
 /// Units that a path takes besides its ports.
 const PORTS_PER_PATH: usize = 8;
 
-/// The numbers of the paths in use. Whoever has the engine asks for them, so that nothing here takes
-/// long.
+/// The numbers of the paths in use. The engine's thread asks for them, so nothing here takes long.
 ///
 /// A number stays with its path: an engine may count there at any time. So each service level that a guest uses,
 /// each new forwarding table, and each VM that joins or leaves a multicast group, may bring paths that stay. Their number is bounded

@@ -74,9 +74,9 @@ impl VSwitch {
         done
     }
 
-    /// Sends a program's packets, one after the other, and moves packets until the fabric rests; what
-    /// became of each. What is for the embedded subnet manager, it takes here and now. What there is to
-    /// be done then, [`VSwitch::poll_output`] and [`VSwitch::poll_guest`] say.
+    /// Sends a program's packets, one after the other, moves packets until the fabric rests, and returns the result
+    /// of each. The embedded subnet manager takes its packets at once. Then [`VSwitch::poll_output`] and
+    /// [`VSwitch::poll_guest`] return what is to be done.
     pub fn send_from_host(
         &self,
         tag: HostTag,

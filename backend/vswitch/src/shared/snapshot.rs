@@ -1,9 +1,9 @@
-//! The subnet as those see it who look for paths and ask about ports: without a lock.
+//! The subnet for readers of paths and ports, who take no lock.
 //!
-//! Whoever changes the subnet has a [`Change`] in hands. When it is given back, a [`Snapshot`] of what
-//! has changed takes the place of the one before, then the generation rises, then what the fabric has
-//! put out is anybody's. So who finds a path under a generation finds it in the subnet of that
-//! generation or of a later one, and who hears of a change finds it there.
+//! A thread that changes the subnet holds a [`Change`]. When it gives the change back, first a [`Snapshot`] of the
+//! changes takes the place of the one before, then the generation rises, then the outputs of the fabric are public.
+//! So a path that is found under a generation is a path of that generation or of a later one, and a reader that hears
+//! of a change finds it there.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;

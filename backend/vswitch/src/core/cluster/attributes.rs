@@ -1,5 +1,5 @@
-//! The management attributes that pass between a virtual cluster and the subnet, and where addresses
-//! stand in them. What is not listed here does not pass.
+//! The management attributes that pass between a virtual cluster and the subnet, and the places of addresses in them.
+//! Attributes that are not listed here do not pass.
 
 use wire::attribute::{
     GidChange, KeyViolation, LinkStateChange, LinkViolation, LocalChange, MKeyViolation, NodeInfo,
@@ -148,8 +148,8 @@ pub(super) fn notice(trap: u16) -> Option<Parts> {
     })
 }
 
-/// Whether an attribute is a message of the communication manager (IBA 12.6). What addresses are in
-/// it, [`wire::cm`] says.
+/// Whether an attribute is a message of the communication manager (IBA 12.6). [`wire::cm`] has the places of its
+/// addresses.
 pub(super) fn is_cm_message(id: AttributeId) -> bool {
     matches!(
         id,
@@ -199,8 +199,8 @@ pub(super) fn general(class: Class, id: AttributeId) -> Option<Parts> {
     has_none.then_some(NONE)
 }
 
-/// Whether a class is its users' own (IBA 13.4.4): vendors' and applications'. What is inside is
-/// known to who wrote it and who reads it alone.
+/// Whether a class is its users' own (IBA 13.4.4): vendors' and applications'. Only their sender and their receiver
+/// know the contents.
 pub(super) fn is_opaque(class: Class) -> bool {
     matches!(class.0, 0x09..=0x20 | 0x22..=0x4f)
 }

@@ -1,8 +1,8 @@
-//! Under which LIDs the groups of VMs that came from images are here.
+//! The LIDs here of the groups of VMs that came from images.
 //!
-//! A subnet administration gives each group a LID, and another one gives it another. A guest that knows
-//! nothing of the move goes on sending to the one that it was told. What does not change is the group's
-//! GID, which stands in each of its packets: by that its LID here is found.
+//! A subnet administration gives each group a LID, and another one gives it another. A guest that knows nothing of
+//! the move goes on sending to the one that it was told. The group's GID does not change and stands in each of its
+//! packets: by the GID the LID here is found.
 
 use std::collections::HashMap;
 
