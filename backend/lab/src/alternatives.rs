@@ -1,8 +1,8 @@
 //! Names of update-alternatives(1), as the maintainers' scripts of packages ask for them: `mpirun` for
 //! `mpirun.openmpi`.
 //!
-//! These scripts do not run. What they say is read where they say it in words; names that a script puts together
-//! from variables are left out.
+//! These scripts do not run. The lab reads names that they write out; names that a script puts together from
+//! variables are left out.
 
 use std::{fs, os::unix::fs::symlink, path::Path};
 

@@ -1,6 +1,6 @@
 //! Commands of `ibvswitch` that nodes have the lab run on its subnet (`guest/ibvswitch`), where it allows them.
 //!
-//! What a node says is a node's: of the commands there are those that look at the subnet, and those that change it. None
+//! A node's request is not trusted: there are commands that show the subnet and commands that change it, and none
 //! names a file or a program of this machine.
 
 use std::{

@@ -212,8 +212,8 @@ impl All<'_> {
         }
     }
 
-    /// Does to the subnet what is to be done, each in its time, until all nodes are done. What is known of the first that
-    /// could not be done.
+    /// Changes the subnet, each change at its time, until all nodes are done. Returns the outcome of the first change
+    /// that failed.
     fn happen(&self) -> Option<Outcome> {
         let start = Instant::now();
         let mut happenings = self.task.happenings.clone();

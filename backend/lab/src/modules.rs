@@ -187,9 +187,8 @@ fn depmod(tools: &Sysroot, root: &Path, release: &str) -> Result<()> {
     run(command.arg("-b").arg(root).arg(release)).map(drop)
 }
 
-/// The files of the wanted modules and of all they need, from the text of modules.dep, whose
-/// lines are `file: file…` with every dependency, direct or not. What modules.builtin lists is
-/// part of the kernel.
+/// Returns the files of the wanted modules and of all they need, from the text of modules.dep. Its lines are `file:
+/// file…` with every dependency, direct or not. Modules in modules.builtin are part of the kernel.
 fn closure(modules: Modules, dependencies: &str, builtin: &str) -> Result<BTreeSet<String>> {
     let mut files = BTreeSet::new();
     let Modules { wanted, optional } = modules;

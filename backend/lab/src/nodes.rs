@@ -55,7 +55,7 @@ impl Means {
         Ok(Self { qemu, image, accel })
     }
 
-    /// The same with a kernel that somebody has built. What that takes is written to `dir`.
+    /// The same with a kernel that the user has built. Its files are written to `dir`.
     pub fn with(mut self, build: &Build, dir: &Path) -> Result<Self> {
         self.image = build.image(&self.image, dir)?;
         Ok(self)

@@ -1,8 +1,8 @@
 //! `ibvswitch lab cp`
 //!
-//! A node has a folder of the lab's over 9p. What it could have replaced there by links is never followed: what
-//! goes to it is written elsewhere and moved there, and what comes from it is moved out before it is read. That has
-//! the names that were asked for, and no device is in it.
+//! A node has a folder of the lab's over 9p. A node could replace files there by links, which are never followed:
+//! files for the node are written elsewhere and moved there, and files from it are moved out before they are read.
+//! Those have the names that were asked for, and no device is among them.
 
 use std::{
     ffi::OsStr,

@@ -42,7 +42,7 @@ impl Barriers {
         }
     }
 
-    /// Somebody in a node has come to a barrier. Who is told what.
+    /// Notes that a process of a node has come to a barrier. Returns the answers to nodes.
     pub fn arrive(&self, node: usize, barrier: Barrier) -> Vec<Answer> {
         let Barrier { name, reply } = barrier;
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -67,7 +67,7 @@ impl Barriers {
         all.into_iter().map(go).collect()
     }
 
-    /// A node's command has ended: nobody has to wait for that any more. Who is told what.
+    /// Notes that a node's command has ended: nobody waits for that node any more. Returns the answers to nodes.
     pub fn leave(&self, node: usize) -> Vec<Answer> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.left.get_or_insert(node);
