@@ -1,11 +1,10 @@
-//! The port as a state machine: what its guest sends and what comes from the fabric go in, datagrams,
-//! questions to the subnet administration and frames for the guest come out. Whoever has it brings time
-//! and carries everything.
+//! The port as a state machine: frames of the guest and datagrams of the fabric go in; datagrams, requests to the
+//! subnet administration and frames for the guest come out. Its owner brings the time and carries everything.
 //!
-//! The port has one queue pair, of unreliable datagrams. It is a full member of the broadcast group
-//! (RFC 4391, 5) and of the groups that its guest listens to; to other groups it sends as one that only
-//! sends. Who is where it learns from ARP and neighbour discovery, for which it asks where the guest knows more than
-//! it does, and by which way from path records.
+//! The port has one queue pair, of unreliable datagrams. It is a full member of the broadcast group (RFC 4391, 5) and
+//! of the groups that its guest listens to; to other groups it sends as one that only sends. It learns addresses from
+//! ARP and neighbour discovery, and asks for them itself if the guest knows an address that the port does not; it
+//! learns the way to an address from path records.
 
 mod claims;
 mod groups;

@@ -125,7 +125,7 @@ impl Session {
         }
     }
 
-    /// Takes a message with the descriptors that came with it. What to answer, and what has changed.
+    /// Takes a message with the descriptors that came with it. Returns the answer, and what has changed.
     ///
     /// # Errors
     /// [`SessionError`]: the connection is to be closed.

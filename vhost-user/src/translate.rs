@@ -296,7 +296,7 @@ impl Packet {
     }
 }
 
-/// Makes a datagram of a guest's frame. Whom it is for.
+/// Makes a datagram of a guest's frame, and returns its receiver.
 ///
 /// # Errors
 /// [`Dropped`].

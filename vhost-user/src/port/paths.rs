@@ -101,7 +101,7 @@ impl Paths {
         Ok(())
     }
 
-    /// An answer has come. What waited for it.
+    /// Takes an answer, and returns what waited for it.
     pub fn answered(
         &mut self,
         transaction: u64,
