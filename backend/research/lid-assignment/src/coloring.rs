@@ -15,11 +15,11 @@ const FIRST: u64 = 256;
 /// has the fewest of them left into each of those, one after the other, and likewise on ("New Methods
 /// to Color the Vertices of a Graph", Brélaz).
 ///
-/// What makes it impossible is most often a few paths among many. So a path for which nothing was left
-/// weighs more from then on, and the search begins anew now and then, with the weightiest ("Boosting
-/// Systematic Search by Weighting Constraints", Boussemart, Hemery, Lecoutre, Sais).
+/// An assignment is most often impossible because of a few paths among many. So a path for which nothing was left
+/// weighs more from then on, and the search begins anew now and then, with the weightiest ("Boosting Systematic
+/// Search by Weighting Constraints", Boussemart, Hemery, Lecoutre, Sais).
 ///
-/// What is proved in no time for one graph takes for ever for another: hence a time limit.
+/// The proof takes no time for one graph and for ever for another: hence a time limit.
 pub(super) fn color(
     graph: &SplitGraph,
     configurations: usize,

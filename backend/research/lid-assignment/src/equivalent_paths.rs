@@ -6,11 +6,10 @@ use super::assignment::Assignment;
 use super::conflict::{SplitGraph, branches};
 use super::network::{LinkId, Network, Path};
 
-/// The paths to one destination in classes. Two paths are equivalent when they leave the nodes at
-/// which any paths part by the same links. Equivalent paths have the same neighbours in the split
-/// graph, and none of them is a neighbour of another: one LID does for all of them, and every
-/// heuristic gives them one. What the machines of one switch send the same way is then one vertex
-/// instead of many.
+/// The paths to one destination in classes. Two paths are equivalent when they leave the nodes at which any paths
+/// part by the same links. Equivalent paths have the same neighbours in the split graph, and none of them is a
+/// neighbour of another: one LID does for all of them, and every heuristic gives them one. Paths of one switch's
+/// machines that go the same way are then one vertex instead of many.
 #[derive(Debug, Clone)]
 pub struct EquivalentPaths {
     /// The first path of each class.

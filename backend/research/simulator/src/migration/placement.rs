@@ -26,9 +26,9 @@ pub enum Pattern {
     /// Those on the last hypervisors to where there is room on the first ones, until as few
     /// hypervisors as can hold all of them do.
     Consolidate,
-    /// Two random groups, half of all each, together from the first and from the middle hypervisor
-    /// on. Who is there already stays, the others come in the order of where they are; who is in the
-    /// way goes where it belongs, or to the first room.
+    /// Two random groups, half of all each, together from the first and from the middle hypervisor on. A VM that is
+    /// there already stays; the others come in the order of their places. A VM that is in the way goes where it
+    /// belongs, or to the first free place.
     Grouping,
     /// From the fullest hypervisor to the emptiest, until all have as many but for one.
     ToUniform,

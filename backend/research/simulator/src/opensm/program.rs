@@ -52,8 +52,8 @@ impl Program {
         })
     }
 
-    /// Reads its output, line by line, until `look` sees in it what it looks for. Whatever the
-    /// program says after that is read and forgotten, so that it is not held up. Once only.
+    /// Reads its output, line by line, until `look` finds a line. Output after that is read and forgotten, so that
+    /// the program does not block. Once only.
     ///
     /// # Errors
     /// [`OpenSmError::Ended`] when the program says no more, [`OpenSmError::TooLong`] when `deadline`
