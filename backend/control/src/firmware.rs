@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Changes how the firmware of a VF behaves, or asks how it does. What is left out stays as it is.
+/// Changes the behaviour of a VF's firmware, or asks for it. Values that are left out do not change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FirmwareRequest {

@@ -1,7 +1,7 @@
-//! Whether this host has what the daemon and its VMs need, and how to get what is missing.
+//! Checks of this host: everything that the daemon and its VMs need, and how to get what is missing.
 //!
-//! Nothing is changed by looking. Whether VFs can be passed through is [`Host`]'s to say; what is
-//! looked at here is what the host has to have for it.
+//! The checks change nothing. [`Host`] checks whether VFs can be passed through; here the host's prerequisites for it
+//! are checked.
 
 mod accelerator;
 mod doorbells;

@@ -236,7 +236,7 @@ mod tests {
                 .flatten()
                 .all(|(_, block)| *block == MulticastBlock::default())
         );
-        assert!(!empty[0].is_empty(), "what was set is cleared");
+        assert!(!empty[0].is_empty(), "old entries are cleared");
     }
 
     #[test]

@@ -195,9 +195,8 @@ impl Mapping {
         Some((memory.fd(), *offset as u64))
     }
 
-    /// This is the guest's RAM, and the client does not share it. On a PC, RAM
-    /// begins at address 0; what else a VMM maps without memory, ROMs and other
-    /// devices' BARs, lies elsewhere.
+    /// This is the guest's RAM, and the client does not share it. On a PC, RAM begins at address 0; other areas that
+    /// a VMM maps without memory (ROMs and other devices' BARs) lie elsewhere.
     pub fn is_unshared_ram(&self) -> bool {
         self.memory.is_none() && self.addr == 0 && self.protection == Protection::READ_WRITE
     }
@@ -297,8 +296,8 @@ impl DirtyLog {
     }
 }
 
-/// A way to find the guest memory behind DMA addresses. Whoever holds a window
-/// holds it, so that no mapping goes away under an access.
+/// A way to find the guest memory behind DMA addresses. A window keeps its mapping, so that none goes away under an
+/// access.
 #[derive(Debug, Default)]
 pub struct Lookup<L> {
     /// Sorted by address, without overlaps.

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Stop;
 
-/// A part of a region as it reads while nobody serves the device. What no part has reads as zeros.
+/// A part of a region as it reads while nobody serves the device. Bytes outside of all parts read as zeros.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Part {
@@ -55,8 +55,8 @@ pub struct Resumed {
     pub shown: StandIn,
 }
 
-/// Remembers what a client and its device have agreed on, so that another process can go on with the client
-/// when this one dies. What cannot be remembered any more is the witness's own concern.
+/// Remembers what a client and its device have agreed on, so that another process can go on with the client when this
+/// one dies. The methods return no errors: a witness that fails has to handle it itself.
 pub trait Witness: Send {
     /// A client that there is already, once it may be told that its device has failed. Called before
     /// anybody is accepted. `None` where there is no client, or `stop` is signalled.

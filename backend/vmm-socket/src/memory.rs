@@ -287,7 +287,7 @@ impl SharedMemory {
         self.mapped.slice(offset, len)
     }
 
-    /// Makes zeros of whole pages, which the system has again. Whoever maps them sees that.
+    /// Gives whole pages back to the system. They then read as zeros in all mappings.
     ///
     /// # Errors
     /// They are not within the memory.

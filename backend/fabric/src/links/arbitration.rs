@@ -1,7 +1,7 @@
 //! Arbitration of lanes on a link (IBA 7.6.9): the arbiter itself, packet by packet, and the resulting bandwidths.
 //!
-//! What is said in bandwidth slows nobody down: it is for judging a quality of service before anybody
-//! relies on it. Where transfers share links, the module `queues` has the arbiter decide.
+//! The bandwidths slow no transfer down: with them a quality of service can be judged before it is used. Where
+//! transfers share links, the module `queues` has the arbiter decide.
 
 use std::collections::BTreeMap;
 

@@ -6,8 +6,8 @@
 //! router is an end, as an adapter is: no subnet management packet gets past it. It passes on what
 //! comes to its LID for a GID of another subnet, with the hop limit lowered and LIDs of that subnet.
 //!
-//! What a real router is told by the subnet administrations and by its neighbours, where a GID is and
-//! which router leads to which subnet, this one sees.
+//! A real router is told by the subnet administrations and by its neighbours where a GID is, and which router leads
+//! to which subnet; this one reads it from the fabric.
 
 use std::collections::{HashSet, VecDeque};
 

@@ -110,9 +110,8 @@ impl<F: Face> std::fmt::Debug for Part<F> {
 }
 
 impl<F: Face + 'static> Engines<F> {
-    /// Joins `parts`, which have the same functions. Of each function, `homes` has the number of the
-    /// engine that it lives in; those of `ports`, which live in no engine, come behind. What joins ports
-    /// is returned, too.
+    /// Joins `parts`, which have the same functions. `homes` has the number of each function's engine. The functions
+    /// of `ports`, which live in no engine, come behind. Also returns the links of these ports.
     #[must_use]
     pub fn new(
         parts: Vec<Part<F>>,
@@ -321,7 +320,7 @@ impl<F: Face + 'static> Engines<F> {
         self.with(vf, move |engine| engine.quiesce(vf));
     }
 
-    /// A function goes on that rests. Whoever sends to it then comes behind what has waited.
+    /// Lets a resting function go on. Messages that waited for it come before new ones.
     pub fn resume(&self, vf: VfId) {
         self.with_turn(vf, move |engine| engine.resume(vf));
         self.each_other(vf, move |engine| engine.resume(vf));

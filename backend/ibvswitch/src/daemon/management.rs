@@ -274,8 +274,8 @@ impl<F: Face> Management<F> {
         }
     }
 
-    /// Hands some of what the vSwitch has for guests to the engines that they live in. What functions
-    /// have no queue pair for is returned.
+    /// Hands some of the vSwitch's packets for guests to the guests' engines. Returns the packets of functions
+    /// without a queue pair for them.
     fn deliver_to_guests(&self) -> Vec<(VfId, Box<MadPacket>)> {
         let _delivering = self.delivering.lock();
         let mut unclaimed = Vec::new();

@@ -1,5 +1,5 @@
-//! Where the parts of a drawing go: switches in levels, below them a card for each hypervisor with
-//! its functions in it, and for each adapter outside of hypervisors. What has no levels, Graphviz lays out.
+//! Places of the parts of a drawing: switches in levels, below them a card for each hypervisor with its functions in
+//! it, and for each adapter outside of hypervisors. Graphviz lays out graphs without levels.
 //!
 //! All lengths are in pixels of the drawing.
 

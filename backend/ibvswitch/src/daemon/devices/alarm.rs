@@ -35,7 +35,7 @@ impl Alarm {
         self.either.0.as_fd()
     }
 
-    /// Is due once, in this time, or not at all. What was set before is not.
+    /// Sets the time after which it is due once, in place of the time before; `None`: never.
     pub fn set(&self, time: Option<Duration>) {
         // Zero would stop it.
         let time = time.map(|time| time.max(Duration::from_nanos(1)));

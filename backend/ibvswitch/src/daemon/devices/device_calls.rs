@@ -72,7 +72,7 @@ impl<D> DeviceCalls<D> {
         self.0.waiting.lock().open = true;
     }
 
-    /// It has none any more. Who waits is told.
+    /// The thread has no client any more. Waiting callers get an error.
     pub fn close(&self) {
         let mut waiting = self.0.waiting.lock();
         waiting.open = false;

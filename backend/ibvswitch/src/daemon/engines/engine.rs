@@ -215,8 +215,8 @@ impl<F: Face + 'static> SharedEngine<F> {
         self.finish(left);
     }
 
-    /// Gives the engine back. What is left to be done takes engines of its own, so that it waits until the
-    /// caller has given all of them back: [`SharedEngine::finish`].
+    /// Gives the engine back, and returns the work that is left. That work takes engines itself, so it waits until
+    /// the caller has given all engines back: [`SharedEngine::finish`].
     pub(super) fn release(&self, mut guarded: MutexGuard<'_, Guarded<F>>) -> Left {
         let discarded = guarded.engine.take_discarded();
         let deadline = guarded.engine.next_deadline();

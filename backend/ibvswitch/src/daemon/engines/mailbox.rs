@@ -99,7 +99,7 @@ impl<F: Face> Mailbox<F> {
     }
 }
 
-/// Something to be done. Who waits for it is told when it is done, or dropped.
+/// A job for the engine. Its waiting thread is told when it is done, or dropped.
 pub(super) struct Job<F: Face>(Arc<dyn Work<F>>);
 
 impl<F: Face> Job<F> {

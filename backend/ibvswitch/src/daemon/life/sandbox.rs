@@ -33,7 +33,7 @@ pub(super) fn stay_in(sandbox: Sandbox) {
 }
 
 /// Confines the process, which has one thread, to what a daemon of this configuration needs, and programs that take
-/// its place. What the kernel does not have, the log tells.
+/// its place. The log names parts of the sandbox that the kernel does not have.
 pub(super) fn enter(config: &Config) {
     if config.sandbox == config::Sandbox::Off {
         let _ = STATE.set(Sandbox::default());

@@ -1,13 +1,13 @@
 //! Another program takes this one's place in the same process, and VMs do not notice.
 //!
-//! All devices rest. What they are, and what was handed to this program, is written down ([`handover`]). Then
-//! the new program is tried: as a process of its own it does all that it would do, up to where it would serve, with
-//! its own reading of what was written and with the memory of the VMs, which nobody changes meanwhile. If it comes
-//! to that point, this process executes it (execve(2)), and it does the same once more. If not, the devices go on as
-//! if nothing had been. Nothing is given up before.
+//! All devices rest. Their state, and the state that was handed to this program, is written down ([`handover`]). Then
+//! the new program is tried: in a process of its own it does everything up to the point where it would serve. It
+//! reads the written state itself, and has the memory of the VMs, which nobody changes meanwhile. If it comes to that
+//! point, this process executes it (execve(2)), and it does the same once more. If not, the devices go on as if
+//! nothing had been. Nothing is given up before.
 //!
-//! The process stays, and so do its number, its parent, its limits and its keeper. What its VMMs say meanwhile waits
-//! in their sockets.
+//! The process stays, and so do its number, its parent, its limits and its keeper. Messages of its VMMs wait in their
+//! sockets meanwhile.
 
 pub mod arrival;
 pub mod handover;

@@ -19,8 +19,8 @@ use crate::daemon::engines::vf_host::VfHost;
 /// The longest image of a machine, in bytes: room for some ten thousand queue pairs.
 pub const LONGEST: usize = 16 << 20;
 
-/// Bytes that an image of this length can become when it is read, since a number and a comma become eight
-/// bytes. What holds more has a longer image.
+/// Bytes that an image of this length can become when it is read, since a number and a comma become eight bytes. A
+/// larger state has a longer image.
 pub const MAX_MEMORY: usize = 4 * LONGEST;
 
 /// The image of a machine, in the version that its first key names.

@@ -1,8 +1,8 @@
 //! Graphs without levels, such as rings and tori, and several subnets: Graphviz lays them out.
 //!
-//! A switch and what hangs from it alone are one block; a router, and whatever else is at several
-//! switches, is another. Graphviz finds the places of blocks, subnets and links; what is in a block is
-//! laid out here.
+//! A switch is one block with the nodes that hang from it alone; a router, and any other node at several switches, is
+//! a block of its own. Graphviz finds the places of blocks, subnets and links; the inside of a block is laid out
+//! here.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};

@@ -188,8 +188,8 @@ impl<B: Movable<Mapping = Mapping, Error = Errno>> VfDevice<B> {
         std::mem::take(&mut self.early)
     }
 
-    /// The device goes on, as what it has become. What the guest has written to BAR 0 of the `other` device
-    /// meanwhile is for this one.
+    /// Lets the device go on with its new state. Early writes of the guest to BAR 0 of the `other` device are done
+    /// here.
     pub fn go_on(&mut self, other: Early) {
         (self.rests, self.moves) = (false, false);
         B::resume(&mut self.function);
