@@ -1,4 +1,4 @@
-//! What differs between two configurations, as an operator would say it.
+//! Differences between two configurations, in an operator's words.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{Config, Hypervisor};
 
-/// What becomes of something.
+/// Kind of a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
@@ -21,9 +21,9 @@ pub enum Change {
 /// Something that differs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// What becomes of it.
+    /// Kind of the difference.
     pub change: Change,
-    /// What it is.
+    /// Name of the part.
     pub what: String,
 }
 
@@ -72,7 +72,7 @@ fn compared(before: &Named, after: &Named) -> Vec<Difference> {
     gone.chain(others).collect()
 }
 
-/// What there is one of.
+/// Returns the tables that a configuration has once.
 fn tables(config: &Config) -> Named {
     let Config {
         runtime_dir,

@@ -28,9 +28,9 @@ pub struct Problem {
     pub key: String,
     /// The value as it stands in the file.
     pub value: Option<String>,
-    /// What is wrong with it.
+    /// The mistake.
     pub what: String,
-    /// What to write instead.
+    /// The correction.
     pub remedy: String,
 }
 
@@ -77,7 +77,7 @@ impl<'d> Document<'d> {
         }
     }
 
-    /// What the text is called: the path of its file.
+    /// Returns the name of the text: the path of its file.
     pub(super) fn origin(&self) -> &'d str {
         self.origin
     }
@@ -176,7 +176,7 @@ impl<'d, T> Entry<'d, T> {
             .record(span, self.key.clone(), value, what, remedy);
     }
 
-    /// What the value means, and a record that it will not do where it means nothing.
+    /// Returns `found`, and records a mistake if there is no meaning.
     pub(super) fn meaning<U>(&self, found: Option<U>, what: &str, remedy: &str) -> Option<U> {
         if found.is_none() {
             self.reject(what, remedy);
@@ -184,7 +184,7 @@ impl<'d, T> Entry<'d, T> {
         found
     }
 
-    /// The one of `names` that the text of this entry is. What is none is rejected: `what` says so, and the
+    /// Returns the meaning of this entry's text in `names`. Another text is rejected: `what` is the mistake, and the
     /// remedy lists the names after `are`.
     pub(super) fn find<U: Copy>(
         &self,

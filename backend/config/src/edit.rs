@@ -1,4 +1,4 @@
-//! Changes of a configuration's text. What a change is not about stays as it is, comments too.
+//! Changes of a configuration's text. A change keeps the rest of the text, comments too.
 
 use std::fmt;
 use std::str::FromStr;
@@ -58,7 +58,7 @@ pub enum EditError {
     /// There is nothing of that name.
     #[error("the configuration has no {part} `{name}`; it has {}", list(.known))]
     Unknown {
-        /// What is looked for.
+        /// Kind of the part.
         part: Part,
         /// Its name.
         name: String,
@@ -68,7 +68,7 @@ pub enum EditError {
     /// There is one.
     #[error("the configuration has a {part} `{name}` already")]
     Present {
-        /// What.
+        /// Kind of the part.
         part: Part,
         /// Its name.
         name: String,
@@ -135,7 +135,7 @@ impl FromStr for Setting {
 pub struct Edit(DocumentMut);
 
 impl Edit {
-    /// Of a text.
+    /// Reads a text.
     ///
     /// # Errors
     /// It is not TOML.
@@ -393,7 +393,7 @@ mod tests {
         }
     }
 
-    /// What a text says, by another reader of TOML.
+    /// Reads a text with another reader of TOML.
     fn read(text: &str) -> Model {
         let table: toml::Table = text.parse().unwrap();
         let number = |table: &toml::Value| {

@@ -44,7 +44,7 @@ pub use vswitch::model::{
 /// The configuration used when none is named: two hypervisors behind one switch, one VF each.
 pub const DEFAULT: &str = include_str!("default.toml");
 
-/// What problems in [`DEFAULT`] are attributed to, and what it is called in messages.
+/// Name of [`DEFAULT`] in messages.
 pub const DEFAULT_ORIGIN: &str = "built-in configuration";
 
 /// The most bytes of a UNIX socket's path: `sun_path` holds 108 and the last is a NUL (unix(7)).
@@ -75,7 +75,7 @@ pub struct Config {
     pub log: String,
     /// Permission bits of the VFs' sockets.
     pub socket_mode: u32,
-    /// What the daemon confines itself to.
+    /// Sandbox of the daemon.
     pub sandbox: Sandbox,
     /// Files that it was read from.
     pub read: Vec<PathBuf>,
@@ -103,10 +103,10 @@ pub struct Config {
     pub hypervisors: Vec<Hypervisor>,
 }
 
-/// What a daemon confines itself to.
+/// Sandbox of a daemon.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Sandbox {
-    /// What it needs, as far as the kernel can confine it.
+    /// The daemon keeps only the rights that it needs, as far as the kernel can confine it.
     #[default]
     Auto,
     /// Nothing.
@@ -124,11 +124,11 @@ pub struct Engine {
     /// Processor to pin the engine thread to, the next ones for further engines; `None` leaves it to the
     /// scheduler.
     pub cpu: Option<usize>,
-    /// How many engines there are.
+    /// Number of engines.
     pub threads: Threads,
 }
 
-/// How many engines a daemon has.
+/// Number of engines of a daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Threads {
     /// One less than the processors, and no more than the hypervisors.
@@ -152,8 +152,7 @@ pub struct ManagerFiles {
 /// Table `[external]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct External {
-    /// What the names of the sockets begin with, in the abstract namespace; `None` when programs
-    /// of the host are not served.
+    /// Beginning of the sockets' names, in the abstract namespace; `None` if programs of the host are not served.
     pub socket: Option<String>,
 }
 
@@ -194,11 +193,11 @@ pub struct Hardware {
     pub name: String,
     /// The VF behind it.
     pub device: passthrough::Device,
-    /// What keeps its guest from the daemon's memory at the VF behind it.
+    /// Protection of the daemon's memory at the VF behind from the guest.
     pub isolation: Isolation,
-    /// How far its guest's subnet management packets go.
+    /// Reach of the guest's subnet management packets.
     pub smp: SmpAccess,
-    /// What its guest's queue pair 1 may send.
+    /// Packets that the guest's queue pair 1 may send.
     pub mads: MadRules,
     /// Service levels of its guest's connections.
     pub service_levels: ServiceLevels,
@@ -215,27 +214,27 @@ pub struct Hardware {
 /// A table `[[hypervisor.vf]]`, or `[[hypervisor.port]]`: one virtual function, to be attached to one VM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vf {
-    /// What it is in the fabric.
+    /// Its part of the fabric.
     pub model: model::Vf,
-    /// What its VM has there.
+    /// Kind of device that its VM has.
     pub kind: Kind,
-    /// How the guest's doorbells reach the engine; `None` until that is [settled](Config::settled).
+    /// Way of the guest's doorbells to the engine; `None` until it is [settled](Config::settled).
     pub doorbells: Option<Doorbells>,
     /// After what its function is made.
     pub like: Likeness,
-    /// What its function does for IP over InfiniBand.
+    /// Offloads of its function for IP over InfiniBand.
     pub ipoib: IpOverInfiniBand,
     /// Bytes of the daemon's memory that the guest's objects may take.
     pub object_memory: u64,
     /// The most memory that its VMM may share, in bytes; `None`: what all such VFs have.
     pub guest_memory: Option<u64>,
-    /// Which IP addresses a VM with an Ethernet card may say are its own.
+    /// IP addresses that a VM with an Ethernet card may claim.
     pub claims: Claims,
     /// The vfio-user socket; absolute.
     pub socket: PathBuf,
 }
 
-/// What a VM has at its VF.
+/// Kind of device that a VM has at its VF.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// An InfiniBand HCA, over vfio-user.
@@ -251,7 +250,7 @@ pub const LIKENESSES: [(&str, Likeness); 2] = [
     ("connectx-5", Likeness::ConnectX5),
 ];
 
-/// What a VF's function may do for IP over InfiniBand, with the names in the configuration.
+/// Offloads of a VF's function for IP over InfiniBand, with their names in the configuration.
 pub const IPOIB: [(&str, IpOverInfiniBand); 2] = [
     ("basic", IpOverInfiniBand::Basic),
     ("enhanced", IpOverInfiniBand::Enhanced),
@@ -390,12 +389,12 @@ impl Config {
         self.vfs().find(|(_, vf)| vf.model.name == name)
     }
 
-    /// How many engines there are on this machine.
+    /// Returns the number of engines on this machine.
     pub fn engine_count(&self) -> usize {
         self.engine_count_on(std::thread::available_parallelism().map_or(1, usize::from))
     }
 
-    /// How many engines there are on a machine of so many processors.
+    /// Returns the number of engines on a machine of so many processors.
     pub fn engine_count_on(&self, processors: usize) -> usize {
         match self.engine.threads {
             Threads::Fixed(count) => count,
@@ -406,9 +405,9 @@ impl Config {
         }
     }
 
-    /// How doorbells reach the engine where the configuration leaves that to the daemon, on a machine of so many
-    /// processors: with one for each VM and each engine a doorbell is a store, and nothing spins while VMs rest; with
-    /// fewer, an engine and a VM would take turns.
+    /// Returns the way of doorbells to the engine on a machine of so many processors, if the configuration leaves it
+    /// to the daemon: with a processor for each VM and each engine a doorbell is a store, and nothing spins while VMs
+    /// rest; with fewer processors, an engine and a VM would take turns.
     pub fn suitable_doorbells(&self, processors: usize) -> Doorbells {
         if processors >= self.processors_of_all(processors) {
             Doorbells::Adaptive
@@ -417,7 +416,8 @@ impl Config {
         }
     }
 
-    /// How many processors VMs of one each would take, and engines that poll, on a machine of so many.
+    /// Returns the number of processors that VMs of one processor each and polling engines would take, on a machine
+    /// of so many.
     pub fn processors_of_all(&self, processors: usize) -> usize {
         let vms = self.vfs().filter(|(_, vf)| !vf.model.spare).count() + self.hardware().count();
         vms + self.engine_count_on(processors)
@@ -441,7 +441,7 @@ impl Config {
         self.wiring.switches[hypervisor.switch].subnet
     }
 
-    /// What the fabric is to be: all but what is the daemon's own affair.
+    /// Returns the model of the fabric: everything but the daemon's own settings.
     pub fn model(&self) -> model::Model {
         let hypervisors = self.hypervisors.iter().map(|hypervisor| model::Hypervisor {
             name: hypervisor.name.clone(),

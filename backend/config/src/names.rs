@@ -13,11 +13,11 @@ pub(super) const WIDTHS: [(&str, LinkWidth); 5] = [
     ("12X", LinkWidth::X12),
 ];
 
-/// What keeps a guest of a VF that is passed through from the daemon's memory there.
+/// Protection of the daemon's memory from a guest of a VF that is passed through.
 pub const ISOLATION: [(&str, Isolation); 2] =
     [("strict", Isolation::Strict), ("sriov", Isolation::Sriov)];
 
-/// How far a guest's subnet management packets go.
+/// Reach of a guest's subnet management packets.
 pub const SMP_ACCESS: [(&str, SmpAccess); 3] = [
     ("deny", SmpAccess::Deny),
     ("own-port", SmpAccess::OwnPort),

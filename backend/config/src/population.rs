@@ -1,10 +1,10 @@
-//! Which ports of a subnet have LIDs, and how many there are.
+//! Number of ports in a subnet that have LIDs.
 
 use wire::Lid;
 
 use super::AddressModel;
 
-/// What a subnet has that takes a LID.
+/// Parts of a subnet that take LIDs.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Population {
     pub(super) vswitches: usize,

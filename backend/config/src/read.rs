@@ -49,7 +49,7 @@ pub(super) fn read(
     }
 }
 
-/// What must be unique, as far as read.
+/// Names that must be unique, as far as read.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     hypervisors: Seen<String>,
@@ -73,7 +73,7 @@ pub(super) struct Reader<'d> {
 }
 
 impl<'d> Reader<'d> {
-    /// What is there, with something in place of what was rejected.
+    /// Returns the configuration, with a default in place of each value that was rejected.
     fn config(mut self, root: &Section<'d>, dirs: Directories<'_>) -> Config {
         let runtime_dir = self.runtime_dir(root, dirs);
         let log = self.log(root);

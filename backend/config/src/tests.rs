@@ -79,7 +79,7 @@ fn built_in_configuration() {
     assert_eq!(parse(bare), config);
 }
 
-/// What is commented out in the built-in configuration is right too, and so are its defaults.
+/// The commented keys of the built-in configuration are right, too, and have their defaults.
 #[test]
 fn commented_keys_of_the_built_in_configuration() {
     let shown: String = DEFAULT

@@ -99,7 +99,7 @@ impl<'d> Reader<'d> {
         }
     }
 
-    /// What its VMs see of the subnet.
+    /// Returns the view that its VMs have of the subnet.
     fn view(&self, section: &Section<'d>, extended_lids: bool) -> View {
         let view = section.one_of("view", &View::NAMES);
         if let (Some(View::Mirror), true, Some(entry)) = (view, extended_lids, section.text("view"))

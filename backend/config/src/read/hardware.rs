@@ -9,7 +9,7 @@ use super::hypervisors::Defaults;
 use crate::document::Section;
 use crate::{Hardware, ISOLATION, SMP_ACCESS, keys};
 
-/// What such a VF may have. All else is the VF's behind it.
+/// Keys of such a VF. Everything else belongs to the VF behind it.
 const KEYS: &[&str] = &[
     "name",
     "device",

@@ -25,7 +25,7 @@ const SPARE_PORTS_REMEDY: &str =
 const DEDICATED_REMEDY: &str = "leave the key out, or give the VF a LID of its own (`address = \
      \"dedicated\"` with fabric.model = \"vswitch-hybrid\")";
 
-/// What holds for VFs that do not say otherwise.
+/// Values for VFs that have none of their own.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Defaults<'a> {
     pub(super) runtime_dir: &'a Path,
@@ -34,7 +34,7 @@ pub(super) struct Defaults<'a> {
     pub(super) model: AddressModel,
     pub(super) address: Address,
     pub(super) guest_memory: Option<u64>,
-    /// Which of the subnets.
+    /// Index of the subnet.
     pub(super) subnet: usize,
 }
 
@@ -254,7 +254,7 @@ impl<'d> Reader<'d> {
         of_all
     }
 
-    /// How much memory VMMs may share, in bytes.
+    /// Returns the memory that VMMs may share, in bytes.
     pub(super) fn guest_memory(&self, section: &Section<'d>) -> Option<u64> {
         let entry = section.text("guest_memory")?;
         let bytes = size(entry.value).filter(|bytes| GUEST_MEMORY.contains(bytes));
@@ -290,8 +290,7 @@ impl<'d> Reader<'d> {
         }
     }
 
-    /// How far subnet management packets go. Queue pair 0 of a shared port is its physical
-    /// function's.
+    /// Returns the reach of subnet management packets. Queue pair 0 of a shared port is its physical function's.
     fn smp(&self, section: &Section<'d>, address: Address) -> SmpAccess {
         let configured = section.one_of("smp", &SMP_ACCESS);
         if address == Address::Dedicated {
@@ -308,7 +307,7 @@ impl<'d> Reader<'d> {
         SmpAccess::Deny
     }
 
-    /// What a VF that shares a LID cannot have.
+    /// Rejects keys that a VF that shares a LID cannot have.
     fn check_shared(&self, section: &Section<'d>) {
         if let Some(entry) = section.value("lid") {
             let what = "a VF that shares a LID has none of its own";

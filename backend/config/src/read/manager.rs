@@ -77,7 +77,7 @@ impl<'d> Reader<'d> {
         entry.meaning(lanes, "not a lane for each service level", remedy)
     }
 
-    /// What the keys for arbitration say; those left out are OpenSM's defaults for so many lanes.
+    /// Returns the arbitration that the keys set; keys that are left out have OpenSM's defaults for so many lanes.
     fn arbitration(&self, section: &Section<'d>) -> Option<subnet_manager::Arbitration> {
         let [high, low] = ["qos_vlarb_high", "qos_vlarb_low"].map(|key| section.text(key));
         let limit = section.integer("qos_high_limit", 0..=255, "write 0 to 255");

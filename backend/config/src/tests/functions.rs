@@ -52,7 +52,7 @@ fn devices() {
     }
 }
 
-/// What holds for a VF that is passed through, and what is for the VF behind to say.
+/// A VF that is passed through has these rights; the VF behind decides all others.
 #[test]
 fn rights_of_devices() {
     let passed = |keys: &str| {

@@ -82,7 +82,7 @@ fn several_switches() {
     }
 }
 
-/// What should be in a file that cannot be used is no mistake of its own.
+/// A file that cannot be used is one mistake; its missing contents are no others.
 #[test]
 fn a_file_that_cannot_be_used_is_one_mistake() {
     let file = "[fabric]\ntopology = \"no such file\"\n";
