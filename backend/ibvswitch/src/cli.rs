@@ -34,9 +34,9 @@ use crate::control::{self, Client, ClientError, Request, Response};
 use crate::daemon::life::assembly::AssemblyError;
 use crate::daemon::life::run::RunError;
 use crate::daemon::management::ManagementError;
-use crate::picture::LayoutError;
 use config::edit::EditError;
 use config::{Config, ConfigError, Source};
+use report::picture::LayoutError;
 
 const AFTER_HELP: &str = "\
 Exit status:

@@ -53,7 +53,7 @@ impl Daemon {
     pub(crate) async fn metrics(&self) -> Result<String, DaemonError> {
         self.with(|client| {
             let status = status(client)?;
-            Ok(ibvswitch::metrics::exposition(&status, &counters(client)?))
+            Ok(report::metrics::exposition(&status, &counters(client)?))
         })
         .await
     }

@@ -9,7 +9,7 @@ use clap::Args;
 use super::sibling::web;
 use super::{CliError, SourceArgs, print};
 use crate::control::{Client, Request, Response};
-use crate::metrics::exposition;
+use report::metrics::exposition;
 
 /// Arguments of `metrics`.
 #[derive(Debug, Args)]

@@ -6,7 +6,7 @@ use wire::Lid;
 use super::text::bytes::bytes;
 use super::{CliError, SourceArgs, ask, print, print_json};
 use crate::control::{ManagerPlace, PassedVf, PinSuggestion, Placement, Request, Response, Status};
-use crate::table::table;
+use report::table;
 
 /// Arguments of `status`.
 #[derive(Debug, Args)]

@@ -8,7 +8,7 @@ use wire::Lid;
 use crate::cli::text::bytes::bytes;
 use crate::cli::{CliError, SourceArgs, ask, print, print_json};
 use crate::control::{CountersReport, NodeCounters, PortCounts, Request, Response};
-use crate::table::table;
+use report::table;
 
 /// Arguments of `counters`.
 #[derive(Debug, Args)]

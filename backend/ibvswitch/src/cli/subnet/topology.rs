@@ -10,9 +10,9 @@ use crate::control::{Request, Response};
 use crate::daemon::engines::engine::SystemClock;
 use crate::daemon::management::manager_files::Remembered;
 use crate::daemon::management::vswitch;
-use crate::picture::{self, Theme};
 use crate::status::Observer;
 use config::Config;
+use report::picture::{self, Theme};
 
 /// Arguments of `topology`.
 #[derive(Debug, Args)]

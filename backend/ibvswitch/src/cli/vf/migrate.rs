@@ -15,7 +15,7 @@ use crate::control::{
     self, Deadlock, Migrated, MigrationRequest, MigrationsReport, MigrationsRequest, Move,
     MoveOutcome, Packets, REQUEST_MAX, Request, Response, Transition, Waited,
 };
-use crate::table::table;
+use report::table;
 
 /// Arguments of `vf migrate`.
 #[derive(Debug, Args)]

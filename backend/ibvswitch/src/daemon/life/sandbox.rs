@@ -10,6 +10,8 @@ mod files;
 #[cfg(test)]
 mod tests;
 
+use std::env;
+use std::io;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
@@ -58,6 +60,20 @@ pub(super) fn enter(config: &Config) {
     }
 }
 
+/// The program of this process, or the one installed in its place.
+///
+/// # Errors
+/// The system does not tell it.
+pub fn own_program() -> io::Result<PathBuf> {
+    let path = env::current_exe()?;
+    let text = path.to_string_lossy();
+    // As the kernel names a file that was replaced.
+    Ok(match text.strip_suffix(" (deleted)") {
+        Some(before) => PathBuf::from(before),
+        None => path,
+    })
+}
+
 /// Whether the kernel has VFs for it.
 fn uses_vfio(config: &Config) -> bool {
     let mut devices = config.hardware().map(|vf| &vf.device);
@@ -87,7 +103,7 @@ impl Needs {
         ];
         needs.programs = system.map(PathBuf::from).into();
         // Where a new version is put, whatever its name is until it has that of this one.
-        let own = crate::daemon::moves::upgrade::own_program().ok();
+        let own = own_program().ok();
         let above = own.as_deref().and_then(std::path::Path::parent);
         needs.programs.extend(above.map(PathBuf::from));
         // Also by libraries, by what loads them, and by the log of a panic.

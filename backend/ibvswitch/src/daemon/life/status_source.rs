@@ -255,7 +255,7 @@ impl StatusSource for DaemonState {
         };
         let program = match &request.program {
             Some(program) => Ok(program.clone()),
-            None => upgrade::own_program(),
+            None => sandbox::own_program(),
         };
         let program = match program {
             Ok(program) => program,

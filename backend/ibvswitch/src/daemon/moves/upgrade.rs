@@ -305,20 +305,6 @@ impl Handover {
     }
 }
 
-/// The program of this process, or what was installed in its place.
-///
-/// # Errors
-/// What the system says.
-pub fn own_program() -> io::Result<PathBuf> {
-    let path = env::current_exe()?;
-    let text = path.to_string_lossy();
-    // As the kernel names a file that was replaced.
-    Ok(match text.strip_suffix(" (deleted)") {
-        Some(before) => PathBuf::from(before),
-        None => path,
-    })
-}
-
 /// The arguments that this process was started with, and the number of what it is left.
 fn arguments(handover: RawFd) -> Vec<OsString> {
     let mut own = env::args_os().skip(1);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::{is_switch, kind, lid, pkeys, title};
-use crate::control::{Node, NodeKind, Topology};
+use control::{Node, NodeKind, Topology};
 
 /// The subnet in Graphviz's language: a cluster per hypervisor, an edge per link with the ports at
 /// its ends; links that carry no data are dashed.

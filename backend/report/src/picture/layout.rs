@@ -10,7 +10,7 @@ pub use graph::LayoutError;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use super::{kind, short_lid, title};
-use crate::control::{Link, Node, NodeKind, SubnetName, Topology};
+use control::{Link, Node, NodeKind, SubnetName, Topology};
 
 /// Width of a card, at least.
 const CARD: i32 = 236;

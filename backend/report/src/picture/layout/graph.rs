@@ -14,7 +14,7 @@ use super::{
     Area, BUS, Card, Chip, Frame, GAP, Group, HEADER, LEGEND, Layout, MARGIN, Place, SWITCH, Way,
     Wire, to_card,
 };
-use crate::control::{Link, SubnetName};
+use control::{Link, SubnetName};
 
 /// Why there is no drawing.
 #[derive(Debug, thiserror::Error)]

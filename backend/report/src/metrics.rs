@@ -2,7 +2,7 @@
 
 use prometheus::{CounterVec, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
 
-use crate::control::{CountersReport, Mads, Objects, Status};
+use control::{CountersReport, Mads, Objects, Status};
 
 /// The state of the daemon and what its nodes have counted, as Prometheus reads it: text format
 /// 0.0.4.

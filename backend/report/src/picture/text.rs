@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{kind, lid, pkeys, title};
-use crate::control::{Elsewhere, Link, Node, NodeKind, Topology};
-use crate::table::table;
+use crate::table;
+use control::{Elsewhere, Link, Node, NodeKind, Topology};
 
 const COLUMNS: usize = 7;
 

@@ -3,7 +3,8 @@
 use comfy_table::{Table, presets};
 
 /// Columns as wide as their widest cell, two spaces apart.
-pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> String {
+#[must_use]
+pub fn table<const N: usize>(rows: &[[String; N]]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).add_rows(rows);
     for column in table.column_iter_mut() {

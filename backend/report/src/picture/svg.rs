@@ -6,7 +6,7 @@ use super::layout::{
     Area, Card, Chip, Frame, LETTER, LINE, Layout, LayoutError, ROW, TITLE, Way, Wire,
 };
 use super::{pkeys, short_lid};
-use crate::control::{Node, NodeKind, Topology};
+use control::{Node, NodeKind, Topology};
 
 /// Colours of a drawing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]

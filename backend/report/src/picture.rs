@@ -1,0 +1,64 @@
+//! The subnet for people to look at: as a tree of text, as a graph for Graphviz, as a drawing.
+
+mod dot;
+#[cfg(test)]
+mod examples;
+mod layout;
+mod svg;
+mod text;
+
+pub use dot::dot;
+pub use layout::LayoutError;
+pub use svg::{Theme, svg};
+pub use text::text;
+
+use wire::ExtendedLid;
+
+use control::{Node, NodeKind};
+
+/// Returns the kind of a node, in one word.
+const fn kind(node: &Node) -> &'static str {
+    match node.kind {
+        NodeKind::Switch => "switch",
+        NodeKind::Vswitch => "vSwitch",
+        // Its name says it.
+        NodeKind::Manager => "",
+        NodeKind::Router => "router",
+        NodeKind::Host => "host",
+        NodeKind::Pf => "PF",
+        NodeKind::Vf => "VF",
+    }
+}
+
+/// A node's name, and the VM whose addresses are at it, where that is another's.
+fn title(node: &Node) -> String {
+    match &node.holds {
+        Some(vm) if *vm != node.name => format!("{}: {vm}", node.name),
+        _ => node.name.clone(),
+    }
+}
+
+const fn is_switch(node: &Node) -> bool {
+    matches!(node.kind, NodeKind::Switch | NodeKind::Vswitch)
+}
+
+fn lid(node: &Node) -> Option<ExtendedLid> {
+    node.lid.and_then(ExtendedLid::new)
+}
+
+/// The LID in a few letters; nothing for a router, which has one in each subnet.
+fn short_lid(node: &Node) -> String {
+    if node.kind == NodeKind::Router {
+        return String::new();
+    }
+    lid(node).map_or_else(|| "no LID".to_owned(), |lid| format!("LID {lid}"))
+}
+
+/// The first P_Keys of a table, and how many more there are.
+fn pkeys(node: &Node, shown: usize) -> String {
+    let first: Vec<&str> = node.pkeys.iter().take(shown).map(String::as_str).collect();
+    match node.pkeys.len().saturating_sub(shown) {
+        0 => first.join(" "),
+        more => format!("{} +{more}", first.join(" ")),
+    }
+}
