@@ -137,7 +137,7 @@ impl<'d> Reader<'d> {
         let guid: Guid = entry.meaning(entry.value.parse().ok(), "not a GUID", GUID_REMEDY)?;
         if guid == Guid::NONE {
             entry.reject(
-                "a GUID must not be zero: applications take such a port for unconfigured",
+                "a GUID must not be zero: applications regard such a port as not configured",
                 "leave the key out to have one derived from the name",
             );
             return None;

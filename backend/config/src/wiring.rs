@@ -280,7 +280,7 @@ impl<'d> Reader<'d> {
             Ok(topology) => topology,
             Err(error) => {
                 let what = format!("{}: {error}", path.display());
-                entry.reject(what, "mend the file");
+                entry.reject(what, "correct the file");
                 return wiring;
             }
         };

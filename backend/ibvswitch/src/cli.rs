@@ -195,9 +195,7 @@ enum CliError {
     Run(#[from] RunError),
     #[error("there is no VF `{name}`; {}", known_vfs(.known))]
     UnknownVf { name: String, known: Vec<String> },
-    #[error(
-        "the daemon answered something else than was asked; use an `ibvswitch` of the daemon's version"
-    )]
+    #[error("unexpected answer of the daemon; use an `ibvswitch` of the daemon's version")]
     UnexpectedResponse,
     #[error(transparent)]
     Picture(#[from] LayoutError),

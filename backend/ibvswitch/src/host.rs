@@ -214,7 +214,7 @@ impl Host {
                 report.port = Some(survey);
             }
             Err(PhysicalError::Obstacle(busy @ Obstacle::Busy(_))) => {
-                let found = format!("{busy}: its port was not looked at");
+                let found = format!("{busy}: its port was not checked");
                 let taken = Finding::new("opening", Verdict::Warning, found);
                 report.checks.push(taken.remedy(busy.remedy()));
             }
@@ -284,7 +284,7 @@ fn port(survey: &Survey) -> Vec<Finding> {
             Verdict::Error,
             format!("not Active yet, GUID {guid}"),
         )
-        .remedy("start a subnet manager, or see why it leaves the port out (its log)"),
+        .remedy("start a subnet manager, or read in its log why it leaves the port out"),
     };
     let lid = if survey.grh_required {
         let found = format!(
@@ -311,7 +311,7 @@ fn port(survey: &Survey) -> Vec<Finding> {
         [] => Finding::new(
             "partitions",
             Verdict::Error,
-            "none: the port can talk to nobody",
+            "none: the port can reach no other port",
         )
         .remedy("make the port's GUID a member of a partition, at the subnet manager"),
         keys => Finding::new("partitions", Verdict::Ok, keys.join(", ")),

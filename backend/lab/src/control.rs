@@ -184,7 +184,7 @@ impl Control {
                     Ok(Task::Run(command))
                 }
             },
-            None => Err(refused("these are no words of a command".into())),
+            None => Err(refused("no command is given".into())),
         };
         let tell = node.teller();
         thread::spawn(move || {

@@ -408,7 +408,7 @@ fn script(path: &Path) -> Result<String> {
 fn line(text: String, what: &str) -> Result<String> {
     if text.len() > LONGEST_SCRIPT || text.contains('\0') {
         return Err(Error::Host(format!(
-            "{what} is longer than {} KiB, or no text; keep it in the working directory, which nodes have, and \
+            "{what} is longer than {} KiB, or not text; keep it in the working directory, which nodes have, and \
              run it from there",
             LONGEST_SCRIPT >> 10
         )));

@@ -189,7 +189,7 @@ fn ours(base: &Path) -> Result<()> {
         return Ok(());
     }
     Err(Error::Host(format!(
-        "{} is another user's, or others may write to it; remove it, or set IBVSWITCH_LAB_DIR",
+        "{} belongs to another user, or others may write to it; remove it, or set IBVSWITCH_LAB_DIR",
         base.display()
     )))
 }

@@ -87,7 +87,7 @@ impl Metrics {
         let connected = self.gauges("vf_connected", "Whether a VM is attached", &of);
         let active = self.gauges("vf_active", "Whether the port is Active", &of);
         let lid = self.gauges("vf_lid", "LID of the port, 0 for none", &of);
-        let help = "Management packets of the guest that were let pass";
+        let help = "Management packets of the guest that passed";
         let passed = self.counters("vf_mads_passed_total", help, &of);
         let help = "Management packets of the guest that were refused, by reason";
         let refused = self.counters("vf_mads_refused_total", help, &["vf", "kind"]);
@@ -132,16 +132,16 @@ impl Metrics {
             return;
         }
         let of = ["vf", "device", "isolation"];
-        let help = "Whether the VF that a VF is passed through to is there and well";
+        let help = "Whether the VF behind a VF that is passed through works";
         let alive = self.gauges("vf_passthrough_alive", help, &of);
-        let help = "Commands of the guest of a VF that is passed through, by what became of them";
+        let help = "Commands of the guest of a VF that is passed through, by result";
         let commands = self.counters("vf_commands_total", help, &["vf", "command", "fate"]);
-        let help = "Time that the VF behind had such commands";
+        let help = "Time that the VF behind took for such commands";
         let opts = Opts::new("vf_command_seconds_total", help);
         let seconds = CounterVec::new(opts, &["vf", "command"]).expect("as for the others");
         let registered = self.0.register(Box::new(seconds.clone()));
         registered.expect("no name is registered twice");
-        let help = "Datagrams of the guest of such a VF that are looked at, by what became of them";
+        let help = "Datagrams of the guest of such a VF that are checked, by result";
         let datagrams = self.counters("vf_datagrams_total", help, &["vf", "fate"]);
         for vf in &status.passthrough {
             let of = &vf.datagrams;

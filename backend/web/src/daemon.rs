@@ -10,11 +10,9 @@ use tokio::task::spawn_blocking;
 pub(crate) enum DaemonError {
     #[error(transparent)]
     Client(#[from] ClientError),
-    #[error(
-        "the daemon answered something else than was asked; use an `ibvswitch` of the daemon's version"
-    )]
+    #[error("unexpected answer of the daemon; use an `ibvswitch` of the daemon's version")]
     Unexpected,
-    #[error("the question was given up")]
+    #[error("the request was cancelled")]
     Ended,
 }
 

@@ -201,7 +201,7 @@ impl IntoResponse for Failure {
             }
             Self::TooMany => (
                 StatusCode::TOO_MANY_REQUESTS,
-                format!("{WATCHERS} browsers look already; close one"),
+                format!("{WATCHERS} browsers are connected, the maximum; close one"),
             ),
         };
         (status, Json(json!({ "error": message }))).into_response()

@@ -64,7 +64,7 @@ impl<'d> Reader<'d> {
                 if !is_there && section.value(key).is_none() {
                     section.reject(
                         key,
-                        "nothing says where the VM is",
+                        "the place of the VM is missing",
                         "write `vlid`, its LID in the cluster, and `lid` and `guid` of its port",
                     );
                 }

@@ -34,7 +34,7 @@ impl<'d> Reader<'d> {
         let length = control.as_os_str().as_bytes().len();
         if length > SOCKET_PATH_MAX {
             let what = too_long(&control, length);
-            let remedy = "choose a shorter directory";
+            let remedy = "choose a directory with a shorter path";
             match (&configured, dirs.chosen) {
                 (Some(entry), None) => entry.reject(what, remedy),
                 (_, Some(_)) => self.document.reject_whole("--runtime-dir", what, remedy),

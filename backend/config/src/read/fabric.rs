@@ -99,7 +99,7 @@ impl<'d> Reader<'d> {
         if manager.place == ManagerPlace::External {
             self.document.reject_whole(
                 KEY,
-                "no subnet manager from outside knows LIDs of 18 bits",
+                "no external subnet manager knows LIDs of 18 bits",
                 "write false, or sm.manager = \"embedded\"",
             );
         }

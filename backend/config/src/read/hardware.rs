@@ -38,7 +38,7 @@ impl<'d> Reader<'d> {
         for key in keys::VF.iter().filter(|key| !KEYS.contains(key)) {
             if let Some(entry) = section.value(key) {
                 entry.reject(
-                    "a VF that is passed through is as the one behind it",
+                    "a VF that is passed through has this from the VF behind it",
                     "leave the key out, or set it up where that VF is",
                 );
             }

@@ -49,7 +49,7 @@ impl<'d> Reader<'d> {
         let count = list.value.len();
         if count == 0 {
             list.reject(
-                "no P_Key: the port could talk to nobody",
+                "no P_Key: the port could reach no other port",
                 "leave the key out for full membership of the default partition",
             );
         }

@@ -117,8 +117,7 @@ impl<'d> Reader<'d> {
     fn check_routable(&self, entry: &Entry<'d, &str>, prefix: u64) {
         let gid = Gid::new(prefix, Guid::NONE);
         let what = if gid.is_link_local() {
-            "GIDs of this prefix mean something in their own subnet alone: no router passes on packets \
-             to them"
+            "GIDs of this prefix are valid only in their own subnet: no router forwards packets to them"
         } else if gid.is_multicast() || gid == Gid::NONE {
             "not the prefix of a subnet"
         } else {

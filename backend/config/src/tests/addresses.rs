@@ -62,8 +62,8 @@ fn guids() {
     }
     vf_case(
         "guid = \"0000:0000:0000:0000\"",
-        "8: `hypervisor.vf.guid = \"0000:0000:0000:0000\"`: a GUID must not be zero: applications \
-         take such a port for unconfigured; leave the key out to have one derived from the name",
+        "8: `hypervisor.vf.guid = \"0000:0000:0000:0000\"`: a GUID must not be zero: applications regard \
+        such a port as not configured; leave the key out to have one derived from the name",
     );
 }
 
@@ -258,7 +258,7 @@ fn lids_of_18_bits() {
         (
             dynamic,
             format!("[sm]\nmanager=\"external\"\n{vms}"),
-            "no subnet manager from outside knows LIDs of 18 bits; write false, or sm.manager = \
+            "no external subnet manager knows LIDs of 18 bits; write false, or sm.manager = \
              \"embedded\"",
         ),
         (

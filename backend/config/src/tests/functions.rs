@@ -24,7 +24,7 @@ fn pkeys() {
     }
     vf_case(
         "pkeys = []",
-        "9: `hypervisor.vf.pkeys = []`: no P_Key: the port could talk to nobody; leave the key \
+        "9: `hypervisor.vf.pkeys = []`: no P_Key: the port could reach no other port; leave the key \
          out for full membership of the default partition",
     );
     vf_case(
@@ -99,11 +99,11 @@ fn rights_of_devices() {
         ("pkeys = [0]", "not a P_Key"),
         (
             "lid = 7",
-            "a VF that is passed through is as the one behind it",
+            "a VF that is passed through has this from the VF behind it",
         ),
         (
             "ipoib = \"enhanced\"",
-            "a VF that is passed through is as the one behind it",
+            "a VF that is passed through has this from the VF behind it",
         ),
     ] {
         let problems = problems(&passed(keys));
@@ -154,7 +154,7 @@ fn vms_elsewhere() {
         (
             "vlid = 1\nlid = 7",
             passed,
-            "`cluster.elsewhere.guid`: nothing says where the VM is; write `vlid`, its LID in the cluster",
+            "`cluster.elsewhere.guid`: the place of the VM is missing; write `vlid`, its LID in the cluster",
         ),
         (
             "vlid = 1\nlid = 7\nguid = \"0\"",

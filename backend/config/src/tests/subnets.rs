@@ -78,7 +78,8 @@ fn mistakes_about_subnets() {
         "fec0:0000:0000:0002",
         "fe80:0000:0000:0000",
         &format!(
-            ":7:10: `subnet.prefix = \"fe80:0000:0000:0000\"`: GIDs of this prefix mean something in their own subnet alone: no router passes on packets to them; {SITE}"
+            ":7:10: `subnet.prefix = \"fe80:0000:0000:0000\"`: GIDs of this prefix are valid only in their \
+            own subnet: no router forwards packets to them; {SITE}"
         ),
     );
     case(

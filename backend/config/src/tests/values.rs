@@ -273,7 +273,7 @@ fn paths_too_long_for_a_socket() {
         problems(&configured),
         [
             format!(
-                "f.toml:1:15: `runtime_dir = \"{long}\"`: {}; choose a shorter directory",
+                "f.toml:1:15: `runtime_dir = \"{long}\"`: {}; choose a directory with a shorter path",
                 what("control.sock", 114)
             ),
             format!(
@@ -292,7 +292,7 @@ fn paths_too_long_for_a_socket() {
     assert_eq!(
         found[1].to_string(),
         format!(
-            "f.toml: `--runtime-dir`: {}; choose a shorter directory",
+            "f.toml: `--runtime-dir`: {}; choose a directory with a shorter path",
             what("control.sock", 114)
         )
     );

@@ -325,7 +325,7 @@ fn have_daemon_read(
     let read = upgrade::status(&mut client)?.config;
     if read.as_deref().map(Path::new) != Some(&file.path) {
         return Err(CliError::Failed(format!(
-            "the daemon reads {}, another file than {}: name the daemon's by --config",
+            "the daemon reads {}, not {}: name the daemon's file with --config",
             read.as_deref().unwrap_or("the built-in configuration"),
             file.path.display()
         )));

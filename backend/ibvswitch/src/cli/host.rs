@@ -49,7 +49,7 @@ pub(super) fn run(source: SourceArgs, command: HostCommand) -> Result<(), CliErr
     }
     if report.has_errors() {
         return Err(CliError::Failed(
-            "this host cannot pass all of them through yet".into(),
+            "this host cannot pass all of these VFs through yet".into(),
         ));
     }
     Ok(())

@@ -282,7 +282,7 @@ impl Acceptor {
             let eldest = waiting.max_by_key(|(waited, _)| *waited);
             eldest.map(|(waited, client)| {
                 if waited >= GRACE {
-                    debug!("a silent control client makes room");
+                    debug!("a silent control client is disconnected: another one waits");
                     // An error means that it has gone already.
                     let _ = client.stream.shutdown(Shutdown::Both);
                 }

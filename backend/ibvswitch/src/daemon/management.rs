@@ -56,7 +56,7 @@ pub enum MoveError {
     #[error(transparent)]
     Unmoved(#[from] MigrateError),
     /// It may still come to its end.
-    #[error("no end after a minute; `ibvswitch vf show` says where the VM's addresses are")]
+    #[error("not finished after a minute; `ibvswitch vf show` shows where the VM's addresses are")]
     Late,
     /// The daemon is ending.
     #[error("the daemon is ending")]
@@ -410,7 +410,7 @@ impl<F: Face + Send + 'static> Management<F> {
         self.deliver();
         let managers = self.vswitch.manager_status();
         if managers.is_empty() {
-            info!("the subnet waits for a subnet manager from outside");
+            info!("the subnet waits for an external subnet manager");
         }
         for ManagerStatus { subnet, report, .. } in &managers {
             let name = subnet.as_deref();

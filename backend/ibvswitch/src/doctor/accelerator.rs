@@ -21,7 +21,7 @@ pub(super) fn check(root: &Path) -> Finding {
     match (opened, extension(root)) {
         (Ok(_), Some(_)) => Finding::new(WHAT, Verdict::Ok, "/dev/kvm can be opened"),
         (Ok(_), None) => {
-            let found = "/dev/kvm can be opened, but the processor tells of neither vmx nor svm: a \
+            let found = "/dev/kvm can be opened, but the processor has neither vmx nor svm: a \
                          stock kernel may not start";
             Finding::new(WHAT, Verdict::Warning, found).remedy(
                 "where a VM with `-accel kvm` does not start, use `-accel tcg,thread=multi`",

@@ -80,7 +80,7 @@ pub(super) fn daemon(socket: &Path) -> Finding {
                 status.pid, status.version, status.sandbox
             ),
         ),
-        Ok(_) => Finding::new(WHAT, Verdict::Warning, "it speaks of something else")
+        Ok(_) => Finding::new(WHAT, Verdict::Warning, "it sends an unexpected answer")
             .remedy("use an `ibvswitch` of the daemon's version"),
         Err(ClientError::NotRunning { .. }) => {
             let found = format!("none answers on {}", socket.display());
@@ -101,12 +101,12 @@ pub(super) fn unit(programs: Programs<'_>, root: &Path) -> Finding {
     if !root.join("run/systemd/system").is_dir() {
         let found = "systemd does not run this host";
         return Finding::new(WHAT, Verdict::Note, found)
-            .remedy("have what starts services here run `ibvswitch run --keeper`, before VMs");
+            .remedy("make this host's service manager run `ibvswitch run --keeper`, before VMs");
     }
     let state = match state(programs) {
         Ok(state) => state,
         Err(error) => {
-            let found = format!("systemctl does not say how it is: {error}");
+            let found = format!("systemctl does not show its state: {error}");
             return Finding::new(WHAT, Verdict::Warning, found)
                 .remedy(format!("`systemctl status {UNIT}`"));
         }

@@ -53,7 +53,7 @@ impl Lines {
         });
         read.map_err(|source| match source.kind() {
             io::ErrorKind::WouldBlock => {
-                self.lost("said nothing in time", io::ErrorKind::TimedOut.into())
+                self.lost("did not answer in time", io::ErrorKind::TimedOut.into())
             }
             _ => self.lost("is gone", source),
         })?;

@@ -62,7 +62,7 @@ impl Location {
             several => {
                 let places = several.iter().map(|(location, _)| location.to_string());
                 let places: Vec<String> = places.collect();
-                Err(qmp.refused("has several HCAs, and one can be moved", places.join(", ")))
+                Err(qmp.refused("has several HCAs; only one can move", places.join(", ")))
             }
         }
     }

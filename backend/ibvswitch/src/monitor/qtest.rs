@@ -61,7 +61,7 @@ impl Qtest {
         let value = self.command(&format!("inl {port:#x}"))?;
         let digits = value.trim_start_matches("0x");
         u32::from_str_radix(digits, 16)
-            .map_err(|_| self.0.refused("is no QEMU's test protocol", value))
+            .map_err(|_| self.0.refused("does not speak QEMU's test protocol", value))
     }
 
     /// Writes 32 bits of memory, at an address of the machine.

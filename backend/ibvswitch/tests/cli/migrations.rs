@@ -339,7 +339,7 @@ fn mistakes() {
             &["--plan", "-"],
             "# nothing\n",
             1,
-            "ibvswitch: standard input: the plan has no moves; write some such as vm1=hv2\n",
+            "ibvswitch: standard input: the plan has no moves; write moves such as vm1=hv2\n",
         ),
         (
             &["--plan", "-"],

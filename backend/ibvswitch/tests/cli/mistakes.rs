@@ -199,7 +199,7 @@ fn a_picture_without_graphviz() {
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(
         String::from_utf8_lossy(&output.stderr),
-        "ibvswitch: `neato` cannot be run: No such file or directory (os error 2); a subnet that is no tree \
-         takes Graphviz to draw (Debian: apt-get install graphviz), --format text does not\n"
+        "ibvswitch: `neato` cannot be run: No such file or directory (os error 2); a drawing of a subnet \
+        that is not a tree needs Graphviz (Debian: apt-get install graphviz); --format text does not\n"
     );
 }

@@ -100,7 +100,7 @@ impl LabArgs {
             )),
             None => Err(Error::Host(match &self.name {
                 Some(name) => format!("there is no lab {name}; there are {names}"),
-                None => format!("--name says which lab; there are {names}"),
+                None => format!("name one of several labs with --name; there are {names}"),
             })),
         }
     }

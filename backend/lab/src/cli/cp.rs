@@ -147,7 +147,7 @@ impl<'a> Exchange<'a> {
         moved.at("take what came", &self.open)?;
         if !fs::symlink_metadata(&came).is_ok_and(|it| it.is_dir()) {
             return Err(Error::Host(format!(
-                "{} has put something else in place of what was to be copied",
+                "{} has replaced files while they were copied",
                 self.node
             )));
         }
@@ -159,7 +159,7 @@ impl<'a> Exchange<'a> {
         if let Some(other) = paths.iter().find(other) {
             let name = other.file_name().unwrap_or_default().to_string_lossy();
             return Err(Error::Host(format!(
-                "{} has sent {name:?}, which was not asked for",
+                "{} has sent {name:?}, which was not requested",
                 self.node
             )));
         }

@@ -51,7 +51,7 @@ impl Barriers {
         }
         let there = state.waiting.entry(name.clone()).or_default();
         if there.contains_key(&node) {
-            let text = "somebody else in this node waits at it already".into();
+            let text = "another process of this node waits at it already".into();
             return vec![Answer { node, reply, text }];
         }
         there.insert(node, reply);

@@ -35,7 +35,7 @@ const LIBRARIES: [&str; 2] = [
 #[derive(Debug, thiserror::Error)]
 pub enum OpenSmError {
     /// A program, or the library between them, is not there.
-    #[error("{what} is not there; install the packages opensm, ibsim-utils and libumad2sim0")]
+    #[error("{what} is missing; install the packages opensm, ibsim-utils and libumad2sim0")]
     Missing {
         /// The missing program.
         what: &'static str,

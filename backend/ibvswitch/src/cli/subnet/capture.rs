@@ -65,7 +65,7 @@ pub(crate) fn run(source: SourceArgs, args: &CaptureArgs) -> Result<(), CliError
     if to_stdout && io::stdout().is_terminal() {
         return Err(usage(
             &["capture"],
-            "a capture is no text for a terminal; write it to a file with `-w FILE`, or add \
+            "a capture is binary and not for a terminal; write it to a file with `-w FILE`, or add \
              `| tshark -r -`",
         ));
     }

@@ -141,7 +141,7 @@ fn plan(file: &Path, to: Option<&str>) -> Result<Vec<Move>, CliError> {
     }
     if moves.is_empty() {
         Err(failed(
-            ": the plan has no moves; write some such as vm1=hv2".to_owned(),
+            ": the plan has no moves; write moves such as vm1=hv2".to_owned(),
         ))
     } else {
         Ok(moves)
@@ -154,7 +154,7 @@ fn parse(word: &str, to: Option<&str>) -> Result<Move, String> {
         (None, Some(to)) => (word, to),
         (None, None) => {
             return Err(format!(
-                "where is `{word}` to go? Write `{word}=HYPERVISOR`, or add --to HYPERVISOR"
+                "`{word}` has no destination; write `{word}=HYPERVISOR`, or add --to HYPERVISOR"
             ));
         }
     };
@@ -373,13 +373,13 @@ fn deadlock(transition: &Transition) -> String {
     match transition.deadlock {
         Deadlock::None => "none possible while tables changed".to_owned(),
         Deadlock::Lasting => {
-            format!("possible from now on, on {circle}; the paths were free of that before")
+            format!("possible from now on, on {circle}; it was not possible before")
         }
         Deadlock::Possible => {
             format!("possible while tables changed, on {circle}; --drop-first prevents it")
         }
         Deadlock::Standing => format!(
-            "possible at any time, as paths are, on {circle}; another sm.routing prevents it"
+            "possible at any time with these paths, on {circle}; another sm.routing prevents it"
         ),
         Deadlock::Unknown => "not known, since the subnet changed meanwhile".to_owned(),
     }

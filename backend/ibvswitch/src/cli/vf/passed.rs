@@ -88,7 +88,7 @@ fn commands(of: &CommandCounts) -> String {
     if let Some(average) = of.time_us.checked_div(by_the_vf) {
         let failed = match of.failed {
             0 => String::new(),
-            failed => format!(", {failed} of them without success"),
+            failed => format!(", {failed} of them failed"),
         };
         parts.push(format!(
             "{by_the_vf} by the VF in {average} us on average, {} us at most{failed}",

@@ -264,7 +264,7 @@ impl Machines {
             let answer = format!("at {location}, in place of {}", saved.0);
             return Err(self
                 .destination
-                .refused("has the HCA elsewhere on its PCI", answer));
+                .refused("has the HCA at another PCI address", answer));
         }
         saved.1.restore(qtest, location)
     }
@@ -332,7 +332,7 @@ pub(super) fn run(source: SourceArgs, args: MigrateArgs) -> Result<(), CliError>
             guard.dismiss();
             let at = match stays {
                 Ok(()) => format!("{vm} runs on at {}", from.hypervisor),
-                Err(why) => format!("{vm} could not be made to run on: {why}"),
+                Err(why) => format!("{vm} could not be continued: {why}"),
             };
             return Err(CliError::Failed(format!("{error}; {at}")));
         }

@@ -78,7 +78,7 @@ fn place(status: &Status, vm: &str) -> Result<String, CliError> {
     let mut vfs = status.vfs.iter();
     let at = vfs.find(|vf| vf.holds.as_deref() == Some(vm));
     at.map(|vf| vf.name.clone())
-        .ok_or_else(|| CliError::Failed(format!("nobody has the addresses of `{vm}`")))
+        .ok_or_else(|| CliError::Failed(format!("no VF has the addresses of `{vm}`")))
 }
 
 /// The VM goes on at the source; the QEMU that waits for it has no use any more.

@@ -281,7 +281,7 @@ impl<F: Face + 'static> SharedEngine<F> {
         if idle == Idle::Adapt
             && let Err(error) = set_timerslack(TIMER_SLACK)
         {
-            tracing::warn!("pauses of the engine will be longer than they need be: {error}");
+            tracing::warn!("pauses of the engine will be longer than necessary: {error}");
         }
         let mut guarded = self.guarded.lock();
         let mut quiet = 0_u32;

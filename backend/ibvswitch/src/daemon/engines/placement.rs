@@ -91,7 +91,7 @@ pub fn pin<F: Face>(
     let engine = request.engine as usize;
     if engine >= count {
         let there_are = match count {
-            1 => "there is engine 0 alone (`engine.threads` in the configuration)".to_owned(),
+            1 => "there is only engine 0 (`engine.threads` in the configuration)".to_owned(),
             _ => format!("there are engines 0 to {}", count - 1),
         };
         return Err((

@@ -267,7 +267,7 @@ impl<F: Face + Send + 'static> Serving<F> {
             Err(Errno::EAGAIN) => return false,
             Err(Errno::EINTR) => return true,
             Err(error) => {
-                warn!(%error, "a program of the host cannot be heard");
+                warn!(%error, "a request of a program of the host cannot be received");
                 return false;
             }
         };
@@ -351,8 +351,8 @@ impl<F: Face + Send + 'static> Serving<F> {
                 } else {
                     warn!(
                         pid,
-                        "a program of the host cannot be subnet manager where another one is; \
-                         attach it to a node of its own, or set `sm.manager = \"external\"`"
+                        "a program of the host cannot be subnet manager at the port of another one; attach \
+                        it to a node of its own, or set `sm.manager = \"external\"`"
                     );
                     question.refusal()
                 }
@@ -374,7 +374,8 @@ impl<F: Face + Send + 'static> Serving<F> {
             .vswitch()
             .host_port(node)
             .ok_or_else(|| format!("there is no node `{}`", wanted.node))?;
-        let mut refused = format!("there are {CLIENTS_MAX} already");
+        let mut refused =
+            format!("{CLIENTS_MAX} programs are attached, the maximum; end one first");
         for id in 0..CLIENTS_MAX {
             if self.clients.contains_key(&id) {
                 continue;

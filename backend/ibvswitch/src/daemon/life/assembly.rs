@@ -267,7 +267,9 @@ impl Assembly {
             }
             None => {
                 if let Err(why) = places.take(config, &management) {
-                    error!("VMs that had moved are where the configuration has them: {why}");
+                    error!(
+                        "VMs that had moved are at their places in the configuration again: {why}"
+                    );
                 }
             }
         }

@@ -98,8 +98,8 @@ impl Limits {
             if files < FILES_ENOUGH {
                 warn!(
                     vfs,
-                    "the limit of {what} is low for so many VFs: VMs may be unable to attach while \
-                     others take all that they can; {remedy}"
+                    "the limit of {what} is low for so many VFs: VMs may be unable to attach while others \
+                    use their maximum; {remedy}"
                 );
             }
         }

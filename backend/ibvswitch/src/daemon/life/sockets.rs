@@ -101,7 +101,7 @@ pub enum SocketError {
 
 fn control_remedy(error: &io::Error) -> &'static str {
     match remedy(error) {
-        "" => "; remove what has that name, or choose another directory with --runtime-dir",
+        "" => "; remove the file of that name, or choose another directory with --runtime-dir",
         limit => limit,
     }
 }

@@ -69,7 +69,7 @@ impl DaemonState {
         let holders = self.vswitch().holders().into_iter().zip((0..).map(VfId));
         let mut at = holders.filter(|(holds, _)| holds.as_deref() == Some(vm));
         if at.any(|(_, vf)| self.claims.has(vf)) {
-            let message = format!("`{vm}` is on its way while it runs; wait until it is there");
+            let message = format!("`{vm}` moves while it runs; wait until it has moved");
             return Err((ErrorKind::Failed, message));
         }
         Ok(())
@@ -241,17 +241,17 @@ impl StatusSource for DaemonState {
             return refused("it has not begun to serve".to_owned());
         };
         if self.config.manager.place == ManagerPlace::External {
-            return refused("the subnet manager is outside, and would give addresses anew; stop the VMs, and restart the daemon".to_owned());
+            return refused("the subnet manager is external, and would assign addresses anew; stop the VMs, and restart the daemon".to_owned());
         }
         if let Some((_, vf)) = self.config.hardware_of().next() {
             let name = &vf.name;
             return refused(format!(
-                "VF `{name}` is passed through, and what it is cannot be written down; stop its VM, take the VF out of \
+                "VF `{name}` is passed through, and its state cannot be saved; stop its VM, take the VF out of \
                  the configuration and restart the daemon"
             ));
         }
         let Some(_alone) = self.changes.try_write().filter(|_| self.claims.is_empty()) else {
-            return refused("a VM is on its way; wait until it is there".to_owned());
+            return refused("a VM moves; wait until it has moved".to_owned());
         };
         let program = match &request.program {
             Some(program) => Ok(program.clone()),

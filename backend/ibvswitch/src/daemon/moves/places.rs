@@ -69,7 +69,7 @@ pub fn note(vf: &str, notes: &Notes, vm: Option<&str>) {
         error!(
             vf,
             %error,
-            "if the daemon dies, its VM will be where the configuration has it"
+            "if the daemon dies, its VM will be at its place in the configuration"
         );
     }
 }

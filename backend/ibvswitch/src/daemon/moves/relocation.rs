@@ -244,7 +244,7 @@ impl<'a> Ends<'a> {
         if let ([_, _, ..], None) = (&fitting[..], &source.device) {
             let names: Vec<&str> = fitting.iter().map(|end| &*end.name).collect();
             return Err(source.wrong(format!(
-                "QEMUs wait at several ports of hypervisor `{hypervisor}`: {}; say which one by `--vf`",
+                "QEMUs wait at several ports of hypervisor `{hypervisor}`: {}; name one with `--vf`",
                 names.join(", ")
             )));
         }
@@ -301,14 +301,14 @@ impl Relocation {
         let mut hcas = { moves.iter() }.filter_map(|way| Hca::between(&way.from, &way.to));
         let hca = hcas.next();
         if moves.is_empty() || hcas.next().is_some() {
-            let message = "name what one VM has: a VF at most, and any number of ports";
+            let message = "name the devices of one VM: one VF at most, and any number of ports";
             return Err((ErrorKind::BadRequest, message.to_owned()));
         }
         drop(hcas);
         let claim = claims.claim(&moves).ok_or_else(|| {
             moves[0]
                 .from
-                .wrong("its VM is on its way already; wait until it is there")
+                .wrong("its VM moves already; wait until it has moved")
         })?;
         hca.as_ref().map_or(Ok(()), Hca::log)?;
         let places = moves.iter().map(|VmMove { vm, from, to }| {

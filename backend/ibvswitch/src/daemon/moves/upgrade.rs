@@ -264,8 +264,8 @@ impl Handover {
                     };
                     if patience.is_over() {
                         return Err(wrong(&format!(
-                            "VMs would wait longer than {} s until all that they have is written down; allow more \
-                             with --within, or let those fail that have too much (--let-fail)",
+                            "VMs would wait longer than {} s until their state is written; allow more with \
+                            --within, or let the devices of VMs with too many objects fail (--let-fail)",
                             patience.within.as_secs_f32()
                         )));
                     }
@@ -375,7 +375,7 @@ fn try_out(program: &Path, handover: RawFd, patience: Patience) -> Result<(), St
     let text = text.strip_prefix("ibvswitch: ").unwrap_or(text);
     Err(if text.is_empty() {
         wrong(&format!(
-            "it ended with {status}, and is no program that takes over"
+            "it ended with {status}; name an ibvswitch that can take over"
         ))
     } else {
         wrong(text)

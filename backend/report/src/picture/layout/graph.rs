@@ -21,8 +21,8 @@ use control::{Link, SubnetName};
 pub enum LayoutError {
     /// Graphviz is not there.
     #[error(
-        "`{program}` cannot be run: {source}; a subnet that is no tree takes Graphviz to draw (Debian: \
-         apt-get install graphviz), --format text does not"
+        "`{program}` cannot be run: {source}; a drawing of a subnet that is not a tree needs Graphviz \
+        (Debian: apt-get install graphviz); --format text does not"
     )]
     Missing {
         /// Its program.
@@ -102,7 +102,7 @@ pub(super) fn lay_out<'a>(
     let graph = graphviz(program, &text)?;
     let unexpected = || LayoutError::Failed {
         program,
-        what: "it says no places".to_owned(),
+        what: "its output has no coordinates".to_owned(),
     };
     let corners = numbers(&graph.bb).ok_or_else(unexpected)?;
     let &[left, low, right, high] = corners.as_slice() else {

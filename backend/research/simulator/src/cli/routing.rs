@@ -203,7 +203,10 @@ impl Report for Outcome {
         for row in &self.engines {
             if let Some(why) = &row.fallback {
                 let engine = row.engine;
-                let _ = write!(text, "\n{engine} cannot route this, minhop did: {why}\n");
+                let _ = write!(
+                    text,
+                    "\n{engine} cannot route this topology; minhop did: {why}\n"
+                );
             }
             if let Some(deadlock) = &row.walk.deadlock {
                 let _ = write!(text, "\n{}: {deadlock}\n", row.engine);

@@ -61,8 +61,8 @@ pub enum MovingError {
     LogLost,
     /// Its memory is not what the other one's is.
     #[error(
-        "page {0:#x} of the VM's memory is not there; start the destination's QEMU with the same memory, \
-         shared, as `ibvswitch vf qemu-args` has it"
+        "page {0:#x} of the VM's memory is missing; start the destination's QEMU with the same memory, \
+        shared, as `ibvswitch vf qemu-args` prints it"
     )]
     NoPage(u64),
     /// The image.

@@ -130,7 +130,7 @@ impl Arrived {
                 Ok(()) => {}
                 Err(_) if may_fail => {
                     failed += 1;
-                    info!(vf = name, "its device has failed, as was asked for");
+                    info!(vf = name, "its device has failed, as requested");
                 }
                 Err(why) if before.trial => return Err(format!("VF `{name}`: {why}")),
                 Err(why) => {

@@ -81,12 +81,12 @@ pub fn restore(plan: &Plan, vswitch: &VSwitch, links: &[LinkRecord]) {
             (leads_there == Some(true)).then(|| (node.as_str(), *port, link.stalled_from(near)))
         };
         let Some((node, port, stalled)) = named([0, 1]).or_else(|| named([1, 0])) else {
-            debug!(?link, "a link is no more");
+            debug!(?link, "a link no longer exists");
             continue;
         };
         for action in link.actions(stalled) {
             if let Err(error) = vswitch.change_link(plan, (node, port), action) {
-                warn!("a link is not as it was: {error}");
+                warn!("a link could not be restored: {error}");
             }
         }
     }
