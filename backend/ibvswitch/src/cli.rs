@@ -41,11 +41,11 @@ use report::picture::LayoutError;
 const AFTER_HELP: &str = "\
 Exit status:
   0  done
-  1  failed while doing it
+  1  the command failed
   2  the command line is wrong
   3  the configuration is wrong
   4  no daemon answers
-  5  there is nothing of that name
+  5  unknown name
 
 Without --config the built-in configuration is used: two hypervisors behind one switch, with one
 VF each, named vm1 and vm2. `ibvswitch config default` prints it.";

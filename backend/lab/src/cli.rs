@@ -12,7 +12,7 @@ use clap::{Parser, Subcommand};
 
 use crate::{error::Result, outcome::FAILED, progress};
 
-/// QEMU guests with an InfiniBand HCA each, on a subnet of their own, for your programs.
+/// Run your programs in VMs, each with an InfiniBand HCA, on a subnet of their own.
 #[derive(Debug, Parser)]
 #[command(
     name = "ibvswitch lab",

@@ -57,7 +57,7 @@ struct Cli {
     /// Read the token from the first line of this file, in place of a new one.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Serve metrics for Prometheus alone, at /metrics; without a token, unless --token-file names one.
+    /// Serve only metrics for Prometheus, at /metrics; without a token, unless --token-file names one.
     #[arg(long)]
     metrics: bool,
 }

@@ -87,11 +87,11 @@ pub(super) enum PortCommand {
 pub(super) enum ClusterCommand {
     /// Create a cluster in the running daemon.
     Create(AddArgs),
-    /// Delete a cluster that no VM is in.
+    /// Delete a cluster without VMs.
     Delete(RemoveArgs),
-    /// Put a VF into a cluster that has no VM at present.
+    /// Put a VF without a VM into a cluster.
     Add(JoinArgs),
-    /// Take a VF out of its cluster that has no VM at present.
+    /// Take a VF without a VM out of its cluster.
     Remove(RemoveArgs),
 }
 

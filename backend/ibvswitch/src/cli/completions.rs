@@ -14,7 +14,7 @@ Where a shell looks for them:
   ibvswitch completions zsh > /usr/local/share/zsh/site-functions/_ibvswitch
   ibvswitch completions fish > /usr/share/fish/vendor_completions.d/ibvswitch.fish
 
-In a bash that runs: source <(ibvswitch completions bash)")]
+In a running bash: source <(ibvswitch completions bash)")]
 pub(super) struct CompletionsArgs {
     /// The shell.
     #[arg(value_enum)]

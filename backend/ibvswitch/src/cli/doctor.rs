@@ -11,9 +11,9 @@ use crate::doctor::{Doctor, Report};
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-It changes nothing, and opens no device but /dev/kvm. Limits and access are those of this shell
-and this user: a service has its own. The exit status is 1 if a line begins with `error`, and 0
-otherwise. For VFs that are passed through see `ibvswitch host check`.
+It changes nothing, and opens no device but /dev/kvm. It checks the limits and rights of this
+shell and this user; a service has its own. The exit status is 1 if a line begins with `error`,
+and 0 otherwise. For VFs that are passed through see `ibvswitch host check`.
 
 Verdicts:
   ok       correct

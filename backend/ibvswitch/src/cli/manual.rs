@@ -17,9 +17,9 @@ const SECTION: &str = "1";
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Writes ibvswitch.1 and a page for each command, such as ibvswitch-vf-migrate.1. `man` finds them in
-/usr/local/share/man/man1, and reads any with `man -l FILE`.")]
+/usr/local/share/man/man1, and `man -l FILE` shows a page anywhere.")]
 pub(super) struct ManArgs {
-    /// Directory to write to; it is made if there is none.
+    /// Directory to write to; it is created if missing.
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
 }
@@ -177,7 +177,7 @@ mod tests {
             "{whole}"
         );
         assert!(
-            whole.contains("EXIT STATUS\n0 done\n1 failed while doing it\n"),
+            whole.contains("EXIT STATUS\n0 done\n1 the command failed\n"),
             "{whole}"
         );
         assert!(whole.contains("ibvswitch-vf(1)"), "{whole}");

@@ -14,11 +14,11 @@ use report::metrics::exposition;
 /// Arguments of `metrics`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-For Prometheus, which asks at http://127.0.0.1:9843/metrics:
+For Prometheus, which reads http://127.0.0.1:9843/metrics:
 
   ibvswitch metrics --listen 127.0.0.1:9843
 
-Or by way of node_exporter's textfile collector, from a timer or cron:
+Or with node_exporter's textfile collector, from a timer or cron:
 
   ibvswitch metrics --write /var/lib/prometheus/node-exporter/ibvswitch.prom")]
 pub(super) struct MetricsArgs {

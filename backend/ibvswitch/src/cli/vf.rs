@@ -68,7 +68,7 @@ For programs, --json prints an array of the unquoted arguments.")]
 pub(super) struct QemuArgs {
     /// The VF.
     name: String,
-    /// Print the -device argument alone, for a VM whose memory is shared already.
+    /// Print only the -device argument, for a VM with memory that is shared already.
     #[arg(long, conflicts_with = "memory")]
     device_only: bool,
     /// Memory of the VM, as for QEMU's -m: in MiB, or with K, M, G or T after the number.
@@ -84,7 +84,7 @@ pub(super) struct QemuArgs {
     /// Also arguments that make QEMU wait for such a VM, in place of starting one.
     #[arg(long)]
     receive: bool,
-    /// Directory of the sockets of --migratable, in place of that of the daemon's.
+    /// Directory of the sockets of --migratable, in place of the daemon's.
     #[arg(long, value_name = "DIR")]
     sockets: Option<PathBuf>,
     /// Print a JSON array.
@@ -96,9 +96,8 @@ pub(super) struct QemuArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Merge it into the domain with `virsh edit`: the attribute xmlns:qemu and the element
-qemu:commandline are what gives the VM the device, and memoryBacking is what lets the device reach
-the VM's memory. libvirt's QEMU runs as a user of its own, which must be able to use the socket:
-see socket_mode.")]
+qemu:commandline give the VM the device, and memoryBacking lets the device reach the VM's memory.
+libvirt's QEMU runs as a user of its own, which must be able to use the socket: see socket_mode.")]
 pub(super) struct LibvirtArgs {
     /// The VF.
     name: String,

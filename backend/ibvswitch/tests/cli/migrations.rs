@@ -321,7 +321,7 @@ fn mistakes() {
             &["vm1", "vm3=hv4"],
             "",
             2,
-            "where is `vm1` to go? Write `vm1=HYPERVISOR`, or add --to",
+            "`vm1` has no destination; write `vm1=HYPERVISOR`, or add --to",
         ),
         (
             &["vm1=hv2", "vm3=hv4", "--vf", "hv2-spare1"],
@@ -351,7 +351,7 @@ fn mistakes() {
             &["vm1=hv2", "--plan", "-"],
             "# vm1\nvm3\n",
             1,
-            "ibvswitch: standard input:2: where is `vm3` to go? Write `vm3=HYPERVISOR`, or add --to \
+            "ibvswitch: standard input:2: `vm3` has no destination; write `vm3=HYPERVISOR`, or add --to \
              HYPERVISOR\n",
         ),
         (

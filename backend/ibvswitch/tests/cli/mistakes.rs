@@ -159,7 +159,7 @@ fn a_file_of_metrics_that_cannot_be_written() {
 fn a_migration_without_a_destination() {
     let (status, out, err) = run(&["vf", "migrate", "vm1"]);
     assert_eq!((status, out.as_str()), (Some(2), ""));
-    let wanted = "error: where is `vm1` to go? Write `vm1=HYPERVISOR`, or add --to HYPERVISOR\n\n\
+    let wanted = "error: `vm1` has no destination; write `vm1=HYPERVISOR`, or add --to HYPERVISOR\n\n\
                   Usage: ibvswitch vf migrate [OPTIONS] [VM[=HYPERVISOR]]...\n";
     assert!(err.starts_with(wanted), "{err}");
 }

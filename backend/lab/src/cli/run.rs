@@ -20,9 +20,9 @@ use super::shape::ShapeArgs;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The command is run as it is written; a single word is a line for the shell, as in \
-`ibvswitch lab run -- 'echo I am $LAB_NODE of $LAB_NODES'`. Its variables: LAB_NODE (n1, n2, ...), \
-LAB_NODES (all of them), LAB_PEER (the next one) and LAB_RANK (from 0). Nodes reach each other by \
-these names, also by ssh. `lab-barrier NAME` returns when all nodes have called it. Nodes can read \
+`ibvswitch lab run -- 'echo I am $LAB_NODE of $LAB_NODES'`. It has the variables LAB_NODE (n1, n2, ...), \
+LAB_NODES (all of them), LAB_PEER (the next one) and LAB_RANK (from 0), and none of your shell's. Nodes \
+reach each other by these names, also by ssh. `lab-barrier NAME` returns when all nodes have called it. Nodes can read \
 the current directory of this machine.
 
 FILE is a script for all nodes; a folder with a script for each, n1.sh and so on, or all.sh; or \

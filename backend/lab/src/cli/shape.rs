@@ -51,7 +51,7 @@ pub(super) struct ShapeArgs {
     #[arg(long, short, value_name = "NUMBER",
           value_parser = clap::value_parser!(u64).range(1..=MAX_NODES as u64))]
     nodes: Option<u64>,
-    /// Debian packages to put into the nodes, with commas between.
+    /// Debian packages to put into the nodes, separated by commas.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     packages: Vec<String>,
     /// The nodes' kernel: Debian's 5.10, 6.1, 6.12 (the default) or 7.2, or the file of one that you have built (bzImage).
@@ -85,7 +85,7 @@ pub(super) struct ShapeArgs {
     /// Let nodes write to the current directory.
     #[arg(long)]
     writable: bool,
-    /// Keep that directory out of the nodes.
+    /// Do not give nodes the current directory.
     #[arg(long, conflicts_with = "writable")]
     no_share: bool,
     /// Make nodes that can move to other hypervisors while they run; they have no directory of this machine.

@@ -11,7 +11,7 @@ use control::{Node, NodeKind, Topology};
 /// Colours of a drawing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Theme {
-    /// Those the viewer prefers.
+    /// The colours that the viewer prefers.
     #[default]
     Auto,
     /// Dark on light.

@@ -136,7 +136,7 @@ fn name_of<T: PartialEq>(names: &[(&'static str, T)], value: &T) -> &'static str
 /// Arguments of all experiments.
 #[derive(Debug, Args)]
 struct Common {
-    /// Decides everything that is random: the same number, the same result.
+    /// Seed of all random numbers: the same seed gives the same result.
     #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = at_least(0u64))]
     seed: u64,
     #[command(flatten)]
@@ -152,7 +152,7 @@ struct Output {
     /// Print comma-separated values.
     #[arg(long, conflicts_with = "json")]
     csv: bool,
-    /// Draw it, too, into FILE.svg or FILE.png.
+    /// Also draw a figure, into FILE.svg or FILE.png.
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 }

@@ -24,7 +24,7 @@ use crate::control::{Client, Request, Response};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Management packets are shown as they cross the links of the ports; data packets, with --data, as
-the messages of the local path would be on a link. A packet is recorded at each port: with ERF
+the packets that local messages would be on a link. A packet is recorded at each port: with ERF
 interface 0 where it leaves a port, 1 where it reaches one. LIDs are the subnet's own. The capture
 ends with --count, --duration, Ctrl-C, or its reader.
 

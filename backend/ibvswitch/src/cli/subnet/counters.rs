@@ -13,7 +13,7 @@ use report::table;
 /// Arguments of `counters`.
 #[derive(Debug, Args)]
 pub(crate) struct CountersArgs {
-    /// Show this node alone, by name or GUID, with its errors and management packets.
+    /// Show only this node, by name or GUID, with its errors and management packets.
     node: Option<String>,
     /// Print JSON.
     #[arg(long)]

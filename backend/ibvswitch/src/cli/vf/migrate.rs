@@ -20,7 +20,7 @@ use report::table;
 /// Arguments of `vf migrate`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The VMs' addresses move: each to a free VF of the destination, preferably to one with a VMM. The
+The VMs' addresses move: each to a free VF of the destination, preferably one with a VMM. The
 VMs themselves move by QEMU's migration, before or after: see docs/users/migrate-a-vm.md.
 
   ibvswitch vf migrate vm1 --to hv2            one VM
@@ -30,8 +30,8 @@ VMs themselves move by QEMU's migration, before or after: see docs/users/migrate
 VMs whose moves change no common switch move at the same time. A plan has moves such as vm1=hv2, \
 separated by blanks or lines; # begins a comment.")]
 pub(in crate::cli) struct MigrateArgs {
-    /// A VM, by the name of its VF in the configuration; after an equals sign the destination, if it is not
-    /// that of --to.
+    /// A VM, by the name of its VF in the configuration; after an equals sign its destination, in
+    /// place of --to.
     #[arg(value_name = "VM[=HYPERVISOR]", required_unless_present = "plan")]
     vms: Vec<String>,
     /// The destination hypervisor.

@@ -32,20 +32,21 @@ the same machine, at a free VF of the destination, with those of `vf qemu-args V
   ibvswitch vf qemu-args hv2-spare1 --receive --memory 4G
   ibvswitch vm migrate vm1 --to hv2
 
-If a VM has several, such as a VF and a port, name all, the one with these arguments first:
+If a VM has several devices, such as a VF and a port, name all, the one with these arguments first:
 
   ibvswitch vm migrate vm1 cloud1 --to hv2
 
-Until the device goes on at the destination, the VM stays where it was after any failure. The VM's \
+If anything fails before the device goes on at the destination, the VM stays where it was. The VM's \
 former QEMU ends when the VM runs at its destination.")]
 pub(in crate::cli) struct MigrateArgs {
     /// The VM: the names of its VF and its ports in the configuration.
     #[arg(required = true, value_name = "VM")]
     vms: Vec<String>,
-    /// The hypervisor that it goes to.
+    /// The destination hypervisor.
     #[arg(long, value_name = "HYPERVISOR")]
     to: String,
-    /// The VF or port there, for each that is named, in this order; a free one that a QEMU waits at if left out.
+    /// The VF or port there, for each that is named, in this order; by default a free one with a
+    /// waiting QEMU.
     #[arg(long = "vf", value_name = "VF")]
     vfs: Vec<String>,
     /// Directory of the sockets of both QEMUs, as of `vf qemu-args --sockets`.

@@ -385,7 +385,7 @@ fn a_program_that_cannot_take_over_does_not() {
         Some("exit 0"),
         &config,
         PATIENT,
-        "is no program that takes over",
+        "name an ibvswitch that can take over",
     );
     refused("dies", Some("kill -9 $$"), &config, PATIENT, "signal: 9");
     refused(

@@ -158,7 +158,7 @@ fn what_cannot_be_is_refused() {
     };
     refused(&["net1"], "port `net1`: no VMM is connected");
     refused(&["net9"], "there is no VM `net9`");
-    refused(&[], "name what one VM has");
+    refused(&[], "name the devices of one VM");
     let vm = daemon.open("vm1");
     let other = daemon.open("vm2");
     let start = |name: &str| Driver::start(daemon.socket(name)).expect("is served");

@@ -39,7 +39,7 @@ Patterns:
   consolidate  from the last hypervisors to room on the first, until as few as can hold all VMs
   grouping     two random halves gather from the first and from the middle hypervisor on; VMs in
 place stay, VMs in the way go to their half, or to the first room
-  to-uniform   from the fullest hypervisor to the emptiest, until all have as many but for one
+  to-uniform   from the fullest hypervisor to the emptiest, until their numbers differ by one at most
 
 Examples:
   ibvswitch simulate migration --topology \"XGFT(2;8,4;4,1)\" --plot figure8.svg

@@ -66,7 +66,7 @@ pub(super) struct PapersArgs {
     /// Print comma-separated values.
     #[arg(long, conflicts_with = "json")]
     csv: bool,
-    /// Draw every table and figure, too, into DIR, as SVG and PNG.
+    /// Also draw every table and figure, into DIR, as SVG and PNG.
     #[arg(long, value_name = "DIR")]
     plots: Option<PathBuf>,
 }

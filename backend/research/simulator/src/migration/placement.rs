@@ -30,7 +30,7 @@ pub enum Pattern {
     /// there already stays; the others come in the order of their places. A VM that is in the way goes where it
     /// belongs, or to the first free place.
     Grouping,
-    /// From the fullest hypervisor to the emptiest, until all have as many but for one.
+    /// From the fullest hypervisor to the emptiest, until their numbers differ by one at most.
     ToUniform,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Move {
     pub(super) machine: usize,
     /// The hypervisor that it leaves.
     pub(super) from: usize,
-    /// The hypervisor that it goes to.
+    /// The destination hypervisor.
     pub(super) to: usize,
 }
 

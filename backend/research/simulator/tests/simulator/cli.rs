@@ -70,7 +70,7 @@ fn routing_of_a_small_tree() {
         "XGFT(2;8,4;4,1): 12 switches, 32 LIDs at adapters, 44 LIDs, 32 cables between switches\n"
     ));
     assert!(
-        text.contains("dor cannot route this, minhop did: "),
+        text.contains("dor cannot route this topology; minhop did: "),
         "{text}"
     );
     let csv = good(&[&args[..], &["--engine", "ftree", "--csv"]].concat());
