@@ -60,16 +60,13 @@ pub fn compare(tree: &FatTree, rounds: usize) -> Result<Compared> {
         .to_netlist()
         .map_err(|error| BenchError::Subnet(error.to_string()))?;
     // To ibsim, a port's GUID follows its node's; so it does here where the file is silent.
-    let text: String = text
-        .lines()
-        .map(|line| match line.split_once("](") {
-            Some((port, rest)) if !port.contains('"') => match rest.split_once(')') {
-                Some((_, rest)) => format!("{port}]{rest}\n"),
-                None => format!("{line}\n"),
-            },
-            _ => format!("{line}\n"),
-        })
-        .collect();
+    let text = String::from_utf8_lossy(&text);
+    let mut parts = text.split("](");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        text.push(']');
+        text.push_str(part.split_once(')').map_or("", |(_, rest)| rest));
+    }
     std::fs::write(&file, text).map_err(BenchError::system("write a file of nodes"))?;
     let mut compared = Compared {
         ibsim: Vec::new(),

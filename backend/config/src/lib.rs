@@ -77,6 +77,8 @@ pub struct Config {
     pub socket_mode: u32,
     /// Sandbox of the daemon.
     pub sandbox: Sandbox,
+    /// What is not as it is written, and no error: of a listing, what is not kept.
+    pub warnings: Vec<String>,
     /// Files that it was read from.
     pub read: Vec<PathBuf>,
     /// The configuration file among them, with no link in its path; none where it is the built-in one.

@@ -40,6 +40,7 @@ pub(super) fn read(
             document: &document,
             names: Names::default(),
             nodes_unknown: false,
+            warnings: Vec::new(),
         };
         reader.config(&root, dirs)
     });
@@ -70,6 +71,8 @@ pub(super) struct Reader<'d> {
     pub(super) names: Names,
     /// Whether the file of nodes cannot be used, so that nothing can be said of what should be in it.
     pub(super) nodes_unknown: bool,
+    /// What is not as it is written, and no error.
+    pub(super) warnings: Vec<String>,
 }
 
 impl<'d> Reader<'d> {
@@ -108,6 +111,7 @@ impl<'d> Reader<'d> {
             socket_mode,
             sandbox,
             read: self.names.files,
+            warnings: self.warnings,
             file: None,
             engine,
             fabric,

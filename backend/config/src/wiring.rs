@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use fabric::{NETLIST_MAX, NodeId, Topology};
+use fabric::{Listing, NetlistError, NodeId, NodeSpec, PortRef, Topology};
 use wire::Guid;
 use wire::attribute::NodeType;
 
@@ -82,7 +82,12 @@ impl<'d> Reader<'d> {
                     "remove this table, or the key `fabric.topology`",
                 );
             }
-            let wiring = self.file(&file, sm_host.as_ref(), &mut subnets[0].manager);
+            let wiring = self.file(
+                &file,
+                sm_host.as_ref(),
+                &mut subnets[0].manager,
+                sm.value("lid").is_some(),
+            );
             self.nodes_unknown = wiring.file.is_none();
             return wiring;
         }
@@ -246,6 +251,7 @@ impl<'d> Reader<'d> {
         entry: &Entry<'d, &str>,
         host: Option<&Entry<'d, &str>>,
         manager: &mut ManagerHost,
+        has_lid: bool,
     ) -> Wiring {
         let mut wiring = Wiring {
             switches: vec![Switch {
@@ -261,29 +267,28 @@ impl<'d> Reader<'d> {
         // Beside the configuration, wherever the daemon is started.
         let beside = Path::new(self.document.origin()).parent();
         let path = beside.unwrap_or(Path::new("")).join(entry.value);
-        let readable = std::fs::metadata(&path).and_then(|metadata| {
-            if metadata.len() > NETLIST_MAX as u64 {
-                return Err(std::io::Error::other("the file is too long"));
-            }
-            std::fs::read_to_string(&path)
-        });
         self.names.files.push(path.clone());
-        let text = match readable {
-            Ok(text) => text,
+        let Listing {
+            topology,
+            notices,
+            included,
+        } = match Listing::open(&path) {
+            Ok(listing) => listing,
             Err(error) => {
-                let what = format!("{}: {error}", path.display());
-                entry.reject(what, "name a file in the form that `ibnetdiscover` prints");
+                let remedy = match &error {
+                    NetlistError::Unreadable(_) => {
+                        "name a file in the form that `ibnetdiscover` prints"
+                    }
+                    _ => "correct the file",
+                };
+                entry.reject(format!("{}: {error}", path.display()), remedy);
                 return wiring;
             }
         };
-        let topology = match Topology::from_netlist(&text) {
-            Ok(topology) => topology,
-            Err(error) => {
-                let what = format!("{}: {error}", path.display());
-                entry.reject(what, "correct the file");
-                return wiring;
-            }
-        };
+        self.names.files.extend(included);
+        let said = notices.iter();
+        self.warnings
+            .extend(said.map(|notice| format!("{}: {notice}", path.display())));
         let names = names(&topology);
         for (spec, name) in topology.nodes().iter().zip(&names) {
             for &guid in [spec.guid].iter().chain(&spec.port_guids) {
@@ -298,28 +303,54 @@ impl<'d> Reader<'d> {
                 .map(|((spec, id), name)| (spec, id, name))
         };
         let adapters = || of(NodeType::ChannelAdapter);
-        let named = |entry: &Entry<'d, &str>| {
-            let found = adapters().find(|(_, _, name)| name.as_str() == entry.value);
-            entry.meaning(
-                found,
-                "there is no channel adapter of this name in `fabric.topology`",
-                "write the name of one, as in its description",
-            )
+        let cabled = |id: NodeId| {
+            let links = topology.links().iter().flat_map(|&(a, b, _)| [a, b]);
+            links.filter(|end| end.node == id).map(|end| end.port).min()
         };
-        let place = match host {
-            Some(entry) => named(entry),
-            None => adapters().next(),
-        };
-        let Some((spec, id, _)) = place else {
-            if host.is_none() {
-                entry.reject(
-                    "no channel adapter is in the file",
-                    "add one: it is the subnet manager's host",
+        let port = match host {
+            Some(entry) => {
+                let found = adapters().find(|(spec, _, name)| {
+                    name.as_str() == entry.value || entry.value.parse() == Ok(spec.guid)
+                });
+                let found = entry.meaning(
+                    found,
+                    "there is no channel adapter of this name in `fabric.topology`",
+                    "write the name of one, as in its description",
                 );
+                let port = found.and_then(|(_, id, _)| Some((id, cabled(id)?)));
+                if found.is_some() && port.is_none() {
+                    entry.reject(
+                        "no port of this adapter has a cable",
+                        "name one with a cable, or lay one in the file",
+                    );
+                }
+                port
             }
+            None => {
+                let ordinary = adapters().filter(|(spec, _, _)| !is_aggregation_node(spec));
+                let first = ordinary
+                    .filter_map(|(_, id, _)| Some((id, cabled(id)?)))
+                    .next();
+                if first.is_none() {
+                    entry.reject(
+                        "no channel adapter with a cable is in the file",
+                        "add one: it is the subnet manager's host",
+                    );
+                }
+                first
+            }
+        };
+        let Some((id, port)) = port else {
             return wiring;
         };
-        manager.guid = spec.port_guids[0];
+        let spec = &topology.nodes()[id.index()];
+        let place = usize::from(port) - 1;
+        manager.guid = spec.port_guids[place];
+        if let (Some(&lid), false) = (spec.lids.get(place).filter(|lid| lid.is_unicast()), has_lid)
+        {
+            self.move_manager_lid(manager.lid, lid);
+            manager.lid = lid;
+        }
         let switches = || of(NodeType::Switch);
         if switches().next().is_none() {
             entry.reject(
@@ -339,12 +370,23 @@ impl<'d> Reader<'d> {
         let switches = switches().map(|(_, id, _)| id).collect();
         wiring.file = Some(FileNodes {
             switches,
-            manager: id,
+            manager: PortRef { node: id, port },
             names,
             topology,
         });
         wiring
     }
+}
+
+/// Whether an adapter is the part of a switch that reduces data of others (SHARP): it runs no programs.
+fn is_aggregation_node(spec: &NodeSpec) -> bool {
+    /// Of SwitchIB-2's and Quantum's.
+    const DEVICES: [u16; 2] = [0xcf08, 0xcf09];
+    let text = spec.description.to_string().to_lowercase();
+    let ends = ["aggregation node", "sharp", "/an"];
+    DEVICES.contains(&spec.device_id)
+        || text.contains(ends[0])
+        || ends[1..].iter().any(|end| text.ends_with(end))
 }
 
 /// A name for each node: its text, or where that is empty or another's too, its GUID.

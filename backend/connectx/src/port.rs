@@ -38,7 +38,7 @@ pub struct PortAttributes {
     /// Width in use, where the link is up.
     pub active_width: LinkWidth,
     /// Speed in use, where the link is up, as the bit set of the port registers: 1 SDR, 2 DDR, 4 QDR,
-    /// 8 FDR10, 16 FDR, 32 EDR, 64 HDR, 128 NDR.
+    /// 8 FDR10, 16 FDR, 32 EDR, 64 HDR, 128 NDR, 256 XDR.
     pub active_speed: u16,
     /// Virtual lanes as VLCap counts them: 1 VL0, 2 VL0-1, 3 VL0-3, 4 VL0-7, 5 VL0-14.
     pub vl_cap: u8,

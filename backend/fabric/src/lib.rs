@@ -62,7 +62,7 @@ pub use links::fault::{LinkFault, Stalled};
 pub use links::marks::{Marking, Marks};
 pub use links::queues::{Arrived, Hop, Load, Queues, Shared};
 pub use links::rate::LinkRate;
-pub use netlist::{NETLIST_MAX, NetlistError};
+pub use netlist::{Listing, NETLIST_MAX, NetlistError};
 pub use nodes::Nodes;
 pub use nodes::congestion::AdapterCongestion;
 pub use nodes::counters::{PortCounters, SmpCounts};

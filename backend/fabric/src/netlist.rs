@@ -10,20 +10,27 @@
 //! [1]     "H-0002c90366e36365"[1](2c90366e36365)   # "host" lid 1 4xEDR
 //! ```
 //!
-//! Of ibsim's own additions `width=`, `speed=` and `extspeed=` are read, on a line of their own or
-//! as `w=`, `s=` and `e=` behind a cable; aliases, modules, inclusions and commands are not.
+//! Of what `ibnetdiscover` and ibsim can write, [`Listing`] keeps what a fabric has, and says the rest;
+//! `docs/users/listings.md` lists the forms, and a test reads the page.
 
+mod cables;
+mod finish;
+mod lines;
+mod notices;
 mod read;
 mod write;
 
-pub use read::{NETLIST_MAX, NetlistError};
+pub use read::{Listing, NETLIST_MAX, NetlistError};
 
 use wire::{LinkSpeed, LinkSpeedExt, LinkWidth};
 
 use crate::links::rate::LinkRate;
 
+/// A signalling rate in the two components of PortInfo.
+type Speed = (LinkSpeed, LinkSpeedExt);
+
 /// Signalling rates as `ibnetdiscover` names them.
-const RATES: [(&str, LinkSpeed, LinkSpeedExt); 7] = [
+const RATES: [(&str, LinkSpeed, LinkSpeedExt); 8] = [
     ("SDR", LinkSpeed::Sdr, LinkSpeedExt::None),
     ("DDR", LinkSpeed::Ddr, LinkSpeedExt::None),
     ("QDR", LinkSpeed::Qdr, LinkSpeedExt::None),
@@ -31,7 +38,11 @@ const RATES: [(&str, LinkSpeed, LinkSpeedExt); 7] = [
     ("EDR", LinkSpeed::Qdr, LinkSpeedExt::Edr),
     ("HDR", LinkSpeed::Qdr, LinkSpeedExt::Hdr),
     ("NDR", LinkSpeed::Qdr, LinkSpeedExt::Ndr),
+    ("XDR", LinkSpeed::Qdr, LinkSpeedExt::Xdr),
 ];
+
+/// FDR10, which PortInfo shows as QDR: an attribute of Mellanox' own tells the two apart.
+const FDR10: &str = "FDR10";
 
 /// Widths of links, as they are written.
 const WIDTHS: [(&str, LinkWidth); 5] = [
@@ -52,14 +63,9 @@ fn rate_name(rate: LinkRate) -> String {
     format!("{width}{}", speed.map_or("?", |(name, ..)| name))
 }
 
-fn rate_of(name: &str) -> Option<LinkRate> {
-    let (width, rest) = WIDTHS
-        .iter()
-        .find_map(|&(prefix, width)| Some((width, name.strip_prefix(prefix)?)))?;
-    let &(_, speed, extended) = RATES.iter().find(|(name, ..)| *name == rest)?;
-    Some(LinkRate {
-        width,
-        speed,
-        extended,
-    })
+fn speed_of(name: &str) -> Option<Speed> {
+    let name = if name == FDR10 { "QDR" } else { name };
+    let mut rates = RATES.iter();
+    let &(_, speed, extended) = rates.find(|(known, ..)| *known == name)?;
+    Some((speed, extended))
 }

@@ -316,9 +316,9 @@ fn usage(path: &[&str], message: impl std::fmt::Display) -> CliError {
 }
 
 /// Writes a result.
-fn print(text: &str) -> Result<(), CliError> {
+fn print(text: impl AsRef<[u8]>) -> Result<(), CliError> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
+    out.write_all(text.as_ref())?;
     out.flush()?;
     Ok(())
 }

@@ -26,8 +26,8 @@ const UPLINK: u8 = 1;
 pub struct Plan {
     topology: Topology,
     nodes: Vec<PlannedNode>,
-    /// The hosts of the subnets' managers.
-    managers: Vec<NodeId>,
+    /// The ports of the subnets' managers.
+    managers: Vec<PortRef>,
     /// The subnets' names.
     subnets: Vec<Option<String>>,
     vfs: Vec<PlannedVf>,
@@ -136,7 +136,7 @@ impl Plan {
                             builder.adapter(NodeKind::Manager, &host.name, host.guid, None, true);
                         let end = switches.port(host.switch);
                         builder.topology.link(end, (node, 1), rate);
-                        node
+                        PortRef { node, port: 1 }
                     })
                     .collect()
             }
@@ -200,8 +200,7 @@ impl Plan {
     /// The ports of the subnet managers' hosts, in the order of
     /// [`Model::subnets`](crate::Model::subnets).
     pub fn managers(&self) -> impl Iterator<Item = PortRef> + '_ {
-        let port = |&node: &NodeId| PortRef { node, port: 1 };
-        self.managers.iter().map(port)
+        self.managers.iter().copied()
     }
 
     /// The names of all nodes, each with the port at which a program of the host attaches.

@@ -229,8 +229,9 @@ coded! {
 }
 
 coded! {
-    /// The rate per lane above QDR (PortInfo:LinkSpeedExtActive); a set of speeds is the OR of
-    /// codes.
+    /// The rate per lane above QDR; a set of speeds is the OR of codes. PortInfo has the codes up to
+    /// NDR in LinkSpeedExtActive, XDR in LinkSpeedExtActive2; the code of XDR here is libibmad's for
+    /// both together.
     LinkSpeedExt {
         /// No extended speed: [`LinkSpeed`] says the rate.
         None = 0, "none";
@@ -242,6 +243,8 @@ coded! {
         Hdr = 4, "HDR";
         /// 106.25 Gb/s.
         Ndr = 8, "NDR";
+        /// 212.5 Gb/s.
+        Xdr = 32, "XDR";
     }
     default None
 }

@@ -107,6 +107,12 @@ impl<'d> Reader<'d> {
         lids.insert(lid, "the subnet manager".to_owned());
     }
 
+    /// Gives the manager of the only subnet the LID that a listing says its port has.
+    pub(crate) fn move_manager_lid(&mut self, from: Lid, to: Lid) {
+        self.names.lids.remove(&(0, i64::from(from.value())));
+        self.claim_manager_lid(0, to);
+    }
+
     /// A prefix, which is written as a GUID is: 64 bits in hexadecimal.
     fn prefix(&self, entry: &Entry<'d, &str>) -> Option<u64> {
         let prefix = entry.value.parse().ok().map(Guid::value);

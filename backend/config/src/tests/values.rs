@@ -187,7 +187,7 @@ fn values_of_the_other_tables() {
         ),
         (
             "[fabric]\nlink_speed = \"fast\"",
-            "2:14: `fabric.link_speed = \"fast\"`: unknown value; the values are `SDR`, `DDR`, `QDR`, `FDR`, `EDR`, `HDR` and `NDR`",
+            "2:14: `fabric.link_speed = \"fast\"`: unknown value; the values are `SDR`, `DDR`, `QDR`, `FDR`, `EDR`, `HDR`, `NDR` and `XDR`",
         ),
         (
             "[fabric]\nbandwidth = \"some\"",

@@ -154,3 +154,69 @@ Ca 1 \"G\" # \"two\"
         "{error}"
     );
 }
+
+/// The manager takes a port with a cable, of the adapter that is named or of the first that runs programs.
+#[test]
+fn the_managers_port() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file =
+        |name: &str, text: &str| std::fs::write(dir.path().join(name), text).expect("is written");
+    file(
+        "net",
+        "Switch 8 \"S-0000000000000010\" # \"sw1\" base port 0 lid 1 lmc 0
+[1] \"H-0000000000000050\"[1](50) # \"Mellanox Technologies Aggregation Node\" lid 7 4xFDR10
+[2] \"H-0000000000000020\"[2](22) # \"node2 HCA-1\" lid 3 4xFDR
+[3] \"H-0000000000000030\"[1](31) # \"node3 HCA-1\" lid 4 4xFDR
+[4] \"H-0000000000000030\"[2](32) # \"node3 HCA-1\" lid 5 4xFDR
+
+Ca 1 \"H-0000000000000050\" # \"Mellanox Technologies Aggregation Node\"
+[1](50) \"S-0000000000000010\"[1] # lid 7 lmc 0 \"sw1\" lid 1 4xFDR10
+
+Ca 1 \"H-0000000000000040\" # \"node4 HCA-1\"
+
+Ca 2 \"H-0000000000000020\" # \"node2 HCA-1\"
+[2](22) \"S-0000000000000010\"[2] # lid 3 lmc 0 \"sw1\" lid 1 4xFDR
+
+Ca 2 \"H-0000000000000030\" # \"node3 HCA-1\"
+[1](31) \"S-0000000000000010\"[3] # lid 4 lmc 0 \"sw1\" lid 1 4xFDR
+[2](32) \"S-0000000000000010\"[4] # lid 5 lmc 0 \"sw1\" lid 1 4xFDR
+",
+    );
+    file("alone", "Switch 8 \"a\"\nCa 1 \"b\"\n");
+    let parse = |text: &str| {
+        let origin = dir.path().join("f.toml");
+        Config::parse(&origin.display().to_string(), text, dirs())
+    };
+    let net = "[fabric]\ntopology = \"net\"\n";
+    let of = |sm: &str| {
+        let config = parse(&format!("{net}[sm]\n{sm}")).unwrap_or_else(|error| panic!("{error}"));
+        let manager = &config.subnets[0].manager;
+        let port = config.wiring.file.expect("a file").manager.port;
+        (manager.guid.value(), manager.lid.value(), port)
+    };
+    assert_eq!(of(""), (0x22, 3, 2));
+    assert_eq!(of("host = \"node3 HCA-1\"\n"), (0x31, 4, 1));
+    assert_eq!(of("host = \"0x0000000000000030\"\nlid = 9\n"), (0x31, 9, 1));
+    let refused = |text: &str| parse(text).expect_err(text).to_string();
+    let error = refused(&format!("{net}[sm]\nhost = \"node4 HCA-1\"\n"));
+    assert!(
+        error.ends_with(
+            "`sm.host = \"node4 HCA-1\"`: no port of this adapter has a cable; name one with a cable, \
+             or lay one in the file"
+        ),
+        "{error}"
+    );
+    let error = refused("[fabric]\ntopology = \"alone\"\n");
+    assert!(
+        error.ends_with(
+            "no channel adapter with a cable is in the file; add one: it is the subnet manager's host"
+        ),
+        "{error}"
+    );
+    let warnings = parse(net).expect("is right").warnings;
+    let warning = format!(
+        "{}: line 2 and 1 more: `4xFDR10` is taken",
+        dir.path().join("net").display()
+    );
+    assert!(warnings[0].starts_with(&warning), "{warnings:?}");
+}

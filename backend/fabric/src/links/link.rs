@@ -1,6 +1,7 @@
 //! Links: how they come up and go down.
 
-use wire::{LinkWidth, PhysicalState, PortState};
+use wire::attribute::{CapabilityMask, PortInfo};
+use wire::{LinkSpeedExt, LinkWidth, PhysicalState, PortState};
 
 use super::rate::LinkRate;
 
@@ -12,11 +13,7 @@ use crate::output::PortEvent;
 
 /// All codes up to this one: what a port of this rate supports.
 const fn up_to(code: u8) -> u8 {
-    if code == 0 {
-        0
-    } else {
-        (code << 1).wrapping_sub(1)
-    }
+    (code << 1).wrapping_sub(1)
 }
 
 impl Nodes {
@@ -72,11 +69,26 @@ impl Fabric {
             info.link_speed_supported = up_to(rate.speed.code());
             info.link_speed_enabled = info.link_speed_supported;
             info.link_speed_active = rate.speed.code();
-            info.link_speed_ext_supported = up_to(rate.extended.code());
-            info.link_speed_ext_enabled = info.link_speed_ext_supported;
-            info.link_speed_ext_active = rate.extended.code();
+            info.set_speed_ext(rate.extended);
+            if rate.extended == LinkSpeedExt::Xdr {
+                self.show_newest_speeds(end);
+            }
         }
         self.train(a);
+    }
+
+    /// Has the agent of a port say that PortInfo tells the newest speeds, too.
+    fn show_newest_speeds(&mut self, at: PortRef) {
+        let agent = self.node(at.node).map(|node| node.management_port(at.port));
+        let agent = PortRef {
+            port: agent.unwrap_or_default(),
+            ..at
+        };
+        if let Some(port) = self.nodes.port_mut(agent) {
+            let info = &mut port.info;
+            info.capability_mask = info.capability_mask.with(CapabilityMask::CAPABILITY_MASK2);
+            info.capability_mask2 |= PortInfo::EXTENDED_SPEEDS_2;
+        }
     }
 
     /// Brings the link at a port to Initialize, if there is a whole cable and neither end is

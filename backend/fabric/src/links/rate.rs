@@ -55,6 +55,7 @@ impl LinkRate {
             (LinkSpeedExt::Edr, _) => 25.0,
             (LinkSpeedExt::Hdr, _) => 50.0,
             (LinkSpeedExt::Ndr, _) => 100.0,
+            (LinkSpeedExt::Xdr, _) => 200.0,
         };
         gigabits * 1e9 / 8.0
     }

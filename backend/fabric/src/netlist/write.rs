@@ -1,10 +1,11 @@
 //! Writing.
 
-use std::fmt::Write;
+use std::io::{self, Write};
 
 use wire::attribute::{NodeType, PortInfo};
 use wire::{LinkSpeed, LinkSpeedExt, PortState};
 
+use super::lines::printable;
 use super::rate_name;
 use crate::fabric::Fabric;
 use crate::links::rate::LinkRate;
@@ -13,29 +14,29 @@ use crate::nodes::node::Node;
 use crate::nodes::topology::{NodeId, PortRef, Topology, TopologyError};
 
 impl Topology {
-    /// The topology as `ibnetdiscover` prints it, without LIDs.
+    /// The topology as `ibnetdiscover` prints it. The texts of nodes are bytes, of any encoding.
     ///
     /// # Errors
     /// What [`Topology::check`] finds.
-    pub fn to_netlist(&self) -> Result<String, TopologyError> {
+    pub fn to_netlist(&self) -> Result<Vec<u8>, TopologyError> {
         Ok(Fabric::new(self)?.to_netlist())
     }
 }
 
 impl Nodes {
     /// The nodes and the links that are up, with their LIDs, as `ibnetdiscover` prints them.
-    pub fn to_netlist(&self) -> String {
-        let mut text = String::new();
+    pub fn to_netlist(&self) -> Vec<u8> {
+        let mut text = Vec::new();
         for id in self.nodes() {
             if let Some(node) = self.node(id) {
-                // Writing to a string does not fail.
+                // Writing to memory does not fail.
                 let _ = self.write_node(&mut text, id, node);
             }
         }
         text
     }
 
-    fn write_node(&self, text: &mut String, id: NodeId, node: &Node) -> std::fmt::Result {
+    fn write_node(&self, text: &mut Vec<u8>, id: NodeId, node: &Node) -> io::Result<()> {
         let spec = &node.spec;
         let is_switch = spec.kind == NodeType::Switch;
         let guid = spec.guid.value();
@@ -44,7 +45,10 @@ impl Nodes {
         }
         writeln!(text, "vendid=0x{:x}", spec.vendor_id)?;
         writeln!(text, "devid=0x{:x}", spec.device_id)?;
-        writeln!(text, "sysimgguid=0x{guid:x}")?;
+        let system = node.system_image_guid.value();
+        if system != 0 {
+            writeln!(text, "sysimgguid=0x{system:x}")?;
+        }
         let name = name(node);
         if is_switch {
             let port = PortRef { node: id, port: 0 };
@@ -55,11 +59,11 @@ impl Nodes {
                 .switch
                 .as_ref()
                 .is_some_and(|it| it.info.enhanced_port0);
+            write!(text, "Switch\t{} \"{name}\"\t\t# \"", spec.ports)?;
+            text.write_all(&printable(node.description.as_bytes()))?;
             writeln!(
                 text,
-                "Switch\t{} \"{name}\"\t\t# \"{}\" {} port 0 lid {} lmc {}",
-                spec.ports,
-                description(node),
+                "\" {} port 0 lid {} lmc {}",
                 if enhanced { "enhanced" } else { "base" },
                 own.lid,
                 own.lmc,
@@ -70,12 +74,9 @@ impl Nodes {
                 _ => ("caguid", "Ca"),
             };
             writeln!(text, "{key}=0x{guid:x}")?;
-            writeln!(
-                text,
-                "{kind}\t{} \"{name}\"\t\t# \"{}\"",
-                spec.ports,
-                description(node)
-            )?;
+            write!(text, "{kind}\t{} \"{name}\"\t\t# \"", spec.ports)?;
+            text.write_all(&printable(node.description.as_bytes()))?;
+            writeln!(text, "\"")?;
         }
         for port in 1..=spec.ports {
             let at = PortRef { node: id, port };
@@ -106,12 +107,9 @@ impl Nodes {
                 ..peer
             };
             let lid = self.port_info(addressed).unwrap_or_default().lid;
-            writeln!(
-                text,
-                "\"{}\" lid {lid} {}",
-                description(remote),
-                rate_name(active(&own))
-            )?;
+            write!(text, "\"")?;
+            text.write_all(&printable(remote.description.as_bytes()))?;
+            writeln!(text, "\" lid {lid} {}", rate_name(active(&own)))?;
         }
         Ok(())
     }
@@ -127,21 +125,10 @@ fn name(node: &Node) -> String {
     format!("{kind}-{:016x}", node.spec.guid.value())
 }
 
-/// A node's text where quotation marks end it.
-fn description(node: &Node) -> String {
-    let text = node.description.to_string();
-    let printable = |letter: char| match letter {
-        '"' => '\'',
-        letter if letter.is_control() => ' ',
-        letter => letter,
-    };
-    text.chars().map(printable).collect()
-}
-
 fn active(info: &PortInfo) -> LinkRate {
     LinkRate {
         width: info.active_width().unwrap_or_default(),
         speed: LinkSpeed::from_code(info.link_speed_active).unwrap_or_default(),
-        extended: LinkSpeedExt::from_code(info.link_speed_ext_active).unwrap_or(LinkSpeedExt::None),
+        extended: info.active_speed_ext().unwrap_or(LinkSpeedExt::None),
     }
 }

@@ -290,7 +290,7 @@ impl Node {
         Self {
             spec: Arc::new(spec.clone()),
             description: spec.description,
-            system_image_guid: spec.guid,
+            system_image_guid: spec.system_image_guid,
             ports: ports.into_iter().map(Arc::new).collect(),
             switch,
         }
@@ -308,6 +308,7 @@ impl Node {
                 inbound_enforcement_cap: true,
                 outbound_enforcement_cap: true,
                 optimized_sl_to_vl: 1,
+                enhanced_port0: spec.enhanced_port0,
                 ..SwitchInfo::default()
             },
             linear: LinearTable::default(),
@@ -325,6 +326,7 @@ impl Node {
             capabilities,
         );
         port0.set_pkey(0, PKey::DEFAULT_FULL);
+        port0.info.lid = spec.lids.first().copied().unwrap_or_default();
         // Port 0 has no link that could be down: it is a place in the switch.
         port0.info.port_state = PortState::Active;
         port0.info.port_physical_state = PhysicalState::LinkUp;
@@ -341,12 +343,18 @@ impl Node {
 
     fn adapter_ports(spec: &NodeSpec) -> Vec<Port> {
         let capabilities = CAPABILITIES.with(CapabilityMask::CLIENT_REREGISTRATION);
-        let adapter = |&guid: &Guid| {
+        let lids = spec
+            .lids
+            .iter()
+            .copied()
+            .chain(std::iter::repeat(Lid::NONE));
+        let adapter = |(&guid, lid): (&Guid, Lid)| {
             let mut port = Port::new(guid, spec.guid_cap, spec.partition_cap, capabilities);
             port.set_pkey(0, PKey::DEFAULT_FULL);
+            port.info.lid = lid;
             port
         };
-        spec.port_guids.iter().map(adapter).collect()
+        spec.port_guids.iter().zip(lids).map(adapter).collect()
     }
 
     /// The lowest port number: switches have a port 0.

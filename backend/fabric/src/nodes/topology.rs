@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use wire::Guid;
 use wire::attribute::{NodeDescription, NodeType};
 use wire::vendor::{ORGANIZATION, VIRTUAL_FUNCTION};
+use wire::{Guid, Lid};
 
 use crate::links::rate::LinkRate;
 
@@ -42,10 +42,16 @@ pub struct NodeSpec {
     pub kind: NodeType,
     /// GUID of the node.
     pub guid: Guid,
+    /// GUID of the system that the node is a part of.
+    pub system_image_guid: Guid,
     /// GUIDs of a channel adapter's or a router's ports, the first being port 1's. A switch has one: port 0's.
     pub port_guids: Vec<Guid>,
+    /// LIDs that the ports of `port_guids` have before a subnet manager comes; may be shorter.
+    pub lids: Vec<Lid>,
     /// Physical ports.
     pub ports: u8,
+    /// Whether a switch's port 0 is enhanced.
+    pub enhanced_port0: bool,
     /// Text.
     pub description: NodeDescription,
     /// The vendor's 24-bit number.
@@ -73,8 +79,11 @@ impl NodeSpec {
         Self {
             kind: NodeType::Switch,
             guid,
+            system_image_guid: guid,
             port_guids: vec![guid],
+            lids: Vec::new(),
             ports,
+            enhanced_port0: false,
             description: NodeDescription::new(description),
             vendor_id: ORGANIZATION,
             device_id: 0,
@@ -90,8 +99,11 @@ impl NodeSpec {
         Self {
             kind: NodeType::ChannelAdapter,
             guid,
+            system_image_guid: guid,
             port_guids: vec![port_guid],
+            lids: Vec::new(),
             ports: 1,
+            enhanced_port0: false,
             description: NodeDescription::new(description),
             vendor_id: ORGANIZATION,
             device_id: VIRTUAL_FUNCTION,

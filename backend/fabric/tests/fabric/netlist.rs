@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use ibvswitch_fabric::{LinkRate, Topology};
+use ibvswitch_fabric::{LinkRate, Listing, NodeSpec, Topology};
 use proptest::prelude::*;
 use topologies::{FatTree, Hosts, Hypervisors};
 use wire::attribute::NodeType;
 use wire::{LinkSpeed, LinkSpeedExt, LinkWidth};
 
-type Nodes = BTreeSet<(u64, Vec<u64>, u8, String)>;
+type Nodes = BTreeSet<(u64, u64, Vec<u64>, u8, NodeType, Vec<u8>)>;
 type Cable = ((u64, u8), (u64, u8), LinkRate);
 
 /// Nodes by GUID, and cables, whatever their order.
@@ -35,9 +35,11 @@ fn content(topology: &Topology) -> (Nodes, Vec<Cable>) {
             let ports = spec.port_guids.iter().map(|guid| guid.value()).collect();
             (
                 spec.guid.value(),
+                spec.system_image_guid.value(),
                 ports,
                 spec.ports,
-                spec.description.to_string(),
+                spec.kind,
+                spec.description.as_bytes().to_vec(),
             )
         })
         .collect();
@@ -51,11 +53,23 @@ fn there_and_back() {
         .topology(Hosts::Adapters);
     let mixed = Hypervisors::new(3, 2).expect("are few").topology().clone();
     for topology in [tree, mixed] {
-        let text = topology.to_netlist().expect("is a fabric");
-        let read = Topology::from_netlist(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-        assert_eq!(content(&read), content(&topology));
-        assert_eq!(read.to_netlist().expect("is a fabric"), text);
+        again(&topology);
     }
+}
+
+/// Writes a topology and reads it again: the same nodes, GUIDs, LIDs, texts, cables and rates.
+fn again(topology: &Topology) {
+    let text = topology.to_netlist().expect("is a fabric");
+    let shown = String::from_utf8_lossy(&text);
+    let read = Listing::read(&text).unwrap_or_else(|error| panic!("{error}\n{shown}"));
+    assert_eq!(content(&read.topology), content(topology), "{shown}");
+    assert_eq!(read.topology.to_netlist().expect("is a fabric"), text);
+    let specs = topology.nodes().iter().zip(read.topology.nodes());
+    for (before, after) in specs {
+        let of = |spec: &NodeSpec| (spec.lids.clone(), spec.enhanced_port0, spec.vendor_id);
+        assert_eq!(of(before), of(after));
+    }
+    assert_eq!(read.notices, [""; 0], "{shown}");
 }
 
 /// The examples that Debian's package ibsim-utils brings, which `scripts/setup` installs.
@@ -150,16 +164,12 @@ fn mistakes() {
         ),
         ("Switch 8 a", "line 1: no name in quotation marks"),
         (
-            "Rt 2 \"r\"",
-            "line 1: routers are not supported; remove the node",
-        ),
-        (
             "[1] \"a\"[1]",
-            "line 1: a cable without a node; begin one with `Switch` or `Ca`",
+            "line 1: a cable without a node; begin one with `Switch`, `Ca` or `Rt`, and leave no empty line behind it",
         ),
         (
             "Switch 8 \"a\"\n\n[1] \"b\"[1]",
-            "line 3: a cable without a node; begin one with `Switch` or `Ca`",
+            "line 3: a cable without a node; begin one with `Switch`, `Ca` or `Rt`, and leave no empty line behind it",
         ),
         (
             "Switch 8 \"a\"\n[9] \"b\"[1]",
@@ -167,7 +177,7 @@ fn mistakes() {
         ),
         (
             "Switch 8 \"a\"\n[1] \"b\"[1]",
-            "line 2: there is no node `b`",
+            "line 2: there is no node `b`; add it, or remove the cable",
         ),
         (
             "Switch 8 \"a\"\n[1] \"b\"[1]\nCa 1 \"b\"",
@@ -175,7 +185,7 @@ fn mistakes() {
         ),
         (
             "Switch 8 \"a\"\n[1] \"b\"[1]\n[1] \"b\"[1]",
-            "line 3: port 1 has a cable already",
+            "line 3: port 1 has a cable already; remove one",
         ),
         (
             "Switch 8 \"a\"\n[1] \"b\"[1] w=99\nCa 1 \"b\"\n[1] \"a\"[1]",
@@ -183,20 +193,35 @@ fn mistakes() {
         ),
         (
             "Switch 8 \"a\"\n[1] \"b\"[1] w=8\nCa 1 \"b\"\n[1] \"a\"[1]",
-            "line 2: the ends have no width or speed in common",
+            "line 2: the ends have no width or speed in common; write the same at both",
         ),
         (
             "Switch 8 \"a\"\n[1] \"@up\"",
-            "line 2: aliases are not supported; name the node",
+            "line 2: there is no alias `@up`; give a port this name by a line such as `@[1] \"name\"`",
         ),
-        ("vendid=x", "line 1: `x` is no number"),
+        (
+            "vendid=x",
+            "line 1: `x` is no number; write one such as 0x2c9 or 713",
+        ),
         (
             "include \"other\"",
-            "line 1: `include` is not understood; nodes are `Switch` and `Ca`, cables begin with `[`, comments with `#`",
+            "line 1: other files are not included here; put their nodes in this one",
         ),
         (
             "caguid=5\nCa 1 \"a\"\n\ncaguid=5\nCa 1 \"b\"",
-            "GUID 0000:0000:0000:0006 is used twice; give every node and port a GUID of its own",
+            "line 5: GUID 0000:0000:0000:0005 is used twice, also at line 2; give every node and port a GUID of its own",
+        ),
+        (
+            "Swich 8 \"a\"",
+            "there is no node; begin one with a line such as `Switch 36 \"name\"`; line 1: `Swich` is not understood, and the line is left out; nodes are `Switch`, `Ca` and `Rt`, cables begin with `[`, comments with `#`",
+        ),
+        (
+            "Switch 8 \"a\"\nCa 1 \"a\"",
+            "line 2: there are two nodes `a`; the other one is at line 1: give each a name of its own",
+        ),
+        (
+            "Switch 8 \"a\"\n[1] \"a\"[1]",
+            "line 2: a cable from a port to itself; name another port",
         ),
     ] {
         let error = Topology::from_netlist(text).expect_err(text).to_string();
@@ -208,6 +233,291 @@ proptest! {
     /// Whatever the text is, there is an answer.
     #[test]
     fn any_text(text in "(Switch 8 \"a\"\n|\\[1\\]\\(|\"a\"\\[2\\]|Ca|caguid=|#|=|\\PC|\n| |\"|[0-9]){0,60}") {
-        let _ = Topology::from_netlist(&text);
+        if let Ok(topology) = Topology::from_netlist(&text) {
+            again(&topology);
+        }
+    }
+}
+
+/// What a listing comes to, and what is said of it.
+fn listing(text: impl AsRef<[u8]>) -> Listing {
+    Listing::read(text.as_ref()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A switch and an adapter, with these lines in place of their like.
+fn with(line: &str) -> String {
+    let mut lines = [
+        "sysimgguid=0x10",
+        "switchguid=0x11(11)",
+        "Switch\t4 \"S-0000000000000011\"\t\t# \"sw1\" enhanced port 0 lid 1 lmc 0",
+        "[1]\t\"H-0000000000000021\"[1](21) \t\t# \"node1\" lid 5 4xEDR",
+        "",
+        "caguid=0x21",
+        "Ca\t1 \"H-0000000000000021\"\t\t# \"node1\"",
+        "[1](21) \t\"S-0000000000000011\"[1]\t\t# lid 5 lmc 0 \"sw1\" lid 1 4xEDR",
+    ]
+    .map(str::to_owned);
+    let kind = |line: &str| {
+        let kinds = [
+            ["sysimgguid"; 3],
+            ["switchguid"; 3],
+            ["Switch"; 3],
+            ["[1]("; 3],
+            ["[1]"; 3],
+            ["caguid", "hcaguid", "rtguid"],
+            ["Ca\t", "Hca\t", "Rt\t"],
+        ];
+        let is_it = |kind: &[&str; 3]| kind.iter().any(|word| line.starts_with(word));
+        kinds.iter().position(is_it)
+    };
+    match lines
+        .iter_mut()
+        .find(|other| kind(line).is_some() && kind(other) == kind(line))
+    {
+        Some(place) => line.clone_into(place),
+        None => lines[0] = format!("{line}\n{}", lines[0]),
+    }
+    lines.join("\n")
+}
+
+/// The page lists the forms that a listing can have, and what becomes of each.
+#[test]
+fn the_page_of_forms_is_true() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/users/listings.md");
+    let page = std::fs::read_to_string(page).expect("is there");
+    let rows: Vec<Vec<&str>> = page
+        .lines()
+        .filter(|line| line.starts_with("| ") && line.contains('`'))
+        .map(|line| line.trim_matches('|').split(" | ").map(str::trim).collect())
+        .collect();
+    assert!(rows.len() > 40, "{} rows", rows.len());
+    let kept = listing(with(""));
+    for row in rows {
+        let [form, example, fate] = row[..] else {
+            panic!("three columns: {row:?}")
+        };
+        let example = example
+            .trim_matches('`')
+            .replace("\\t", "\t")
+            .replace("\\x", "\u{e9}");
+        let read = Listing::read(with(&example).as_bytes());
+        let (word, message) = fate.split_once(": ").unwrap_or((fate, ""));
+        let message = message.replace("\\|", "|");
+        match (word, read) {
+            ("kept", Ok(read)) => {
+                assert_eq!(read.notices, [""; 0], "{form}");
+                assert_ne!(read.topology, kept.topology, "{form}: nothing comes of it");
+            }
+            // Read, and as it is without.
+            ("same", Ok(read)) => {
+                assert_eq!(read.notices, [""; 0], "{form}");
+                assert_eq!(read.topology, kept.topology, "{form}");
+            }
+            ("warning", Ok(read)) => {
+                let said = read.notices.iter().any(|notice| notice.contains(&message));
+                assert!(said, "{form}: {message}\n{:?}", read.notices);
+            }
+            ("refused", Err(error)) => {
+                assert!(error.to_string().contains(&message), "{form}: {error}");
+            }
+            (_, read) => panic!("{form}: {read:?}"),
+        }
+    }
+}
+
+#[test]
+fn rates_that_are_not_known_are_said() {
+    let text = "\
+Switch 4 \"S-0000000000000011\" # \"sw1\" base port 0 lid 1 lmc 0
+[1] \"H-0000000000000021\"[1](21) # \"a\" lid 2 4xFDR10
+[2] \"H-0000000000000022\"[1](22) # \"b\" lid 3 4xXDR
+[3] \"H-0000000000000023\"[1](23) # \"c\" lid 4 1xSDR s=1 w=1 v=4
+[4] \"H-0000000000000024\"[1](24) # \"d\" lid 5 4x???
+
+Ca 1 \"H-0000000000000021\" # \"a\"
+[1](21) \"S-0000000000000011\"[1] # lid 2 lmc 0 \"sw1\" lid 1 4xFDR10
+
+Ca 1 \"H-0000000000000022\" # \"b\"
+[1](22) \"S-0000000000000011\"[2] # lid 3 lmc 0 \"sw1\" lid 1 4xXDR
+
+Ca 1 \"H-0000000000000023\" # \"c\"
+[1](23) \"S-0000000000000011\"[3] # lid 4 lmc 0 \"sw1\" lid 1 4xDDR
+
+Ca 1 \"H-0000000000000024\" # \"d\"
+[1](24) \"S-0000000000000011\"[4] # lid 5 lmc 0 \"sw1\" lid 1 8xNDR
+";
+    let read = listing(text);
+    let rates = read.topology.links().iter().map(|&(.., rate)| rate);
+    let of = |width, speed, extended| LinkRate {
+        width,
+        speed,
+        extended,
+    };
+    let none = LinkSpeedExt::None;
+    assert_eq!(
+        rates.collect::<Vec<_>>(),
+        [
+            of(LinkWidth::X4, LinkSpeed::Qdr, none),
+            of(LinkWidth::X4, LinkSpeed::Qdr, LinkSpeedExt::Xdr),
+            of(LinkWidth::X1, LinkSpeed::Sdr, none),
+            of(LinkWidth::X4, LinkSpeed::Qdr, LinkSpeedExt::Ndr),
+        ]
+    );
+    assert_eq!(
+        read.notices,
+        [
+            "line 2 and 1 more: `4xFDR10` is taken for 4X QDR, the next lower rate: PortInfo tells no FDR10",
+            "line 4: VLCap (`v=`) is not kept: every port has eight data lanes",
+            "line 4 and 1 more: the ends name different rates; the lower one is taken, 1xSDR",
+            "line 5: `4x???` is no rate that is known; the one at the other end is taken, or else 4X and SDR",
+        ]
+    );
+    let guids = read.topology.nodes().iter().map(|node| node.guid.value());
+    assert_eq!(guids.collect::<Vec<_>>(), [0x11, 0x21, 0x22, 0x23, 0x24]);
+    let lids = read
+        .topology
+        .nodes()
+        .iter()
+        .map(|node| node.lids[0].value());
+    assert_eq!(lids.collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+    let again = listing(read.topology.to_netlist().expect("is a fabric"));
+    assert_eq!(content(&again.topology), content(&read.topology));
+}
+
+#[test]
+fn texts_are_bytes() {
+    let mut text = with("").into_bytes();
+    let at = text.windows(5).position(|part| part == b"\"sw1\"");
+    let at = at.expect("is there");
+    text.splice(at + 1..at + 4, *b"B\xe2timent \"2\"");
+    let mut marked = b"\xef\xbb\xbf".to_vec();
+    marked.extend(&text);
+    let read = listing(marked);
+    let switch = &read.topology.nodes()[0];
+    assert_eq!(switch.description.as_bytes(), b"B\xe2timent \"2\"");
+    assert_eq!(switch.description.to_string(), "B\u{e2}timent \"2\"");
+    assert!(switch.enhanced_port0);
+    again(&read.topology);
+
+    let long = format!(
+        "Switch\t4 \"S-0000000000000011\"\t\t# \"{}\" lid 1",
+        "x".repeat(80)
+    );
+    let read = listing(with(&long));
+    assert_eq!(read.topology.nodes()[0].description.as_bytes(), [b'x'; 64]);
+    assert_eq!(
+        read.notices,
+        ["line 3: the node's text is cut to the 64 bytes of a NodeDescription"]
+    );
+}
+
+#[test]
+fn routers() {
+    let text = "\
+vendid=0x2c9
+devid=0xd2f4
+sysimgguid=0x10
+switchguid=0x12(13)
+Switch\t4 \"S-0000000000000012\"\t\t# \"sw1/U2\" enhanced port 0 lid 2 lmc 0
+[2]\t\"H-0000000000000022\"[1](22) \t\t# \"node2\" lid 6 4xXDR
+[4]\t\"R-0000000000000031\"[2](32) \t\t# \"sw1/U2/RT\" lid 9 1xXDR
+
+caguid=0x22
+Ca\t1 \"H-0000000000000022\"\t\t# \"node2\"
+[1](22) \t\"S-0000000000000012\"[2]\t\t# lid 6 lmc 0 \"sw1/U2\" lid 2 4xXDR
+
+devid=0xc839
+sysimgguid=0x10
+rtguid=0x31
+Rt\t8 \"R-0000000000000031\"\t\t# \"sw1/U2/RT\"
+[2](32) \t\"S-0000000000000012\"[4]\t\t# lid 9 lmc 0 \"sw1/U2\" lid 2 1xXDR
+";
+    let read = listing(text);
+    let [switch, _, router] = read.topology.nodes() else {
+        panic!("three nodes")
+    };
+    assert_eq!(
+        (switch.kind, router.kind),
+        (NodeType::Switch, NodeType::Router)
+    );
+    assert_eq!(switch.system_image_guid, router.system_image_guid);
+    assert_eq!(switch.port_guids[0].value(), 0x13);
+    let guids: Vec<u64> = router.port_guids.iter().map(|guid| guid.value()).collect();
+    // Port 2 is given, with the usual GUID of port 1.
+    assert_eq!(guids[..3], [0x31, 0x32, 0x34]);
+    assert_eq!(read.notices, [""; 0]);
+    again(&read.topology);
+}
+
+/// Modules, aliases and inclusions, as ibsim reads them, and switches that grouping prints twice.
+#[test]
+fn forms_of_ibsim() {
+    let folder = tempfile::tempdir().expect("is made");
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).expect("is written");
+        path
+    };
+    let rack =
+        "Switch 4 \"sw\"\n[1] \"host\"[1]\n@[2] \"up\" s=3\n\nHca 2 \"host\"\n[1] \"sw\"[1]\n";
+    file("rack", rack);
+    let whole = file(
+        "whole",
+        "speed=7\nmodule=\"r1\"\ninclude \"rack\"\nmodule=\"r2\"\ninclude \"rack\"\npdebug=1\n\
+         module=\"\"\nSwitch 4 \"top\"\n[1] \"r1@up\"\n[2] \"r2@up\"\n[3] \"r1#host\"[2]\n",
+    );
+    let error = Listing::open(&whole)
+        .expect_err("does not lead back")
+        .to_string();
+    assert_eq!(
+        error,
+        "line 11: `r1#host` has no cable at port 2 that leads back here; a cable stands at both its nodes"
+    );
+    let text = std::fs::read_to_string(&whole).expect("is there");
+    let once = text.replace("[3] \"r1#host\"[2]\n", "");
+    let whole = file("whole", &once);
+    let read = Listing::open(&whole).expect("is read");
+    assert_eq!(
+        (read.topology.nodes().len(), read.topology.links().len()),
+        (5, 4)
+    );
+    let speeds = read.topology.links().iter().map(|(.., rate)| rate.speed);
+    let speeds: Vec<LinkSpeed> = speeds.collect();
+    assert_eq!(
+        speeds,
+        [
+            LinkSpeed::Qdr,
+            LinkSpeed::Qdr,
+            LinkSpeed::Ddr,
+            LinkSpeed::Ddr
+        ]
+    );
+    assert_eq!(
+        read.included,
+        [folder.path().join("rack"), folder.path().join("rack")]
+    );
+
+    for (name, text, message) in [
+        (
+            "loop",
+            "include \"loop\"\n",
+            "`loop` line 1: more than 9 files, each in the other; include fewer",
+        ),
+        (
+            "out",
+            "include \"../x\"\n",
+            "line 1: `../x` is not beside this file; put it there, and write its name alone",
+        ),
+        (
+            "bad",
+            "include \"worse\"\n",
+            "`worse` line 2: no name in quotation marks",
+        ),
+    ] {
+        file("worse", "Switch 4 \"a\"\nSwitch 4\n");
+        let error = Listing::open(&file(name, text))
+            .expect_err(name)
+            .to_string();
+        assert_eq!(error, message);
     }
 }

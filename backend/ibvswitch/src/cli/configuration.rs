@@ -69,6 +69,8 @@ struct Summary<'a> {
     hypervisors: Vec<&'a str>,
     vfs: Vec<VfSummary<'a>>,
     memory: MemorySummary<'a>,
+    /// What is not as it is written.
+    warnings: &'a [String],
 }
 
 #[derive(Serialize)]
@@ -128,6 +130,7 @@ fn summary(config: &Config) -> Summary<'_> {
             available_bytes: available.map(Available::bytes),
             warning: available.and_then(|available| available.complaint(&budget)),
         },
+        warnings: &config.warnings,
     }
 }
 
@@ -180,8 +183,8 @@ fn text(config: &Config) -> String {
         let _ = writeln!(text, "  {name}: {} MiB", mebibytes(bytes));
     }
     let complaint = Available::here().and_then(|available| available.complaint(&budget));
-    if let Some(complaint) = complaint {
-        let _ = writeln!(text, "Warning: {complaint}.");
+    for warning in config.warnings.iter().chain(&complaint) {
+        let _ = writeln!(text, "Warning: {warning}.");
     }
     text
 }

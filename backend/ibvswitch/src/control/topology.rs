@@ -204,20 +204,24 @@ fn router_reason(
 ) -> String {
     let describe = |subnet: &str, port: PortRef| {
         let info = fabric.port_info(port).unwrap_or_default();
+        // One subnet has no name.
+        let place = match subnet {
+            "" => format!("at port {}", port.port),
+            subnet => format!("in {subnet}"),
+        };
         match info.lid {
-            Lid::NONE => format!("none in {subnet}, {}", info.port_state),
-            lid => format!("LID {lid} in {subnet}"),
+            Lid::NONE => format!("none {place}, {}", info.port_state),
+            lid => format!("LID {lid} {place}"),
         }
     };
     let ports = (1..=ports)
         .zip(&planned.router_subnets)
         .map(|(port, &subnet)| {
-            let port = PortRef {
-                node: planned.id,
-                port,
-            };
-            describe(subnets[subnet].as_deref().unwrap_or_default(), port)
-        });
+            let node = planned.id;
+            (PortRef { node, port }, subnet)
+        })
+        .filter(|&(port, _)| fabric.peer(port).is_some())
+        .map(|(port, subnet)| describe(subnets[subnet].as_deref().unwrap_or_default(), port));
     ports.collect::<Vec<_>>().join("; ")
 }
 
@@ -234,7 +238,7 @@ pub(crate) fn used_pkeys(fabric: &Fabric, port: PortRef) -> Vec<String> {
 /// Lanes and signalling rate in use at a port, as InfiniBand tools name them.
 fn rate_of(info: &PortInfo) -> (String, String) {
     let width = info.active_width().unwrap_or_default().to_string();
-    let speed = match LinkSpeedExt::from_code(info.link_speed_ext_active) {
+    let speed = match info.active_speed_ext() {
         Some(extended) if extended != LinkSpeedExt::None => extended.to_string(),
         _ => LinkSpeed::from_code(info.link_speed_active)
             .map_or_else(|| "none".to_owned(), |speed| speed.to_string()),

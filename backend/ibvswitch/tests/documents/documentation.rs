@@ -71,6 +71,7 @@ pages! {
     guests_without_a_driver: "guests-without-a-driver.md",
     hardware: "hardware.md",
     install: "install.md",
+    listings: "listings.md",
     migrate_a_vm: "migrate-a-vm.md",
     monitoring: "monitoring.md",
     passthrough: "passthrough.md",

@@ -20,11 +20,13 @@ pub enum LinkRate {
     Hdr,
     /// 106.25 Gbit/s.
     Ndr,
+    /// 212.5 Gbit/s.
+    Xdr,
 }
 
 impl LinkRate {
     /// All rates with their names in the configuration.
-    pub const NAMES: [(&'static str, Self); 7] = [
+    pub const NAMES: [(&'static str, Self); 8] = [
         ("SDR", Self::Sdr),
         ("DDR", Self::Ddr),
         ("QDR", Self::Qdr),
@@ -32,6 +34,7 @@ impl LinkRate {
         ("EDR", Self::Edr),
         ("HDR", Self::Hdr),
         ("NDR", Self::Ndr),
+        ("XDR", Self::Xdr),
     ];
 }
 
@@ -45,6 +48,7 @@ impl fmt::Display for LinkRate {
             Self::Edr => "EDR",
             Self::Hdr => "HDR",
             Self::Ndr => "NDR",
+            Self::Xdr => "XDR",
         })
     }
 }

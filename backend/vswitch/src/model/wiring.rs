@@ -1,6 +1,6 @@
 //! Switches, the cables between them, and routers.
 
-use fabric::{NodeId, Topology};
+use fabric::{NodeId, PortRef, Topology};
 use wire::Guid;
 
 use super::Subnet;
@@ -60,8 +60,8 @@ pub struct FileNodes {
     pub switches: Vec<NodeId>,
     /// Names of all nodes, in their order, each different from the others.
     pub names: Vec<String>,
-    /// The channel adapter that is the subnet manager's host.
-    pub manager: NodeId,
+    /// The port of the subnet manager: of a channel adapter, with a cable.
+    pub manager: PortRef,
 }
 
 impl Wiring {

@@ -143,17 +143,19 @@ impl Builder {
         for ((spec, id), name) in specs.zip(file.topology.ids()).zip(&file.names) {
             let kind = match spec.kind {
                 NodeType::Switch => NodeKind::Switch,
-                _ if id == file.manager => NodeKind::Manager,
-                _ => NodeKind::Host,
+                NodeType::Router => NodeKind::Router,
+                NodeType::ChannelAdapter if id == file.manager.node => NodeKind::Manager,
+                NodeType::ChannelAdapter => NodeKind::Host,
             };
+            let is_router = kind == NodeKind::Router;
             self.nodes.push(PlannedNode {
                 id,
                 kind,
                 name: name.clone(),
                 hypervisor: None,
-                subnet: Some(0),
-                router_subnets: Vec::new(),
-                pinned: id == file.manager,
+                subnet: (!is_router).then_some(0),
+                router_subnets: vec![0; if is_router { spec.ports.into() } else { 0 }],
+                pinned: id == file.manager.node,
                 dynamic: self.dynamic,
             });
         }
@@ -232,6 +234,7 @@ pub(super) fn cable_rate(width: LinkWidth, speed: LinkRate) -> CableRate {
         LinkRate::Edr => (LinkSpeed::Qdr, LinkSpeedExt::Edr),
         LinkRate::Hdr => (LinkSpeed::Qdr, LinkSpeedExt::Hdr),
         LinkRate::Ndr => (LinkSpeed::Qdr, LinkSpeedExt::Ndr),
+        LinkRate::Xdr => (LinkSpeed::Qdr, LinkSpeedExt::Xdr),
     };
     CableRate {
         width,

@@ -137,6 +137,14 @@ impl NodeDescription {
         Self(bytes)
     }
 
+    /// The description of these bytes, cut to 64.
+    pub fn of_bytes(text: &[u8]) -> Self {
+        let length = text.len().min(DATA);
+        let mut bytes = [0; DATA];
+        bytes[..length].copy_from_slice(&text[..length]);
+        Self(bytes)
+    }
+
     /// The description of these bytes.
     pub const fn from_bytes(bytes: [u8; DATA]) -> Self {
         Self(bytes)
@@ -147,10 +155,15 @@ impl NodeDescription {
         self.0
     }
 
+    /// The bytes before the first zero.
+    pub fn as_bytes(&self) -> &[u8] {
+        let end = self.0.iter().position(|&b| b == 0).unwrap_or(DATA);
+        &self.0[..end]
+    }
+
     /// The text before the first zero; `None` when it is not UTF-8.
     pub fn text(&self) -> Option<&str> {
-        let end = self.0.iter().position(|&b| b == 0).unwrap_or(DATA);
-        core::str::from_utf8(&self.0[..end]).ok()
+        core::str::from_utf8(self.as_bytes()).ok()
     }
 }
 
@@ -161,17 +174,22 @@ impl Default for NodeDescription {
 }
 
 impl fmt::Display for NodeDescription {
-    /// The text, control characters escaped: it comes from a stranger and goes to a terminal.
+    /// The text, control characters escaped: it comes from a stranger and goes to a terminal. Bytes
+    /// that are not UTF-8 are taken for Latin-1.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut show = |c: char| {
+            if c.is_control() {
+                write!(f, "{}", c.escape_default())
+            } else {
+                write!(f, "{c}")
+            }
+        };
         match self.text() {
-            Some(text) => text.chars().try_for_each(|c| {
-                if c.is_control() {
-                    write!(f, "{}", c.escape_default())
-                } else {
-                    write!(f, "{c}")
-                }
-            }),
-            None => write!(f, "{}", self.0.escape_ascii()),
+            Some(text) => text.chars().try_for_each(show),
+            None => self
+                .as_bytes()
+                .iter()
+                .try_for_each(|&byte| show(byte.into())),
         }
     }
 }
@@ -193,5 +211,8 @@ mod tests {
         assert_eq!(NodeDescription::new(&long).text(), Some(&long[..64]));
         assert_eq!(NodeDescription::new("a\x1b[2J").to_string(), "a\\u{1b}[2J");
         assert_eq!(NodeDescription::from_bytes([0xff; 64]).text(), None);
+        let latin = NodeDescription::of_bytes(b"B\xe2timent\x85");
+        assert_eq!(latin.text(), None);
+        assert_eq!(latin.to_string(), "B\u{e2}timent\\u{85}");
     }
 }

@@ -212,6 +212,12 @@ layout! {
         overrun_errors: u8 = 428..432,
         /// The most credits that the link can use.
         max_credit_hint: u16 = 432..448,
+        /// The newest speed in use: 1 XDR.
+        link_speed_ext2_active: u8 = 449..451,
+        /// Set of the newest speeds.
+        link_speed_ext2_supported: u8 = 451..453,
+        /// Set of the newest speeds; in a Set 0 means no change, 7 all supported.
+        link_speed_ext2_enabled: u8 = 453..456,
         /// Link round trip time in units of 4 ns.
         link_round_trip_latency: u32 = 456..480,
         /// More capabilities.
@@ -225,7 +231,15 @@ layout! {
     }
 }
 
+/// Codes of [`LinkSpeedExt`] that the components without a 2 have.
+const EXT_SPEEDS: u8 = 0xf;
+/// Where the codes of the components with a 2 begin in [`LinkSpeedExt`].
+const EXT2_SHIFT: u32 = 5;
+
 impl PortInfo {
+    /// In `capability_mask2`: the components with a 2 in their names mean something.
+    pub const EXTENDED_SPEEDS_2: u16 = 1 << 11;
+
     /// `neighbor_mtu` decoded; the smallest unit when the code is reserved.
     pub const fn active_mtu(&self) -> Mtu {
         match Mtu::from_code(self.neighbor_mtu) {
@@ -252,9 +266,27 @@ impl PortInfo {
         LinkSpeed::from_code(self.link_speed_active)
     }
 
-    /// `link_speed_ext_active` decoded.
+    /// `link_speed_ext_active` and `link_speed_ext2_active` decoded.
     pub const fn active_speed_ext(&self) -> Option<LinkSpeedExt> {
-        LinkSpeedExt::from_code(self.link_speed_ext_active)
+        match self.link_speed_ext2_active {
+            0 => LinkSpeedExt::from_code(self.link_speed_ext_active),
+            newest => LinkSpeedExt::from_code(newest << EXT2_SHIFT),
+        }
+    }
+
+    /// Has the link run at this extended speed: in use, and all up to it supported and enabled.
+    pub const fn set_speed_ext(&mut self, speed: LinkSpeedExt) {
+        let code = speed.code();
+        let up_to = match code {
+            0 => 0,
+            code => (code << 1).wrapping_sub(1),
+        };
+        self.link_speed_ext_active = code & EXT_SPEEDS;
+        self.link_speed_ext_supported = up_to & EXT_SPEEDS;
+        self.link_speed_ext_enabled = self.link_speed_ext_supported;
+        self.link_speed_ext2_active = code >> EXT2_SHIFT;
+        self.link_speed_ext2_supported = up_to >> EXT2_SHIFT;
+        self.link_speed_ext2_enabled = self.link_speed_ext2_supported;
     }
 
     /// Number of data lanes for a `vl_cap` or `operational_vls` code; 0 for a reserved one.

@@ -245,6 +245,7 @@ impl Rate {
             LinkSpeedExt::Edr => 250,
             LinkSpeedExt::Hdr => 500,
             LinkSpeedExt::Ndr => 1000,
+            LinkSpeedExt::Xdr => 2000,
             LinkSpeedExt::None => match speed {
                 LinkSpeed::Sdr => 25,
                 LinkSpeed::Ddr => 50,
@@ -267,7 +268,7 @@ mod tests {
     #[test]
     fn rates_of_links() {
         let of = |width, speed, extended| Rate::of_link(width, speed, extended).0;
-        use LinkSpeedExt::{Edr, Fdr, Hdr, Ndr};
+        use LinkSpeedExt::{Edr, Fdr, Hdr, Ndr, Xdr};
         let none = LinkSpeedExt::None;
         // Codes of ib_types.h (IB_PATH_RECORD_RATE_*).
         assert_eq!(of(LinkWidth::X1, LinkSpeed::Sdr, none), 2);
@@ -282,6 +283,7 @@ mod tests {
         assert_eq!(of(LinkWidth::X4, LinkSpeed::Qdr, Hdr), 17);
         assert_eq!(of(LinkWidth::X2, LinkSpeed::Qdr, Fdr), 19);
         assert_eq!(of(LinkWidth::X4, LinkSpeed::Qdr, Ndr), 21);
+        assert_eq!(of(LinkWidth::X4, LinkSpeed::Qdr, Xdr), 23);
         assert_eq!(Rate(16).gigabits(), Some(100));
         assert_eq!(Rate(25).gigabits(), None);
     }

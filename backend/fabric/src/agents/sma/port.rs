@@ -129,6 +129,13 @@ impl Fabric {
             0x1f,
         )
         .ok_or(INVALID)?;
+        info.link_speed_ext2_enabled = enabled(
+            wanted.link_speed_ext2_enabled,
+            before.link_speed_ext2_enabled,
+            before.link_speed_ext2_supported,
+            0x7,
+        )
+        .ok_or(INVALID)?;
         info.neighbor_mtu = match wanted.neighbor_mtu {
             0 => before.neighbor_mtu,
             mtu if Mtu::from_code(mtu).is_some() && mtu <= before.mtu_cap => mtu,

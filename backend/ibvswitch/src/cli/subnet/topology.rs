@@ -56,7 +56,7 @@ enum Format {
 
 pub(crate) fn run(source: SourceArgs, args: &TopologyArgs) -> Result<(), CliError> {
     if matches!(args.format, Format::Ibnetdiscover) {
-        return print(&netlist(source, args.planned)?);
+        return print(netlist(source, args.planned)?);
     }
     let topology = if args.planned {
         let (config, plan, vswitch) = planned(source)?;
@@ -77,13 +77,13 @@ pub(crate) fn run(source: SourceArgs, args: &TopologyArgs) -> Result<(), CliErro
     }
 }
 
-fn netlist(source: SourceArgs, of_plan: bool) -> Result<String, CliError> {
+fn netlist(source: SourceArgs, of_plan: bool) -> Result<Vec<u8>, CliError> {
     if of_plan {
         let (_, _, vswitch) = planned(source)?;
         return Ok(vswitch.inspect(|fabric| fabric.to_netlist()));
     }
     match ask(source, &Request::Netlist {})? {
-        Response::Netlist { text } => Ok(text),
+        Response::Netlist { text } => Ok(text.into_bytes()),
         _ => Err(CliError::UnexpectedResponse),
     }
 }
@@ -91,6 +91,9 @@ fn netlist(source: SourceArgs, of_plan: bool) -> Result<String, CliError> {
 /// The subnet of a configuration, brought up in this process by the subnet manager itself.
 fn planned(source: SourceArgs) -> Result<(Config, Plan, Arc<VSwitch>), CliError> {
     let config = source.load()?;
+    for warning in &config.warnings {
+        eprintln!("ibvswitch: warning: {warning}");
+    }
     let plan = Plan::new(&config.model());
     let (vswitch, _) = vswitch(
         &config,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hca::{TrafficCounters, VfId};
 use vswitch::{Function, VSwitch};
 use wire::attribute::{CapabilityMask, NodeDescription};
-use wire::{Gid, PKey};
+use wire::{Gid, LinkSpeedExt, PKey};
 
 /// A function's port, as its device sees it.
 #[derive(Debug)]
@@ -48,7 +48,11 @@ impl connectx::Port for FunctionPort {
     fn attributes(&self) -> connectx::PortAttributes {
         let facts = self.function.facts();
         let port = facts.port;
-        let extended = u16::from(port.link_speed_ext_active);
+        let extended = match port.active_speed_ext() {
+            // The fifth of the extended speeds there; the code in between is libibmad's alone.
+            Some(LinkSpeedExt::Xdr) => 16,
+            other => u16::from(other.unwrap_or_default().code()),
+        };
         connectx::PortAttributes {
             lid: facts.lid,
             lmc: facts.lmc,

@@ -128,6 +128,9 @@ pub fn run(
         .clone()
         .settled(sockets.doorbells(config, before.is_some()));
     let config = &settled;
+    for warning in &config.warnings {
+        warn!("{warning}");
+    }
     if let Some(complaint) = complaint(config) {
         warn!("{complaint}");
     }

@@ -304,7 +304,8 @@ impl StatusSource for DaemonState {
     }
 
     fn netlist(&self) -> String {
-        self.vswitch().inspect(|fabric| fabric.to_netlist())
+        let bytes = self.vswitch().inspect(|fabric| fabric.to_netlist());
+        String::from_utf8_lossy(&bytes).into_owned()
     }
 
     fn counters(&self) -> CountersReport {

@@ -1,11 +1,10 @@
 //! Topology of an experiment.
 
-use std::fs;
-use std::io::Read;
+use std::path::Path;
 
 use crate::Shape;
 use clap::Args;
-use fabric::{NETLIST_MAX, Topology};
+use fabric::{Listing, NetlistError, Topology};
 use topologies::Hosts;
 
 use super::CliError;
@@ -28,18 +27,18 @@ impl TopologyArgs {
             let topology = shape.topology(Hosts::Adapters, seed);
             return topology.map_err(|error| wrong(&error));
         }
-        let unreadable = |error: std::io::Error| {
-            CliError::Failed(format!(
-                "{text} cannot be read: {error}; give a file as ibnetdiscover writes it, or a \
-                 generator such as \"XGFT(2;18,18;18,1)\""
-            ))
-        };
-        let file = fs::File::open(text).map_err(unreadable)?;
-        let mut bytes = Vec::new();
-        file.take(NETLIST_MAX as u64 + 1)
-            .read_to_end(&mut bytes)
-            .map_err(unreadable)?;
-        let netlist = String::from_utf8(bytes).map_err(|error| wrong(&error))?;
-        Topology::from_netlist(&netlist).map_err(|error| wrong(&error))
+        let listing = Listing::open(Path::new(text)).map_err(|error| {
+            CliError::Failed(match error {
+                NetlistError::Unreadable(error) => format!(
+                    "{text} cannot be read: {error}; give a file as ibnetdiscover writes it, or a \
+                     generator such as \"XGFT(2;18,18;18,1)\""
+                ),
+                error => format!("{text}: {error}"),
+            })
+        })?;
+        for notice in &listing.notices {
+            eprintln!("ibvswitch simulate: warning: {text}: {notice}");
+        }
+        Ok(listing.topology)
     }
 }
