@@ -3,7 +3,7 @@
 //! A connection manager tells its peer inside the message who it is and by which way it is reached;
 //! these are the fields that whoever passes messages on must check, or translate.
 
-use crate::mad::AttributeId;
+use crate::management::mad::AttributeId;
 
 /// Bytes of the header before a message (IBA 13.4.3).
 const HEADER: usize = 24;
@@ -103,7 +103,7 @@ pub enum Remedy {
 
 /// The remedy that a message, the whole datagram, carries for its reason (tables 107, 116 and 120 of
 /// IBA 12.6), where there are addresses in it.
-pub fn remedy(attribute: AttributeId, mad: &[u8; crate::mad::SIZE]) -> Option<Remedy> {
+pub fn remedy(attribute: AttributeId, mad: &[u8; crate::management::mad::SIZE]) -> Option<Remedy> {
     const DETAILS: usize = HEADER + 12;
     match attribute {
         AttributeId::CM_REJ => match u16::from_be_bytes([mad[HEADER + 10], mad[HEADER + 11]]) {

@@ -1,5 +1,7 @@
 //! Structures written down as the specification's tables do: a name, a type, a range of bits.
 
+pub(crate) mod bits;
+
 use crate::{
     Gid, Guid, Lid, LinkSpeed, LinkSpeedExt, LinkWidth, Mtu, PKey, PhysicalState, PortState, Psn,
     QKey, Qpn, Sl, Vl,
@@ -168,7 +170,7 @@ macro_rules! layout {
             pub fn emit(&self, bytes: &mut [u8]) {
                 let bytes = &mut bytes[..$size];
                 bytes.fill(0);
-                $( $crate::bits::set(
+                $( $crate::layout::bits::set(
                     bytes, $start..$end, $crate::layout::Field::to_bits(self.$field),
                 ); )+
             }
@@ -215,7 +217,7 @@ macro_rules! layout {
                 $(#[$fmeta])*
                 pub fn $field(&self) -> $type {
                     $crate::layout::Field::from_bits(
-                        $crate::bits::get(self.0.as_ref(), $start..$end),
+                        $crate::layout::bits::get(self.0.as_ref(), $start..$end),
                     )
                     .unwrap_or_default()
                 }
@@ -242,7 +244,7 @@ pub(crate) fn field<T: Field>(
     bytes: &[u8],
     range: core::ops::Range<usize>,
 ) -> crate::Result<T> {
-    let bits = crate::bits::get(bytes, range);
+    let bits = crate::layout::bits::get(bytes, range);
     T::from_bits(bits).ok_or(crate::Error::Reserved {
         what,
         field,

@@ -28,40 +28,28 @@
 
 #![forbid(unsafe_code)]
 
-pub mod attribute;
-mod bits;
+mod address;
 pub mod cm;
-pub mod congestion;
 pub mod crc;
 pub mod erf;
 mod error;
-mod extended_lid;
-mod gid;
-mod guid;
 pub mod header;
 pub mod internet;
 pub mod ipoib;
 mod layout;
-mod lid;
 mod link;
-pub mod mad;
+mod management;
 pub mod packet;
-mod partition;
-pub mod performance;
-mod queue_pair;
-pub mod rmpp;
-pub mod sa;
 mod serial;
-pub mod smp;
-pub mod vendor;
 
+pub use address::extended_lid::ExtendedLid;
+pub use address::gid::Gid;
+pub use address::guid::Guid;
+pub use address::lid::Lid;
+pub use address::partition::{PKey, QKey};
+pub use address::queue_pair::{Psn, Qpn};
 pub use error::{Error, ParseError, Result};
-pub use extended_lid::ExtendedLid;
-pub use gid::Gid;
-pub use guid::Guid;
 pub use layout::{Kind, byte_of};
-pub use lid::Lid;
 pub use link::{LinkSpeed, LinkSpeedExt, LinkWidth, Mtu, PhysicalState, PortState, Sl, Vl};
+pub use management::{attribute, congestion, mad, performance, rmpp, sa, smp, vendor};
 pub use packet::MadPacket;
-pub use partition::{PKey, QKey};
-pub use queue_pair::{Psn, Qpn};

@@ -1,7 +1,7 @@
 //! A MAD as a whole packet: local route header to variant CRC.
 
 use crate::header::{BaseTransport, DatagramExtended, GlobalRoute, LocalRoute, NextHeader, Opcode};
-use crate::mad::{self, Mad};
+use crate::management::mad::{self, Mad};
 use crate::{Error, Lid, PKey, QKey, Qpn, Result, Sl, Vl, crc};
 
 /// A management datagram and the addressing it travels with.

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::mad::{AttributeId, Class, Mad, Method, SIZE, Status};
+use crate::management::mad::{AttributeId, Class, Mad, Method, SIZE, Status};
 use crate::{Error, Lid};
 
 /// Bytes of an attribute in a subnet management packet.
@@ -85,17 +85,17 @@ impl<T: AsRef<[u8]>> Smp<T> {
 
     /// Management key.
     pub fn m_key(&self) -> u64 {
-        crate::bits::get(self.bytes(), 192..256) as u64
+        crate::layout::bits::get(self.bytes(), 192..256) as u64
     }
 
     /// Where the directed route starts; permissive: at the requester.
     pub fn dr_slid(&self) -> Lid {
-        Lid::new(crate::bits::get(self.bytes(), 256..272) as u16)
+        Lid::new(crate::layout::bits::get(self.bytes(), 256..272) as u16)
     }
 
     /// Where the packet goes after the directed route; permissive: nowhere.
     pub fn dr_dlid(&self) -> Lid {
-        Lid::new(crate::bits::get(self.bytes(), 272..288) as u16)
+        Lid::new(crate::layout::bits::get(self.bytes(), 272..288) as u16)
     }
 
     /// The attribute.

@@ -7,7 +7,7 @@
 use core::ops::Range;
 
 use crate::layout::layout;
-use crate::mad::{AttributeId, Class, SIZE};
+use crate::management::mad::{AttributeId, Class, SIZE};
 use crate::{Lid, Qpn, Sl};
 
 /// The class.

@@ -10,9 +10,9 @@ composite! {
         /// Base LID of the port.
         lid: Lid = 0..16,
     }
-    /// The [`NodeInfo`](crate::attribute::NodeInfo).
+    /// The [`NodeInfo`](crate::management::attribute::NodeInfo).
     node_info: 40 bytes at 4,
-    /// The [`NodeDescription`](crate::attribute::NodeDescription).
+    /// The [`NodeDescription`](crate::management::attribute::NodeDescription).
     node_description: 64 bytes at 44,
     => &NODE
 }
@@ -58,7 +58,7 @@ composite! {
         /// Kinds of extended information that are wanted.
         options: u8 = 24..32,
     }
-    /// The [`PortInfo`](crate::attribute::PortInfo).
+    /// The [`PortInfo`](crate::management::attribute::PortInfo).
     port_info: 64 bytes at 4,
     => &PORT_INFO
 }
@@ -153,7 +153,7 @@ composite! {
         /// The port packets leave by; of an adapter 0.
         output_port: u8 = 24..32,
     }
-    /// The [`SlToVl`](crate::attribute::SlToVl).
+    /// The [`SlToVl`](crate::management::attribute::SlToVl).
     table: 8 bytes at 8,
     => &[(0, 16), (16, 8), (24, 8)]
 }
@@ -164,7 +164,7 @@ composite! {
         /// Base LID of the switch.
         lid: Lid = 0..16,
     }
-    /// The [`SwitchInfo`](crate::attribute::SwitchInfo).
+    /// The [`SwitchInfo`](crate::management::attribute::SwitchInfo).
     switch_info: 20 bytes at 4,
     => &[(0, 16)]
 }
@@ -177,7 +177,7 @@ composite! {
         /// Number of the block.
         block: u16 = 16..32,
     }
-    /// The [`LinearBlock`](crate::attribute::LinearBlock).
+    /// The [`LinearBlock`](crate::management::attribute::LinearBlock).
     table: 64 bytes at 8,
     => &[(0, 16), (16, 16)]
 }
@@ -192,7 +192,7 @@ composite! {
         /// Number of the block.
         block: u16 = 23..32,
     }
-    /// The [`MulticastBlock`](crate::attribute::MulticastBlock).
+    /// The [`MulticastBlock`](crate::management::attribute::MulticastBlock).
     table: 64 bytes at 8,
     => &[(0, 16), (16, 4), (20, 3), (23, 9), (32, 32)]
 }
@@ -203,7 +203,7 @@ composite! {
         /// Base LID of the port that the manager is at.
         lid: Lid = 0..16,
     }
-    /// The [`SmInfo`](crate::attribute::SmInfo), as far as it means something.
+    /// The [`SmInfo`](crate::management::attribute::SmInfo), as far as it means something.
     sm_info: 21 bytes at 4,
     => &SM_INFO
 }
@@ -245,7 +245,7 @@ composite! {
         /// Number of the block.
         block: u8 = 16..24,
     }
-    /// The [`GuidInfo`](crate::attribute::GuidInfo).
+    /// The [`GuidInfo`](crate::management::attribute::GuidInfo).
     guid_info: 64 bytes at 8,
     => &GUIDS
 }
@@ -275,7 +275,7 @@ composite! {
         /// Port of a switch; of an adapter 0.
         port: u8 = 32..40,
     }
-    /// The [`PKeyBlock`](crate::attribute::PKeyBlock).
+    /// The [`PKeyBlock`](crate::management::attribute::PKeyBlock).
     table: 64 bytes at 8,
     => &[(0, 16), (16, 16), (32, 8)]
 }
@@ -290,7 +290,7 @@ composite! {
         /// Number of the block, from 1.
         block: u8 = 24..32,
     }
-    /// The [`VlArbitration`](crate::attribute::VlArbitration).
+    /// The [`VlArbitration`](crate::management::attribute::VlArbitration).
     table: 64 bytes at 8,
     => &[(0, 16), (16, 8), (24, 8)]
 }
@@ -371,7 +371,7 @@ const fn service_components() -> [Component; 37] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sa::Record;
+    use crate::management::sa::Record;
 
     /// Reserved fields have components as well, so that they fill a record.
     #[test]
@@ -390,11 +390,11 @@ mod tests {
         filled::<GuidInfoRecord>(72 * 8);
         filled::<LinkRecord>(6 * 8);
         filled::<SmInfoRecord>(25 * 8);
-        filled::<crate::sa::PathRecord>(58 * 8);
-        filled::<crate::sa::MultiPathRecord>(24 * 8);
-        filled::<crate::sa::TraceRecord>(46 * 8);
-        filled::<crate::sa::McMemberRecord>(393);
-        filled::<crate::sa::InformInfoRecord>(60 * 8);
+        filled::<crate::management::sa::PathRecord>(58 * 8);
+        filled::<crate::management::sa::MultiPathRecord>(24 * 8);
+        filled::<crate::management::sa::TraceRecord>(46 * 8);
+        filled::<crate::management::sa::McMemberRecord>(393);
+        filled::<crate::management::sa::InformInfoRecord>(60 * 8);
     }
 
     #[test]
@@ -402,6 +402,6 @@ mod tests {
         assert_eq!(NodeRecord::STRIDE, 112);
         assert_eq!(PortInfoRecord::STRIDE, 72);
         assert_eq!(SmInfoRecord::STRIDE, 32);
-        assert_eq!(crate::sa::McMemberRecord::STRIDE, 56);
+        assert_eq!(crate::management::sa::McMemberRecord::STRIDE, 56);
     }
 }

@@ -2,9 +2,9 @@
 
 use core::fmt;
 
-use crate::attribute::LinearBlock;
+use crate::address::lid::Lid;
 use crate::header::LocalRoute;
-use crate::lid::Lid;
+use crate::management::attribute::LinearBlock;
 
 /// A local identifier of the extended LID space: 18 bits, as "Efficient Routing and Reconfiguration
 /// in Virtualized HPC Environments with vSwitch-enabled Lossless Networks" (section 4.1) proposes
@@ -57,7 +57,7 @@ impl ExtendedLid {
     }
 
     /// The first 4 bytes of the attribute
-    /// [`EXTENDED_LID`](crate::mad::AttributeId::EXTENDED_LID): the vLID of a port, most significant
+    /// [`EXTENDED_LID`](crate::management::mad::AttributeId::EXTENDED_LID): the vLID of a port, most significant
     /// byte first, 0 for none.
     #[must_use]
     pub fn emit(lid: Option<Self>) -> [u8; 4] {

@@ -1,11 +1,11 @@
 //! Notices that agents send unasked: notices, and the details of each trap (IBA 13.4.8.2, 14.2.5.1, 15.2.5).
 
 use crate::layout::layout;
-use crate::smp::DATA;
+use crate::management::smp::DATA;
 use crate::{Gid, Guid, Lid, PKey, Qpn, Result, Sl};
 
 use super::{CapabilityMask, NodeType};
-use crate::mad::{AttributeId, Method};
+use crate::management::mad::{AttributeId, Method};
 
 layout! {
     /// Notice (IBA 13.4.8.2), as traps of the generic kind carry it. The details that follow differ

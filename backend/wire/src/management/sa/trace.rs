@@ -1,8 +1,8 @@
 //! The nodes on a path.
 
 use super::plain_record;
-use crate::attribute::NodeType;
 use crate::layout::layout;
+use crate::management::attribute::NodeType;
 
 layout! {
     /// TraceRecord (IBA 15.2.5.19): one for each node on a path, in the order in which a packet

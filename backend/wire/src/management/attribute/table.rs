@@ -1,6 +1,6 @@
 //! Tables of a port: partitions and lanes.
 
-use crate::smp::DATA;
+use crate::management::smp::DATA;
 use crate::{Kind, PKey, Sl, Vl};
 
 /// A block of a P_Key table (IBA 14.2.5.7): 32 keys.

@@ -7,7 +7,7 @@
 use core::ops::Range;
 
 use crate::layout::{Field, layout};
-use crate::mad::{AttributeId, Class, SIZE};
+use crate::management::mad::{AttributeId, Class, SIZE};
 
 /// The class.
 pub const CLASS: Class = Class(0x0a);

@@ -14,8 +14,8 @@ mod trace;
 use core::ops::Range;
 
 use crate::layout::layout;
-use crate::mad::{AttributeId, Class, Mad, Method, SIZE, Status};
-use crate::rmpp::{self, Rmpp};
+use crate::management::mad::{AttributeId, Class, Mad, Method, SIZE, Status};
+use crate::management::rmpp::{self, Rmpp};
 
 pub use event::{InformInfo, InformInfoRecord};
 pub use group::{JoinState, McMemberRecord};
@@ -37,7 +37,7 @@ pub const DATA_SIZE: usize = SIZE - 56;
 
 /// Attributes of subnet administration (IBA 15.2.5).
 pub mod id {
-    use crate::mad::AttributeId;
+    use crate::management::mad::AttributeId;
 
     /// NodeRecord.
     pub const NODE: AttributeId = AttributeId(0x0011);
@@ -171,7 +171,7 @@ fn same((start, width): Component, a: &[u8], b: &[u8]) -> bool {
     if a.len() * 8 < end || b.len() * 8 < end {
         return false;
     }
-    crate::bits::get(a, start..end) == crate::bits::get(b, start..end)
+    crate::layout::bits::get(a, start..end) == crate::layout::bits::get(b, start..end)
 }
 
 /// A request for `method` of `attribute`: what a client of subnet administration sends.
@@ -262,10 +262,10 @@ macro_rules! composite {
                 &[ $( ($start, <$type as $crate::layout::Field>::KIND), )* ];
         }
 
-        impl $crate::sa::Record for $name {
-            const ID: $crate::mad::AttributeId = $id;
+        impl $crate::management::sa::Record for $name {
+            const ID: $crate::management::mad::AttributeId = $id;
             const SIZE: usize = $size;
-            const COMPONENTS: &'static [$crate::sa::Component] = $components;
+            const COMPONENTS: &'static [$crate::management::sa::Component] = $components;
 
             fn read(bytes: &[u8]) -> $crate::Result<Self> {
                 $crate::layout::check::<$size>(stringify!($name), bytes)?;
@@ -284,7 +284,7 @@ macro_rules! composite {
             fn write(&self, bytes: &mut [u8]) {
                 let bytes = &mut bytes[..$size];
                 bytes.fill(0);
-                $( $crate::bits::set(
+                $( $crate::layout::bits::set(
                     bytes, $start..$end, $crate::layout::Field::to_bits(self.$field),
                 ); )*
                 $( bytes[$at..$at + $length].copy_from_slice(&self.$data); )*
@@ -297,10 +297,10 @@ pub(crate) use composite;
 /// Implements [`Record`] for a structure declared with `layout!`.
 macro_rules! plain_record {
     ($name:ident = $id:path, components $components:expr) => {
-        impl $crate::sa::Record for $name {
-            const ID: $crate::mad::AttributeId = $id;
+        impl $crate::management::sa::Record for $name {
+            const ID: $crate::management::mad::AttributeId = $id;
             const SIZE: usize = $name::SIZE;
-            const COMPONENTS: &'static [$crate::sa::Component] = $components;
+            const COMPONENTS: &'static [$crate::management::sa::Component] = $components;
 
             fn read(bytes: &[u8]) -> $crate::Result<Self> {
                 Self::parse(bytes)

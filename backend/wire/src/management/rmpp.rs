@@ -6,7 +6,7 @@
 use core::ops::Range;
 
 use crate::layout::layout;
-use crate::mad::SIZE;
+use crate::management::mad::SIZE;
 
 /// Where the header lies in a datagram.
 pub const HEADER: Range<usize> = 24..36;

@@ -5,7 +5,7 @@
 use core::ops::Range;
 
 use crate::layout::layout;
-use crate::mad::{AttributeId, SIZE};
+use crate::management::mad::{AttributeId, SIZE};
 use crate::{Gid, Lid, PKey, QKey, Qpn, Sl};
 
 /// Where the attribute lies in a datagram.

@@ -4,7 +4,7 @@ use core::fmt;
 
 use crate::Guid;
 use crate::layout::{Field, layout};
-use crate::smp::DATA;
+use crate::management::smp::DATA;
 
 /// Kind of a node (NodeInfo:NodeType).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,8 +1,8 @@
 //! Subscriptions to events.
 
 use super::{Component, composite};
-use crate::attribute::Notice;
 use crate::layout::layout;
+use crate::management::attribute::Notice;
 use crate::{Gid, Lid, Qpn};
 
 layout! {

@@ -1,7 +1,7 @@
 //! Forwarding of packets by a switch.
 
 use crate::layout::layout;
-use crate::smp::DATA;
+use crate::management::smp::DATA;
 
 layout! {
     /// SwitchInfo (IBA 14.2.5.4).

@@ -255,22 +255,22 @@ impl<T: AsRef<[u8]>> Mad<T> {
 
     /// Status without the direction bit of a directed route.
     pub fn status(&self) -> Status {
-        Status(crate::bits::get(self.bytes(), 33..48) as u16)
+        Status(crate::layout::bits::get(self.bytes(), 33..48) as u16)
     }
 
     /// Transaction: what a response repeats of its request.
     pub fn transaction(&self) -> u64 {
-        crate::bits::get(self.bytes(), 64..128) as u64
+        crate::layout::bits::get(self.bytes(), 64..128) as u64
     }
 
     /// Attribute.
     pub fn attribute(&self) -> AttributeId {
-        AttributeId(crate::bits::get(self.bytes(), 128..144) as u16)
+        AttributeId(crate::layout::bits::get(self.bytes(), 128..144) as u16)
     }
 
     /// Attribute modifier.
     pub fn modifier(&self) -> u32 {
-        crate::bits::get(self.bytes(), 160..192) as u32
+        crate::layout::bits::get(self.bytes(), 160..192) as u32
     }
 }
 

@@ -4,8 +4,8 @@ use core::fmt;
 use core::net::Ipv6Addr;
 use core::str::FromStr;
 
+use crate::address::guid::Guid;
 use crate::error::ParseError;
-use crate::guid::Guid;
 
 /// A global identifier: 128 bits in the form of an IPv6 address, subnet prefix and GUID
 /// (IBA 4.1.1).
