@@ -1,5 +1,9 @@
 //! A subnet in operation.
 
+pub(crate) mod clock;
+pub(crate) mod exchange;
+pub(crate) mod image;
+
 use std::collections::VecDeque;
 use std::ops::Deref;
 

@@ -39,10 +39,7 @@
 #![forbid(unsafe_code)]
 
 mod agents;
-mod clock;
-mod exchange;
 mod fabric;
-mod image;
 mod links;
 mod netlist;
 mod nodes;
@@ -56,7 +53,7 @@ mod view_fabric;
 
 pub use agents::trap::LostHeader;
 pub use fabric::Fabric;
-pub use image::CountersImageV1;
+pub use fabric::image::CountersImageV1;
 pub use links::arbitration::{Arbiter, Flow};
 pub use links::fault::{LinkFault, Stalled};
 pub use links::marks::{Marking, Marks};
