@@ -1,15 +1,19 @@
 //! Configuration of a subnet manager.
 
+pub(crate) mod partitions;
+pub(crate) mod preset_group;
+pub(crate) mod quality;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use wire::attribute::SlToVl;
 use wire::{Gid, Guid, Lid, Mtu, PKey};
 
+use crate::config::partitions::{Candidate, Partitions};
+use crate::config::preset_group::PresetGroup;
+use crate::config::quality::Arbitration;
 use crate::keys::{KeyPolicy, ManagementKeys};
-use crate::partitions::{Candidate, Partitions};
-use crate::preset_group::PresetGroup;
-use crate::quality::Arbitration;
 
 /// Configuration of a subnet manager.
 #[derive(Debug, Clone)]

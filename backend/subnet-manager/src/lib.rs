@@ -47,16 +47,16 @@ mod manager;
 mod migration;
 mod model;
 mod multicast;
-mod partitions;
 pub mod persistence;
-mod preset_group;
-mod quality;
 mod requests;
 pub mod rmpp;
 pub mod routing;
 mod sa;
 mod tables;
 
+pub use config::partitions::{FILE_MAX, Mistake, Partitions};
+pub use config::preset_group::PresetGroup;
+pub use config::quality::{Arbitration, QualityError, parse_lanes};
 pub use config::{Config, ConfigError};
 pub use keys::{KeyPolicy, ManagementKeys};
 pub use manager::{Balance, Report, SubnetManager, Ticket};
@@ -64,9 +64,6 @@ pub use migration::{
     Arrival, Deadlock, LinkCircle, Method, Migration, MigrationError, Moved, NotFewest, Packets,
     SwitchPackets, Target, Wait,
 };
-pub use partitions::{FILE_MAX, Mistake, Partitions};
-pub use preset_group::PresetGroup;
-pub use quality::{Arbitration, QualityError, parse_lanes};
 pub use requests::Transport;
 pub use routing::{
     Endpoint, ForwardingTable, Graph, MinHop, Routing, RoutingEngine, RoutingError, ServiceLevels,

@@ -21,10 +21,10 @@ use wire::mad::{AttributeId, Class, Method};
 use wire::smp::{DATA, Destination, Request, Route};
 use wire::{Guid, Lid, MadPacket, PKey, PortState, Sl};
 
+use crate::config::partitions::Partitions;
 use crate::config::{Config, ConfigError};
 use crate::keys::{KeySource, ManagementKeys};
 use crate::model::{At, Subnet};
-use crate::partitions::Partitions;
 use crate::requests::{Failure, Outcome, Requests, Transport};
 use crate::routing::RoutingEngine;
 use crate::sa::{Administration, Paths, View};

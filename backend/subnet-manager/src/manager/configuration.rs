@@ -6,10 +6,10 @@ use wire::smp::DATA;
 use wire::{Guid, Lid, PKey, PhysicalState, PortState};
 
 use super::{Errand, Knowledge, Phase, Purpose, SubnetManager, Ticket};
+use crate::config::partitions::Candidate;
 use crate::keys::KeyPolicy;
 use crate::lids;
 use crate::model::At;
-use crate::partitions::Candidate;
 use crate::sa::Aliases;
 
 /// The order in which a subnet is configured. Each step ends before the next begins.

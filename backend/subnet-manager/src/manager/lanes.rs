@@ -6,8 +6,8 @@ use wire::smp::DATA;
 use wire::{Guid, Sl};
 
 use super::{Knowledge, Purpose, SubnetManager};
+use crate::config::quality::Arbitration;
 use crate::model::{At, Node, Port};
-use crate::quality::Arbitration;
 use crate::routing::ServiceLevels;
 
 /// A table of a port: where it is, its attribute and modifier, and what it is to hold.

@@ -10,8 +10,8 @@ use wire::{Gid, Guid, Lid, Mtu, PKey};
 use super::directory::{Directory, Port};
 use super::request::{Request, Table};
 use super::{Event, View};
+use crate::config::preset_group::PresetGroup;
 use crate::multicast::Trees;
-use crate::preset_group::PresetGroup;
 use crate::routing::Graph;
 
 /// Groups that one port may be in.

@@ -7,7 +7,7 @@ use wire::attribute::NodeType;
 use wire::sa::{McMemberRecord, Selector};
 use wire::{Gid, Guid, PKey, QKey, Sl};
 
-use crate::preset_group::PresetGroup;
+use crate::config::preset_group::PresetGroup;
 
 /// Membership of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
