@@ -25,11 +25,11 @@ use vfio_bindings::bindings::vfio::{
 
 use crate::client::time_limit::TimeLimit;
 use crate::dma::{MAX_DMA_MAPS, PAGE_SIZE};
+use crate::message::version::{Capabilities, MAJOR, MINOR, Version};
 use crate::message::{
     DeviceFeature, DeviceInfo, DmaMap, DmaUnmap, FLAG_COMMAND, FLAG_ERROR, FLAG_NO_REPLY,
     FLAG_REPLY, FLAG_TYPE, HEADER_LEN, IrqInfoFields, IrqSet, MAX_PAYLOAD, RegionAccess,
 };
-use crate::version::{Capabilities, MAJOR, MINOR, Version};
 use crate::{
     Command, Header, IrqInfo, MAX_DATA_XFER_SIZE, MAX_MSG_FDS, Protection, SparseArea, region,
 };

@@ -16,6 +16,7 @@ use vfio_bindings::bindings::vfio::{
 
 use crate::end::End;
 use crate::journal::Journal;
+use crate::message::version::{Capabilities, Version};
 use crate::message::{
     BitmapShape, Command, DeviceInfo, DmaMap, DmaUnmap, FLAG_COMMAND, FLAG_ERROR, FLAG_NO_REPLY,
     FLAG_REPLY, FLAG_TYPE, HEADER_LEN, Header, IrqInfoFields, IrqSet, MAX_DATA_XFER_SIZE,
@@ -23,7 +24,6 @@ use crate::message::{
 };
 use crate::migration::{MAX_BITMAP_SIZE, Progress, Written, is_logging};
 use crate::region::RegionInfo;
-use crate::version::{Capabilities, Version};
 use crate::witness::{Message, Nobody, Resumed, StandIn, Witness};
 use crate::{Device, Effect, Interrupts, IrqInfo, Mapping, Protection, Region, Stop};
 use vmm_socket::memory::{Files, MapError};

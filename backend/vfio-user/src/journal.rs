@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tracing::{debug, info, warn};
 
 use crate::end::End;
-use crate::version::Version;
+use crate::message::version::Version;
 
 /// Events that are told of at once.
 const BURST: u32 = 16;

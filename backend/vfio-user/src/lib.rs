@@ -47,7 +47,6 @@ pub mod message;
 mod migration;
 mod region;
 mod server;
-mod version;
 mod witness;
 
 pub mod client;

@@ -3,6 +3,8 @@
 //! Everything is in the byte order of the host, as the protocol says. Sizes
 //! are in bytes.
 
+pub(crate) mod version;
+
 use nix::errno::Errno;
 use vfio_bindings::bindings::vfio;
 
