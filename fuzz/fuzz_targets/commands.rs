@@ -6,7 +6,7 @@ use arbitrary::Arbitrary;
 use connectx::Region;
 use connectx::bits::command::AnyOpcode;
 use ibvswitch_fuzz::Machine;
-use ibvswitch_fuzz::guest::{Bystander, CMD_DBELL, COMMAND_QUEUE};
+use ibvswitch_fuzz::machine::guest::{Bystander, CMD_DBELL, COMMAND_QUEUE};
 use libfuzzer_sys::fuzz_target;
 use test_driver::bits::{Field, field, reply, request};
 

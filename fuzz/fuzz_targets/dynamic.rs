@@ -2,7 +2,7 @@
 #![no_main]
 
 use ibvswitch_fuzz::dynamic::{Op, Parties};
-use ibvswitch_fuzz::scene::Scene;
+use ibvswitch_fuzz::machine::scene::Scene;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|scene: Scene<Op>| scene.play::<Parties>());

@@ -5,7 +5,7 @@
 use arbitrary::Arbitrary;
 use ibvswitch_fuzz::Machine;
 use ibvswitch_fuzz::frames::{Addressee, Said};
-use ibvswitch_fuzz::guest::Bystander;
+use ibvswitch_fuzz::machine::guest::Bystander;
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Debug, Arbitrary)]

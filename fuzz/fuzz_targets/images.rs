@@ -3,8 +3,8 @@
 #![no_main]
 
 use ibvswitch_fuzz::Machine;
-use ibvswitch_fuzz::guest::Bystander;
 use ibvswitch_fuzz::images::{Change, Worker};
+use ibvswitch_fuzz::machine::guest::Bystander;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|changes: Vec<Change>| {

@@ -3,8 +3,8 @@
 
 #![no_main]
 
+use ibvswitch_fuzz::machine::scene::Scene;
 use ibvswitch_fuzz::network::{Interfaces, Op};
-use ibvswitch_fuzz::scene::Scene;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|scene: Scene<Op>| scene.play::<Interfaces>());

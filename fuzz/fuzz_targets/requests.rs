@@ -5,9 +5,9 @@
 use arbitrary::Arbitrary;
 use connectx::Region;
 use ibvswitch_fuzz::Machine;
-use ibvswitch_fuzz::guest::{self, Objects, PAYLOAD, Qp, RECEIVES, SEND_BLOCKS};
-use ibvswitch_fuzz::scene::{Actors, Scene};
-use ibvswitch_fuzz::work::Request;
+use ibvswitch_fuzz::machine::guest::{self, Objects, PAYLOAD, Qp, RECEIVES, SEND_BLOCKS};
+use ibvswitch_fuzz::machine::scene::{Actors, Scene};
+use ibvswitch_fuzz::machine::work::Request;
 use libfuzzer_sys::fuzz_target;
 use test_driver::Opcode;
 use test_driver::bits::{put_dword, put_qword, qpc, request};

@@ -5,9 +5,9 @@ use test_driver::Opcode;
 use test_driver::bits::{dctc, qpc, reply, request};
 
 use crate::Machine;
-use crate::guest::{INITIATOR, Objects, Qp, target};
-use crate::scene::Actors;
-use crate::work::{OPCODES, Piece, Request};
+use crate::machine::guest::{INITIATOR, Objects, Qp, target};
+use crate::machine::scene::Actors;
+use crate::machine::work::{OPCODES, Piece, Request};
 
 /// Initiators of each function.
 const INITIATORS: usize = 2;
@@ -326,7 +326,7 @@ impl Parties {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guest::PAYLOAD;
+    use crate::machine::guest::PAYLOAD;
 
     fn send(target: u8, key: Option<u8>) -> Op {
         Op::Send {

@@ -8,7 +8,7 @@ use wire::header::Service;
 use wire::{Gid, Lid, Mtu, PKey, Psn, QKey, Qpn, Sl};
 
 use crate::Machine;
-use crate::guest::{Objects, PAYLOAD, PAYLOAD_LEN, Qp, RECEIVES};
+use crate::machine::guest::{Objects, PAYLOAD, PAYLOAD_LEN, Qp, RECEIVES};
 
 /// Transports of the queue pairs here: RC, UC, UD, and RC on a shared receive queue.
 const KINDS: [(u32, bool); 4] = [(0, false), (1, false), (2, false), (0, true)];
@@ -260,7 +260,7 @@ impl Parties {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guest::Bystander;
+    use crate::machine::guest::Bystander;
     use arbitrary::Unstructured;
 
     #[test]

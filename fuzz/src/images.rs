@@ -4,7 +4,7 @@ use arbitrary::Arbitrary;
 use serde_json::{Value, json};
 
 use crate::Machine;
-use crate::guest::{PAYLOAD, Qp};
+use crate::machine::guest::{PAYLOAD, Qp};
 
 /// A change to one place of an image.
 #[derive(Debug, Clone, Copy, Arbitrary)]
@@ -130,7 +130,7 @@ impl Worker {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::guest::Bystander;
+    use crate::machine::guest::Bystander;
 
     /// One to three changes at random each time, the same every time.
     pub(crate) fn random_changes() -> impl FnMut() -> Vec<Change> {

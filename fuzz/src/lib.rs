@@ -6,19 +6,16 @@
 
 pub mod dynamic;
 pub mod frames;
-pub mod guest;
 pub mod images;
+pub mod machine;
 pub mod mediation;
 pub mod network;
 pub mod paging;
 pub mod ports;
 pub mod rings;
-pub mod scene;
 pub mod signatures;
-pub mod subnet;
 pub mod tags;
 pub mod vms;
-pub mod work;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,8 +27,8 @@ use connectx::{
 use hca::{Clock, Engine, PortView, Quota, VfId};
 use wire::{Lid, PKey};
 
-use guest::GuestMemory;
-use subnet::{FixedPort, FixedSubnet};
+use machine::guest::GuestMemory;
+use machine::subnet::{FixedPort, FixedSubnet};
 
 /// Time that moves when told, in nanoseconds.
 #[derive(Debug, Default)]

@@ -8,9 +8,9 @@ use test_driver::Opcode;
 use test_driver::bits::{flow, put_dword, put_qword, qpc, reply, request, rqc, steering};
 
 use crate::Machine;
-use crate::guest::{FREE, Objects, PAYLOAD, Qp, RECEIVES, SEND_BLOCKS};
-use crate::scene::Actors;
-use crate::work::{Piece, Request, Seldom};
+use crate::machine::guest::{FREE, Objects, PAYLOAD, Qp, RECEIVES, SEND_BLOCKS};
+use crate::machine::scene::Actors;
+use crate::machine::work::{Piece, Request, Seldom};
 use creation::{packet, queue_table, tir};
 
 /// Service type of datagrams.
@@ -687,6 +687,6 @@ mod tests {
 
     #[test]
     fn random_scenes_disturb_nobody() {
-        crate::scene::play_random::<Interfaces>(0x1b0b_5eed_0a77_c0de, 400);
+        crate::machine::scene::play_random::<Interfaces>(0x1b0b_5eed_0a77_c0de, 400);
     }
 }

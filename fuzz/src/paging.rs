@@ -6,9 +6,9 @@ use test_driver::Opcode;
 use test_driver::bits::{dword, put_dword, qpc, reply, request};
 
 use crate::Machine;
-use crate::guest::{INITIATOR, Objects, PAYLOAD, Qp};
-use crate::scene::Actors;
-use crate::work::{OPCODES, Piece, Request};
+use crate::machine::guest::{INITIATOR, Objects, PAYLOAD, Qp};
+use crate::machine::scene::Actors;
+use crate::machine::work::{OPCODES, Piece, Request};
 
 /// Service types of the queue pairs here, and which share a receive queue. The last one changes keys.
 const KINDS: [(u32, bool); 6] = [

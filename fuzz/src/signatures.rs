@@ -6,9 +6,9 @@ use test_driver::Opcode;
 use test_driver::bits::{mkc, psv, put_dword, put_qword, qpc, reply, request};
 
 use crate::Machine;
-use crate::guest::{Objects, PAYLOAD, PAYLOAD_LEN, Qp, element};
-use crate::scene::Actors;
-use crate::work::{OPCODES, Piece, Request, Seldom};
+use crate::machine::guest::{Objects, PAYLOAD, PAYLOAD_LEN, Qp, element};
+use crate::machine::scene::Actors;
+use crate::machine::work::{OPCODES, Piece, Request, Seldom};
 
 /// Service types of the queue pairs here, and which share a receive queue. The last one changes keys of any domain.
 const KINDS: [(u32, bool); 5] = [(0, false), (0, true), (1, false), (2, false), (0xc, false)];
@@ -666,6 +666,6 @@ mod tests {
 
     #[test]
     fn random_scenes_disturb_nobody() {
-        crate::scene::play_random::<Parties>(0x9e37_79b9_7f4a_7c15, 400);
+        crate::machine::scene::play_random::<Parties>(0x9e37_79b9_7f4a_7c15, 400);
     }
 }

@@ -6,9 +6,9 @@ use test_driver::Opcode;
 use test_driver::bits::{put_dword, put_qword, qpc, reply, request, xrqc};
 
 use crate::Machine;
-use crate::guest::{Objects, PAYLOAD, Qp, SHARED};
-use crate::scene::Actors;
-use crate::work::{OPCODES, Piece, Request, Seldom};
+use crate::machine::guest::{Objects, PAYLOAD, Qp, SHARED};
+use crate::machine::scene::Actors;
+use crate::machine::work::{OPCODES, Piece, Request, Seldom};
 
 /// Entries of a list, as a power of two.
 const LOG_ENTRIES: u32 = 3;
@@ -452,7 +452,7 @@ impl Parties {
                 put_qword(&mut segment, 16, tag(*of));
                 put_qword(&mut segment, 24, masks[usize::from(mask % 4)]);
                 let (addr, key, len) = piece.with(&self.keys(vf));
-                memory.extend(crate::guest::element(addr, key, len));
+                memory.extend(crate::machine::guest::element(addr, key, len));
                 self.next[vf] = (self.next[vf] + 1) % ENTRIES;
                 (1 << 12 | counts, self.next[vf])
             }
@@ -601,6 +601,6 @@ mod tests {
 
     #[test]
     fn random_scenes_disturb_nobody() {
-        crate::scene::play_random::<Parties>(0x9e37_79b9_7f4a_7c15, 400);
+        crate::machine::scene::play_random::<Parties>(0x9e37_79b9_7f4a_7c15, 400);
     }
 }

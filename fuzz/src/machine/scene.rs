@@ -4,7 +4,7 @@
 use arbitrary::{Arbitrary, Unstructured};
 
 use crate::Machine;
-use crate::guest::Bystander;
+use crate::machine::guest::Bystander;
 
 /// Most acts of a scene.
 const ACTS: usize = 64;

@@ -4,7 +4,7 @@ use arbitrary::{Arbitrary, Unstructured};
 use test_driver::bits::{put_dword, put_qword};
 
 use crate::Machine;
-use crate::guest::{Objects, PAYLOAD, Qp, RECEIVES, SHARED, element};
+use crate::machine::guest::{Objects, PAYLOAD, Qp, RECEIVES, SHARED, element};
 
 /// Opcodes of requests that move data, and one that there is not.
 pub const OPCODES: [u8; 12] = [
