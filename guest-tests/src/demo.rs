@@ -8,17 +8,15 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    daemon::Daemon,
-    error::{Doing, Error, Result},
-    guest::Guest,
-    hca::{Hca, await_active},
-    perftest::{Figures, Run, Tool},
-    progress,
-    report::{Comparison, GuestReport, Measurement, Report, Transport, ratios},
-    rxe, shared_memory,
-    testbed::{DEVICE, MLX5, Testbed},
-};
+use crate::daemon::Daemon;
+use crate::error::{Doing, Error, Result};
+use crate::guest::Guest;
+use crate::hca::{Hca, await_active};
+use crate::report::{Comparison, GuestReport, Measurement, Report, Transport, ratios};
+use crate::testbed::{DEVICE, MLX5, Testbed};
+use crate::tools::perftest::{Figures, Run, Tool};
+use crate::tools::rxe;
+use crate::{progress, shared_memory};
 
 /// Options of the demo.
 #[derive(Debug, Clone)]

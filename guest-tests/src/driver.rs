@@ -2,14 +2,12 @@
 
 use std::time::Duration;
 
-use crate::{
-    error::Result,
-    guest::Guest,
-    hca::await_active,
-    perftest::{Run, Tool},
-    pingpong::Pingpong,
-    testbed::{DEVICE, MLX5},
-};
+use crate::error::Result;
+use crate::guest::Guest;
+use crate::hca::await_active;
+use crate::testbed::{DEVICE, MLX5};
+use crate::tools::perftest::{Run, Tool};
+use crate::tools::pingpong::Pingpong;
 
 /// Modules that may stand on the driver, those that stand on others first.
 const ABOVE: &str = "ib_ipoib rdma_ucm ib_umad";

@@ -4,11 +4,9 @@ use std::{collections::BTreeMap, fmt};
 
 use serde::Serialize;
 
-use crate::{
-    hca::Hca,
-    perftest::{Figures, Tool},
-    shared_memory,
-};
+use crate::hca::Hca;
+use crate::shared_memory;
+use crate::tools::perftest::{Figures, Tool};
 
 /// All that the demo found out. Its JSON form is what `--json` writes.
 #[derive(Debug, Clone, Serialize)]

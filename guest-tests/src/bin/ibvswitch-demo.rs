@@ -3,10 +3,11 @@
 use std::{fs, path::PathBuf, process::ExitCode, thread};
 
 use clap::{Parser, Subcommand};
-use ibvswitch_guest_tests::{
-    Error, Result, console, demo, image::Kernel, progress, shared_memory::inside, tcp,
-    testbed::Testbed,
-};
+use ibvswitch_guest_tests::image::Kernel;
+use ibvswitch_guest_tests::shared_memory::inside;
+use ibvswitch_guest_tests::testbed::Testbed;
+use ibvswitch_guest_tests::tools::tcp;
+use ibvswitch_guest_tests::{Error, Result, console, demo, progress};
 use nix::sys::signal::{SigSet, Signal};
 
 /// Boots two guests with an InfiniBand HCA each, and measures between them.

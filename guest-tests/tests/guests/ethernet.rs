@@ -3,17 +3,15 @@
 
 use std::time::Duration;
 
-use ibvswitch_guest_tests::{
-    Result,
-    capture::Capture,
-    checks::Checks,
-    daemon::Daemon,
-    diags::{expect, no_kernel_warning},
-    guest::{Config, Guest, Job},
-    image::{Image, Kernel},
-    ipoib, moves, progress,
-    testbed::{MLX5, Testbed},
-};
+use ibvswitch_guest_tests::capture::Capture;
+use ibvswitch_guest_tests::checks::Checks;
+use ibvswitch_guest_tests::daemon::Daemon;
+use ibvswitch_guest_tests::guest::{Config, Guest, Job};
+use ibvswitch_guest_tests::image::{Image, Kernel};
+use ibvswitch_guest_tests::testbed::{MLX5, Testbed};
+use ibvswitch_guest_tests::tools::diags::{expect, no_kernel_warning};
+use ibvswitch_guest_tests::tools::ipoib;
+use ibvswitch_guest_tests::{Result, moves, progress};
 
 const LIMIT: Duration = Duration::from_secs(180);
 

@@ -3,16 +3,14 @@
 
 use std::{path::Path, time::Duration};
 
-use ibvswitch_guest_tests::{
-    Error, Result,
-    checks::Checks,
-    guest::Guest,
-    image::Kernel,
-    perftest::{Figures, Run, Tool},
-    pingpong::Pingpong,
-    rxe, shared_memory,
-    testbed::Testbed,
-};
+use ibvswitch_guest_tests::checks::Checks;
+use ibvswitch_guest_tests::guest::Guest;
+use ibvswitch_guest_tests::image::Kernel;
+use ibvswitch_guest_tests::testbed::Testbed;
+use ibvswitch_guest_tests::tools::perftest::{Figures, Run, Tool};
+use ibvswitch_guest_tests::tools::pingpong::Pingpong;
+use ibvswitch_guest_tests::tools::rxe;
+use ibvswitch_guest_tests::{Error, Result, shared_memory};
 
 const LIMIT: Duration = Duration::from_secs(60);
 

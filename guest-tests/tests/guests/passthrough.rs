@@ -6,20 +6,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use ibvswitch_guest_tests::{
-    Error, Result,
-    checks::Checks,
-    daemon::Daemon,
-    diags::{expect, no_kernel_warning, number},
-    driver,
-    guest::Guest,
-    hca::{Hca, await_active},
-    image::Kernel,
-    ipoib,
-    perftest::{Run, Tool},
-    pingpong::Pingpong,
-    testbed::{DEVICE, Testbed},
-};
+use ibvswitch_guest_tests::checks::Checks;
+use ibvswitch_guest_tests::daemon::Daemon;
+use ibvswitch_guest_tests::guest::Guest;
+use ibvswitch_guest_tests::hca::{Hca, await_active};
+use ibvswitch_guest_tests::image::Kernel;
+use ibvswitch_guest_tests::testbed::{DEVICE, Testbed};
+use ibvswitch_guest_tests::tools::diags::{expect, no_kernel_warning, number};
+use ibvswitch_guest_tests::tools::ipoib;
+use ibvswitch_guest_tests::tools::perftest::{Run, Tool};
+use ibvswitch_guest_tests::tools::pingpong::Pingpong;
+use ibvswitch_guest_tests::{Error, Result, driver};
 
 const LIMIT: Duration = Duration::from_secs(180);
 

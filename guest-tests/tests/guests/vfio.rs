@@ -7,16 +7,13 @@ use std::{
     time::Duration,
 };
 
-use ibvswitch_guest_tests::{
-    Error, Result,
-    checks::Checks,
-    daemon::{Daemon, program},
-    diags::no_warning_among,
-    guest::Guest,
-    image::{Image, Kernel, RDMA_CORE_TESTS, rdma_core_tests},
-    nested,
-    testbed::Testbed,
-};
+use ibvswitch_guest_tests::checks::Checks;
+use ibvswitch_guest_tests::daemon::{Daemon, program};
+use ibvswitch_guest_tests::guest::Guest;
+use ibvswitch_guest_tests::image::{Image, Kernel, RDMA_CORE_TESTS, rdma_core_tests};
+use ibvswitch_guest_tests::testbed::Testbed;
+use ibvswitch_guest_tests::tools::diags::no_warning_among;
+use ibvswitch_guest_tests::{Error, Result, nested};
 
 const LIMIT: Duration = Duration::from_secs(120);
 /// Memory of the daemon inside that its two VFs reach, in KiB: 192 MiB each.

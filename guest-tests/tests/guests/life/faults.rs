@@ -2,18 +2,15 @@
 
 use std::{thread, time::Duration};
 
-use ibvswitch_guest_tests::{
-    Error, Result,
-    checks::Checks,
-    diags::no_kernel_warning,
-    guest::Guest,
-    hca::await_active,
-    image::Kernel,
-    perftest::{Run, Tool},
-    pingpong::Pingpong,
-    progress,
-    testbed::{DEVICE, Testbed},
-};
+use ibvswitch_guest_tests::checks::Checks;
+use ibvswitch_guest_tests::guest::Guest;
+use ibvswitch_guest_tests::hca::await_active;
+use ibvswitch_guest_tests::image::Kernel;
+use ibvswitch_guest_tests::testbed::{DEVICE, Testbed};
+use ibvswitch_guest_tests::tools::diags::no_kernel_warning;
+use ibvswitch_guest_tests::tools::perftest::{Run, Tool};
+use ibvswitch_guest_tests::tools::pingpong::Pingpong;
+use ibvswitch_guest_tests::{Error, Result, progress};
 
 const LIMIT: Duration = Duration::from_secs(120);
 

@@ -6,19 +6,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ibvswitch_guest_tests::{
-    Error, Result,
-    checks::Checks,
-    daemon::Daemon,
-    guest::{BOOT_LIMIT, Guest, Job},
-    hca::await_active,
-    image::Kernel,
-    ipoib,
-    perftest::{Run, Tool},
-    pingpong::Pingpong,
-    progress,
-    testbed::{DEVICE, MLX5, Testbed},
-};
+use ibvswitch_guest_tests::checks::Checks;
+use ibvswitch_guest_tests::daemon::Daemon;
+use ibvswitch_guest_tests::guest::{BOOT_LIMIT, Guest, Job};
+use ibvswitch_guest_tests::hca::await_active;
+use ibvswitch_guest_tests::image::Kernel;
+use ibvswitch_guest_tests::testbed::{DEVICE, MLX5, Testbed};
+use ibvswitch_guest_tests::tools::ipoib;
+use ibvswitch_guest_tests::tools::perftest::{Run, Tool};
+use ibvswitch_guest_tests::tools::pingpong::Pingpong;
+use ibvswitch_guest_tests::{Error, Result, progress};
 
 const LIMIT: Duration = Duration::from_secs(240);
 

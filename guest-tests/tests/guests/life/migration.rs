@@ -7,23 +7,19 @@ use std::fmt;
 use std::fs;
 use std::time::{Duration, Instant, SystemTime};
 
-use ibvswitch_guest_tests::{
-    Error, Result,
-    capture::Capture,
-    checks::Checks,
-    daemon::Daemon,
-    diags::no_kernel_warning,
-    error::Doing,
-    guest::Guest,
-    hca::{Hca, await_active},
-    ibacm,
-    image::Kernel,
-    ipoib,
-    pingpong::Pingpong,
-    progress,
-    requests::Requests,
-    testbed::{DEVICE, Testbed},
-};
+use ibvswitch_guest_tests::capture::Capture;
+use ibvswitch_guest_tests::checks::Checks;
+use ibvswitch_guest_tests::daemon::Daemon;
+use ibvswitch_guest_tests::error::Doing;
+use ibvswitch_guest_tests::guest::Guest;
+use ibvswitch_guest_tests::hca::{Hca, await_active};
+use ibvswitch_guest_tests::image::Kernel;
+use ibvswitch_guest_tests::requests::Requests;
+use ibvswitch_guest_tests::testbed::{DEVICE, Testbed};
+use ibvswitch_guest_tests::tools::diags::no_kernel_warning;
+use ibvswitch_guest_tests::tools::pingpong::Pingpong;
+use ibvswitch_guest_tests::tools::{ibacm, ipoib};
+use ibvswitch_guest_tests::{Error, Result, progress};
 use simulator::plot::{Bars, Figure, Panel};
 
 const LIMIT: Duration = Duration::from_secs(120);

@@ -1,15 +1,13 @@
 //! Failures of QEMUs and commands during a VM's migration.
 
-use ibvswitch_guest_tests::{
-    Result,
-    checks::Checks,
-    diags::expect,
-    guest::Guest,
-    hca::{Hca, await_active},
-    moves::{self, refusal},
-    pingpong::Pingpong,
-    testbed::DEVICE,
-};
+use ibvswitch_guest_tests::Result;
+use ibvswitch_guest_tests::checks::Checks;
+use ibvswitch_guest_tests::guest::Guest;
+use ibvswitch_guest_tests::hca::{Hca, await_active};
+use ibvswitch_guest_tests::moves::{self, refusal};
+use ibvswitch_guest_tests::testbed::DEVICE;
+use ibvswitch_guest_tests::tools::diags::expect;
+use ibvswitch_guest_tests::tools::pingpong::Pingpong;
 
 use super::{
     LIMIT,

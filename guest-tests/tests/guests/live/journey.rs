@@ -2,16 +2,13 @@
 
 use std::env;
 
-use ibvswitch_guest_tests::{
-    Result,
-    checks::Checks,
-    diags::{expect, no_kernel_warning},
-    disk,
-    guest::Guest,
-    hca::Hca,
-    nvme, progress,
-    testbed::DEVICE,
-};
+use ibvswitch_guest_tests::checks::Checks;
+use ibvswitch_guest_tests::guest::Guest;
+use ibvswitch_guest_tests::hca::Hca;
+use ibvswitch_guest_tests::storage::{disk, nvme};
+use ibvswitch_guest_tests::testbed::DEVICE;
+use ibvswitch_guest_tests::tools::diags::{expect, no_kernel_warning};
+use ibvswitch_guest_tests::{Result, progress};
 use serde_json::{Value, json};
 
 use super::{

@@ -10,10 +10,13 @@ mod upgrades;
 
 use std::time::Duration;
 
-use ibvswitch_guest_tests::{
-    Result, checks::Checks, diags::no_kernel_warning, hca::Hca, ipoib, pingpong::Pingpong,
-    progress, testbed::DEVICE,
-};
+use ibvswitch_guest_tests::checks::Checks;
+use ibvswitch_guest_tests::hca::Hca;
+use ibvswitch_guest_tests::testbed::DEVICE;
+use ibvswitch_guest_tests::tools::diags::no_kernel_warning;
+use ibvswitch_guest_tests::tools::ipoib;
+use ibvswitch_guest_tests::tools::pingpong::Pingpong;
+use ibvswitch_guest_tests::{Result, progress};
 
 use failures::{death_of_the_daemon, failures};
 use scene::{PEER, PLACES, Scene, VM};

@@ -2,15 +2,13 @@
 
 use std::process::Child;
 
-use ibvswitch_guest_tests::{
-    Error, Result,
-    daemon::Daemon,
-    guest::{Config, Guest},
-    hca::{Hca, await_active},
-    image::Kernel,
-    ipoib, moves,
-    testbed::{DEVICE, MLX5, Testbed},
-};
+use ibvswitch_guest_tests::daemon::Daemon;
+use ibvswitch_guest_tests::guest::{Config, Guest};
+use ibvswitch_guest_tests::hca::{Hca, await_active};
+use ibvswitch_guest_tests::image::Kernel;
+use ibvswitch_guest_tests::testbed::{DEVICE, MLX5, Testbed};
+use ibvswitch_guest_tests::tools::ipoib;
+use ibvswitch_guest_tests::{Error, Result, moves};
 
 use serde_json::Value;
 

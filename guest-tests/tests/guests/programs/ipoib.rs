@@ -5,19 +5,16 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ibvswitch_guest_tests::{
-    Error, Result,
-    capture::{Capture, Packets},
-    checks::Checks,
-    daemon::Daemon,
-    diags::{expect, no_kernel_warning, number},
-    driver,
-    guest::Guest,
-    hca::{Hca, await_active},
-    image::Kernel,
-    ipoib, progress,
-    testbed::{DEVICE, MLX5, Testbed, passed_through},
-};
+use ibvswitch_guest_tests::capture::{Capture, Packets};
+use ibvswitch_guest_tests::checks::Checks;
+use ibvswitch_guest_tests::daemon::Daemon;
+use ibvswitch_guest_tests::guest::Guest;
+use ibvswitch_guest_tests::hca::{Hca, await_active};
+use ibvswitch_guest_tests::image::Kernel;
+use ibvswitch_guest_tests::testbed::{DEVICE, MLX5, Testbed, passed_through};
+use ibvswitch_guest_tests::tools::diags::{expect, no_kernel_warning, number};
+use ibvswitch_guest_tests::tools::ipoib;
+use ibvswitch_guest_tests::{Error, Result, driver, progress};
 
 const LIMIT: Duration = Duration::from_secs(180);
 

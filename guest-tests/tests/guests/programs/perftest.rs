@@ -3,15 +3,13 @@
 
 use std::time::Duration;
 
-use ibvswitch_guest_tests::{
-    Result,
-    checks::Checks,
-    diags::no_kernel_warning,
-    hca::await_active,
-    image::Kernel,
-    perftest::{Run, Tool},
-    testbed::{DEVICE, Testbed, passed_through},
-};
+use ibvswitch_guest_tests::Result;
+use ibvswitch_guest_tests::checks::Checks;
+use ibvswitch_guest_tests::hca::await_active;
+use ibvswitch_guest_tests::image::Kernel;
+use ibvswitch_guest_tests::testbed::{DEVICE, Testbed, passed_through};
+use ibvswitch_guest_tests::tools::diags::no_kernel_warning;
+use ibvswitch_guest_tests::tools::perftest::{Run, Tool};
 
 const LIMIT: Duration = Duration::from_secs(90);
 

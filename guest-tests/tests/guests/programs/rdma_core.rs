@@ -9,17 +9,15 @@ mod outcomes;
 
 use std::{collections::BTreeSet, path::Path, time::Duration};
 
-use ibvswitch_guest_tests::{
-    Result,
-    checks::Checks,
-    daemon::Daemon,
-    diags::no_kernel_warning,
-    guest::Guest,
-    hca::await_active,
-    image::{Kernel, RDMA_CORE_TESTS, rdma_core_tests},
-    ipoib,
-    testbed::{DEVICE, MLX5, Testbed},
-};
+use ibvswitch_guest_tests::Result;
+use ibvswitch_guest_tests::checks::Checks;
+use ibvswitch_guest_tests::daemon::Daemon;
+use ibvswitch_guest_tests::guest::Guest;
+use ibvswitch_guest_tests::hca::await_active;
+use ibvswitch_guest_tests::image::{Kernel, RDMA_CORE_TESTS, rdma_core_tests};
+use ibvswitch_guest_tests::testbed::{DEVICE, MLX5, Testbed};
+use ibvswitch_guest_tests::tools::diags::no_kernel_warning;
+use ibvswitch_guest_tests::tools::ipoib;
 use outcomes::{Outcomes, expected, lines, on_one_device, outcomes};
 
 const LIMIT: Duration = Duration::from_secs(600);

@@ -3,17 +3,15 @@
 
 use std::{path::Path, time::Duration};
 
-use ibvswitch_guest_tests::{
-    Result,
-    checks::Checks,
-    diags::no_kernel_warning,
-    hca::await_active,
-    image::Kernel,
-    ipoib,
-    outage::outage,
-    rds::{self, Exchange},
-    testbed::{DEVICE, Testbed},
-};
+use ibvswitch_guest_tests::Result;
+use ibvswitch_guest_tests::checks::Checks;
+use ibvswitch_guest_tests::hca::await_active;
+use ibvswitch_guest_tests::image::Kernel;
+use ibvswitch_guest_tests::outage::outage;
+use ibvswitch_guest_tests::testbed::{DEVICE, Testbed};
+use ibvswitch_guest_tests::tools::diags::no_kernel_warning;
+use ibvswitch_guest_tests::tools::ipoib;
+use ibvswitch_guest_tests::tools::rds::{self, Exchange};
 
 const LIMIT: Duration = Duration::from_secs(180);
 const ADDRESSES: [&str; 2] = ["10.9.0.1", "10.9.0.2"];

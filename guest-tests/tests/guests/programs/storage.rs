@@ -3,22 +3,18 @@
 
 use std::time::Duration;
 
-use ibvswitch_guest_tests::{
-    Error, Result,
-    checks::Checks,
-    daemon::Daemon,
-    diags::no_kernel_warning,
-    disk,
-    guest::Guest,
-    hca::await_active,
-    image::Kernel,
-    ipoib,
-    iser::{self, Disk, Patience},
-    nvme,
-    outage::outage,
-    srp,
-    testbed::{DEVICE, Testbed, passed_through},
-};
+use ibvswitch_guest_tests::checks::Checks;
+use ibvswitch_guest_tests::daemon::Daemon;
+use ibvswitch_guest_tests::guest::Guest;
+use ibvswitch_guest_tests::hca::await_active;
+use ibvswitch_guest_tests::image::Kernel;
+use ibvswitch_guest_tests::outage::outage;
+use ibvswitch_guest_tests::storage::iser::{self, Disk, Patience};
+use ibvswitch_guest_tests::storage::{disk, nvme, srp};
+use ibvswitch_guest_tests::testbed::{DEVICE, Testbed, passed_through};
+use ibvswitch_guest_tests::tools::diags::no_kernel_warning;
+use ibvswitch_guest_tests::tools::ipoib;
+use ibvswitch_guest_tests::{Error, Result};
 
 const LIMIT: Duration = Duration::from_secs(180);
 /// Size of the disk.

@@ -2,19 +2,16 @@
 
 use std::time::Duration;
 
-use ibvswitch_guest_tests::{
-    Result,
-    capture::Capture,
-    checks::Checks,
-    diags::{expect, field, no_kernel_warning, number},
-    driver,
-    guest::Guest,
-    hca::{Hca, await_active},
-    image::Kernel,
-    perftest::{Run, Tool},
-    pingpong::Pingpong,
-    testbed::{DEVICE, Testbed, passed_through},
-};
+use ibvswitch_guest_tests::capture::Capture;
+use ibvswitch_guest_tests::checks::Checks;
+use ibvswitch_guest_tests::guest::Guest;
+use ibvswitch_guest_tests::hca::{Hca, await_active};
+use ibvswitch_guest_tests::image::Kernel;
+use ibvswitch_guest_tests::testbed::{DEVICE, Testbed, passed_through};
+use ibvswitch_guest_tests::tools::diags::{expect, field, no_kernel_warning, number};
+use ibvswitch_guest_tests::tools::perftest::{Run, Tool};
+use ibvswitch_guest_tests::tools::pingpong::Pingpong;
+use ibvswitch_guest_tests::{Result, driver};
 
 const LIMIT: Duration = Duration::from_secs(120);
 

@@ -4,15 +4,13 @@
 
 use std::time::Duration;
 
-use ibvswitch_guest_tests::{
-    Result,
-    checks::Checks,
-    diags::{expect, field},
-    guest::Guest,
-    hca::{Hca, await_active},
-    image::Kernel,
-    testbed::{MLX5, Testbed},
-};
+use ibvswitch_guest_tests::Result;
+use ibvswitch_guest_tests::checks::Checks;
+use ibvswitch_guest_tests::guest::Guest;
+use ibvswitch_guest_tests::hca::{Hca, await_active};
+use ibvswitch_guest_tests::image::Kernel;
+use ibvswitch_guest_tests::testbed::{MLX5, Testbed};
+use ibvswitch_guest_tests::tools::diags::{expect, field};
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(180);

@@ -4,17 +4,15 @@
 
 use std::time::Duration;
 
-use ibvswitch_guest_tests::{
-    Result,
-    checks::Checks,
-    daemon::Daemon,
-    diags::no_kernel_warning,
-    hca::{Hca, await_active},
-    image::Kernel,
-    perftest::{Run, Tool},
-    pingpong::Pingpong,
-    testbed::{DEVICE, Testbed},
-};
+use ibvswitch_guest_tests::Result;
+use ibvswitch_guest_tests::checks::Checks;
+use ibvswitch_guest_tests::daemon::Daemon;
+use ibvswitch_guest_tests::hca::{Hca, await_active};
+use ibvswitch_guest_tests::image::Kernel;
+use ibvswitch_guest_tests::testbed::{DEVICE, Testbed};
+use ibvswitch_guest_tests::tools::diags::no_kernel_warning;
+use ibvswitch_guest_tests::tools::perftest::{Run, Tool};
+use ibvswitch_guest_tests::tools::pingpong::Pingpong;
 
 const LIMIT: Duration = Duration::from_secs(180);
 

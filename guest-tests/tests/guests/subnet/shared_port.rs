@@ -4,16 +4,14 @@
 
 use std::time::Duration;
 
-use ibvswitch_guest_tests::{
-    Result,
-    checks::Checks,
-    diags::{expect, no_kernel_warning},
-    hca::{Hca, await_active},
-    image::Kernel,
-    ipoib,
-    pingpong::Pingpong,
-    testbed::Testbed,
-};
+use ibvswitch_guest_tests::Result;
+use ibvswitch_guest_tests::checks::Checks;
+use ibvswitch_guest_tests::hca::{Hca, await_active};
+use ibvswitch_guest_tests::image::Kernel;
+use ibvswitch_guest_tests::testbed::Testbed;
+use ibvswitch_guest_tests::tools::diags::{expect, no_kernel_warning};
+use ibvswitch_guest_tests::tools::ipoib;
+use ibvswitch_guest_tests::tools::pingpong::Pingpong;
 
 const LIMIT: Duration = Duration::from_secs(180);
 

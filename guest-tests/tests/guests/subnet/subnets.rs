@@ -2,17 +2,15 @@
 
 use std::time::Duration;
 
-use ibvswitch_guest_tests::{
-    Error, Result,
-    checks::Checks,
-    diags::{expect, field, no_kernel_warning},
-    guest::Guest,
-    hca::{Hca, await_active},
-    image::Kernel,
-    ipoib::connect,
-    pingpong::Pingpong,
-    testbed::{DEVICE, Testbed},
-};
+use ibvswitch_guest_tests::checks::Checks;
+use ibvswitch_guest_tests::guest::Guest;
+use ibvswitch_guest_tests::hca::{Hca, await_active};
+use ibvswitch_guest_tests::image::Kernel;
+use ibvswitch_guest_tests::testbed::{DEVICE, Testbed};
+use ibvswitch_guest_tests::tools::diags::{expect, field, no_kernel_warning};
+use ibvswitch_guest_tests::tools::ipoib::connect;
+use ibvswitch_guest_tests::tools::pingpong::Pingpong;
+use ibvswitch_guest_tests::{Error, Result};
 
 const LIMIT: Duration = Duration::from_secs(120);
 

@@ -11,14 +11,13 @@ use std::{
 
 use clap::Subcommand;
 
-use crate::{
-    daemon::Daemon,
-    error::{Doing, Result},
-    guest::Guest,
-    hca::await_active,
-    ipoib, progress, shared_memory,
-    testbed::{DEVICE, MLX5, Testbed},
-};
+use crate::daemon::Daemon;
+use crate::error::{Doing, Result};
+use crate::guest::Guest;
+use crate::hca::await_active;
+use crate::testbed::{DEVICE, MLX5, Testbed};
+use crate::tools::ipoib;
+use crate::{progress, shared_memory};
 
 /// Bytes of a write and of a read.
 const PIECE: usize = 128 << 10;

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use crate::{disk::CONFIGFS, error::Result, guest::Guest};
+use crate::error::Result;
+use crate::guest::Guest;
+use crate::storage::disk::CONFIGFS;
 
 /// The subsystem's name, and its configuration in the server.
 const NAME: &str = "store";

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::{diags::expect, error::Result, guest::Guest};
+use crate::error::Result;
+use crate::guest::Guest;
+use crate::tools::diags::expect;
 
 /// Gives `interface` (`ib0`), once the guest has it, an address of 24 bits' prefix and waits for
 /// its carrier: until then the subnet's broadcast group has not been joined.

@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use crate::{disk::CONFIGFS, error::Result, guest::Guest, hca::Hca};
+use crate::error::Result;
+use crate::guest::Guest;
+use crate::hca::Hca;
+use crate::storage::disk::CONFIGFS;
 
 /// The disk's name, and its file in the guest that offers it.
 const NAME: &str = "srp";

@@ -4,7 +4,9 @@
 
 use std::time::Duration;
 
-use crate::{disk::CONFIGFS, error::Result, guest::Guest};
+use crate::error::Result;
+use crate::guest::Guest;
+use crate::storage::disk::CONFIGFS;
 
 const INITIATOR: &str = "iqn.2026-01.test.ibvswitch:guest";
 /// TCP's port number for iSCSI.
