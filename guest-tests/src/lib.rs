@@ -29,6 +29,6 @@ pub mod storage;
 pub mod testbed;
 pub mod tools;
 
-pub use lab::{
-    Error, Result, accel, bound, console, daemon, error, guest, hca, image, paths, progress, qemu,
-};
+pub use lab::guest::{accel, console, hca, qemu};
+pub use lab::nodes::daemon;
+pub use lab::{Error, Result, bound, error, guest, image, paths, progress};

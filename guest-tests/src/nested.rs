@@ -2,7 +2,8 @@
 
 use std::{fs, path::Path};
 
-use lab::{image::Image, qemu::Qemu};
+use lab::guest::qemu::Qemu;
+use lab::image::Image;
 
 use crate::error::{Error, Result};
 

@@ -15,7 +15,7 @@ use crate::{
     qemu::Qemu,
 };
 
-pub use lab::hca::{DEVICE, MLX5};
+pub use lab::guest::hca::{DEVICE, MLX5};
 
 /// Has all tests with guests be done with passed through VFs, where it is set.
 const PASSTHROUGH: &str = "IBVSWITCH_TEST_PASSTHROUGH";

@@ -2,6 +2,7 @@
 
 mod away;
 mod cp;
+pub mod quantity;
 mod run;
 mod shape;
 mod up;
@@ -10,7 +11,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::{error::Result, outcome::FAILED, progress};
+use crate::error::Result;
+use crate::nodes::outcome::FAILED;
+use crate::progress;
 
 /// Run your programs in VMs, each with an InfiniBand HCA, on a subnet of their own.
 #[derive(Debug, Parser)]

@@ -1,7 +1,17 @@
 //! A running guest: QEMU with Debian's kernel, and commands in it.
 
+pub mod accel;
+pub mod channel;
+pub mod console;
 mod gate;
+pub mod hca;
 mod job;
+pub mod log;
+pub mod qemu;
+pub mod qmp;
+pub mod root;
+pub mod share;
+pub mod ssh;
 
 use std::{
     env, fmt, fs,
@@ -24,16 +34,14 @@ use nix::{
 };
 use serde_json::json;
 
-use crate::{
-    accel::Accel,
-    bound::bound,
-    channel::{Channel, Event, Silence, Successors},
-    error::{Doing, Error, Result, tail},
-    image::Image,
-    log::{self, Log},
-    qemu::Qemu,
-    qmp::Qmp,
-};
+use crate::bound::bound;
+use crate::error::{Doing, Error, Result, tail};
+use crate::guest::accel::Accel;
+use crate::guest::channel::{Channel, Event, Silence, Successors};
+use crate::guest::log::Log;
+use crate::guest::qemu::Qemu;
+use crate::guest::qmp::Qmp;
+use crate::image::Image;
 
 use gate::Gate;
 pub use job::{Job, News};

@@ -1,5 +1,13 @@
 //! The guest: a kernel and an initial RAM file system from Debian's own packages.
 
+pub mod alternatives;
+pub(crate) mod elf;
+pub mod initramfs;
+pub mod linux;
+pub mod modules;
+pub mod packages;
+pub mod vmlinux;
+
 use std::{
     fmt, fs,
     fs::File,
@@ -10,16 +18,12 @@ use std::{
     str::FromStr,
 };
 
-use crate::{
-    apt::{Apt, Package, run},
-    error::{Doing, Error, Result},
-    initramfs::Initramfs,
-    modules,
-    modules::Modules,
-    paths, progress,
-    sysroot::Sysroot,
-    vmlinux,
-};
+use crate::debian::apt::{Apt, Package, run};
+use crate::debian::sysroot::Sysroot;
+use crate::error::{Doing, Error, Result};
+use crate::image::initramfs::Initramfs;
+use crate::image::modules::Modules;
+use crate::{paths, progress};
 
 /// The Debian release whose tools every guest runs, whatever its kernel.
 pub(crate) const TOOLS_RELEASE: &str = "trixie";

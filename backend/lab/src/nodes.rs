@@ -1,5 +1,14 @@
 //! The nodes of a lab: guests with an HCA and an Ethernet card each, on the subnet of a daemon of their own.
 
+pub mod command_socket;
+pub mod control;
+pub mod daemon;
+pub mod everywhere;
+pub mod moves;
+pub mod outcome;
+pub mod plan;
+pub mod rundir;
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -9,23 +18,21 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{
-    accel::Accel,
-    daemon::Daemon,
-    error::{Doing, Error, Result},
-    guest::{Config, Guest},
-    hca::{DEVICE, MLX5},
-    image::{self, Image, Kernel},
-    interrupt::Interrupt,
-    linux::Build,
-    moves::{Mobile, Mover, Moves},
-    plan::{self, Happening},
-    progress,
-    qemu::Qemu,
-    root::{self, Root},
-    share::{Share, quoted},
-    ssh::Keys,
-};
+use crate::error::{Doing, Error, Result};
+use crate::guest::accel::Accel;
+use crate::guest::hca::{DEVICE, MLX5};
+use crate::guest::qemu::Qemu;
+use crate::guest::root::{self, Root};
+use crate::guest::share::{Share, quoted};
+use crate::guest::ssh::Keys;
+use crate::guest::{Config, Guest};
+use crate::image::linux::Build;
+use crate::image::{self, Image, Kernel};
+use crate::interrupt::Interrupt;
+use crate::nodes::daemon::Daemon;
+use crate::nodes::moves::{Mobile, Mover, Moves};
+use crate::nodes::plan::Happening;
+use crate::progress;
 
 /// The folder in a node's part of the lab's folder by which files are copied.
 pub const EXCHANGE: &str = "exchange";

@@ -16,15 +16,14 @@ use nix::{
 };
 
 use super::{status, up::NODES};
-use crate::{
-    console,
-    desk::{self, Request},
-    error::{Doing, Error, Result},
-    everywhere, nodes,
-    outcome::TIME_LIMIT,
-    quantity,
-    rundir::{self, Running},
-};
+use crate::cli::quantity;
+use crate::error::{Doing, Error, Result};
+use crate::guest::console;
+use crate::nodes;
+use crate::nodes::command_socket::{self, Request};
+use crate::nodes::everywhere;
+use crate::nodes::outcome::TIME_LIMIT;
+use crate::nodes::rundir::{self, Running};
 
 /// Choice of a lab.
 #[derive(Debug, Args)]
@@ -139,13 +138,13 @@ fn ask_within(
     show: impl FnMut(&[u8]),
 ) -> Result<i32> {
     let directory = env::current_dir().doing("find the working directory")?;
-    let request = Request::Run(desk::Command {
+    let request = Request::Run(command_socket::Command {
         node: node.into(),
         line,
         directory: directory.display().to_string(),
         limit,
     });
-    desk::ask(&lab.path.join(desk::SOCKET), &request, show)
+    command_socket::ask(&lab.path.join(command_socket::SOCKET), &request, show)
 }
 
 pub(super) fn migrate(args: &MigrateArgs) -> i32 {
@@ -154,7 +153,7 @@ pub(super) fn migrate(args: &MigrateArgs) -> i32 {
             node: args.node.clone(),
             to: args.to.clone(),
         };
-        desk::ask(&lab.path.join(desk::SOCKET), &request, print)
+        command_socket::ask(&lab.path.join(command_socket::SOCKET), &request, print)
     }))
 }
 

@@ -17,14 +17,12 @@ use super::{
     away::{LabArgs, ask, folder},
     status,
 };
-use crate::{
-    apt,
-    error::{Doing, Error, Result},
-    nodes,
-    outcome::FAILED,
-    rundir::Running,
-    share::{EXCHANGE, quoted},
-};
+use crate::debian::apt;
+use crate::error::{Doing, Error, Result};
+use crate::guest::share::{EXCHANGE, quoted};
+use crate::nodes;
+use crate::nodes::outcome::FAILED;
+use crate::nodes::rundir::Running;
 
 /// Arguments of `cp`.
 #[derive(Debug, Args)]

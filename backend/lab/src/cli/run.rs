@@ -4,15 +4,13 @@ use std::{fs::File, io::Write, path::PathBuf, process, time::Duration};
 
 use clap::Args;
 
-use crate::{
-    error::{Doing, Result},
-    everywhere::{self, Task},
-    interrupt::Interrupt,
-    nodes::Node,
-    outcome::{self, End, FAILED, MISTAKE, Outcome},
-    plan::{Plan, Scripts},
-    quantity,
-};
+use crate::cli::quantity;
+use crate::error::{Doing, Result};
+use crate::interrupt::Interrupt;
+use crate::nodes::Node;
+use crate::nodes::everywhere::{self, Task};
+use crate::nodes::outcome::{self, End, FAILED, MISTAKE, Outcome};
+use crate::nodes::plan::{Plan, Scripts};
 
 use super::shape::ShapeArgs;
 

@@ -9,19 +9,16 @@ use std::{
 
 use clap::Args;
 
-use crate::{
-    daemon,
-    error::{Doing, Error, Result},
-    image::Kernel,
-    interrupt::Interrupt,
-    linux::Build,
-    nodes::{Lab, MAX_NODES, Means, Shape},
-    plan::{Happening, Plan},
-    quantity,
-    root::Root,
-    rundir::{self, RunDir},
-    share::Share,
-};
+use crate::cli::quantity;
+use crate::error::{Doing, Error, Result};
+use crate::guest::root::Root;
+use crate::guest::share::Share;
+use crate::image::Kernel;
+use crate::image::linux::Build;
+use crate::interrupt::Interrupt;
+use crate::nodes::plan::{Happening, Plan};
+use crate::nodes::rundir::{self, RunDir};
+use crate::nodes::{Lab, MAX_NODES, Means, Shape, daemon};
 
 /// A kernel of Debian's, or the file of another one.
 #[derive(Debug, Clone)]

@@ -17,14 +17,11 @@ use nix::{
 };
 
 use super::{shape::ShapeArgs, status};
-use crate::{
-    desk,
-    error::{Doing, Result},
-    interrupt::Interrupt,
-    nodes::Node,
-    outcome::{FAILED, MISTAKE},
-    plan::Plan,
-};
+use crate::error::{Doing, Result};
+use crate::interrupt::Interrupt;
+use crate::nodes::outcome::{FAILED, MISTAKE};
+use crate::nodes::plan::Plan;
+use crate::nodes::{Node, command_socket};
 
 /// Line that the background process prints when nodes are ready.
 const READY: &str = "ready";
@@ -123,7 +120,7 @@ fn held(args: &UpArgs) -> Result<i32> {
     end_with_starter(interrupt.clone());
     let (dir, lab) = shape.lab(means, &args.name, true, &interrupt)?;
     let names: Vec<&str> = lab.nodes().iter().map(Node::name).collect();
-    let socket = dir.path().join(desk::SOCKET);
+    let socket = dir.path().join(command_socket::SOCKET);
     let listener = UnixListener::bind(&socket).at("listen on", &socket)?;
     let file = dir.path().join(NODES);
     fs::write(&file, names.join(" ")).at("write", &file)?;
@@ -134,7 +131,7 @@ fn held(args: &UpArgs) -> Result<i32> {
     let _ = writeln!(io::stdout(), "{READY}");
     dup2_stdout(&log).doing("write to the log")?;
     thread::scope(|scope| {
-        scope.spawn(|| desk::serve(&lab, shape.control(), &listener));
+        scope.spawn(|| command_socket::serve(&lab, shape.control(), &listener));
         interrupt.wait();
         // Who listens looks up.
         let _ = UnixStream::connect(&socket);

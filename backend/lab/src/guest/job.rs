@@ -6,10 +6,8 @@ use std::{
 };
 
 use super::{Guest, Output, gate::Sending, lock};
-use crate::{
-    channel::{Barrier, Channel, Event, Request, Silence},
-    error::{Error, Result},
-};
+use crate::error::{Error, Result};
+use crate::guest::channel::{Barrier, Channel, Event, Request, Silence};
 
 /// Bytes of a command's output that are kept: the end of it, and up to twice as much in between.
 const KEPT: usize = 16 << 20;

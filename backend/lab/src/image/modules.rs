@@ -11,11 +11,9 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::{
-    apt::run,
-    error::{Doing, Error, Result},
-    sysroot::Sysroot,
-};
+use crate::debian::apt::run;
+use crate::debian::sysroot::Sysroot;
+use crate::error::{Doing, Error, Result};
 
 /// The modules that guests with some kernel may load.
 #[derive(Debug, Clone, Copy, Hash)]

@@ -16,13 +16,11 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    control::Control,
-    error::{Doing, Error, Result},
-    guest::{CHANNELS, News},
-    nodes::{Lab, Node},
-    outcome::TIME_LIMIT,
-};
+use crate::error::{Doing, Error, Result};
+use crate::guest::{CHANNELS, News};
+use crate::nodes::control::Control;
+use crate::nodes::outcome::TIME_LIMIT;
+use crate::nodes::{Lab, Node};
 
 /// The socket in a lab's folder.
 pub const SOCKET: &str = "control";
@@ -120,7 +118,7 @@ pub fn ask(socket: &Path, request: &Request, mut show: impl FnMut(&[u8])) -> Res
 /// Takes commands until the lab is interrupted, which is looked at whenever somebody connects. Nodes may have the
 /// subnet changed with `control`.
 pub fn serve(lab: &Lab, control: bool, listener: &UnixListener) {
-    let desk = Desk {
+    let commands = Commands {
         lab,
         open: Mutex::default(),
         running: Mutex::new(vec![0; lab.nodes().len()]),
@@ -134,23 +132,23 @@ pub fn serve(lab: &Lab, control: bool, listener: &UnixListener) {
             let Ok(stream) = stream.map(Arc::new) else {
                 continue;
             };
-            lock(&desk.open).push(Arc::clone(&stream));
-            let desk = &desk;
+            lock(&commands.open).push(Arc::clone(&stream));
+            let commands = &commands;
             scope.spawn(move || {
                 // Who is gone needs no answer.
-                let _ = desk.carry_out(&stream);
-                lock(&desk.open).retain(|it| !Arc::ptr_eq(it, &stream));
+                let _ = commands.carry_out(&stream);
+                lock(&commands.open).retain(|it| !Arc::ptr_eq(it, &stream));
             });
         }
         // Who neither asks nor reads is not waited for.
-        for stream in lock(&desk.open).iter() {
+        for stream in lock(&commands.open).iter() {
             let _ = stream.shutdown(Shutdown::Both);
         }
     });
 }
 
 /// A lab, and who is served.
-struct Desk<'a> {
+struct Commands<'a> {
     lab: &'a Lab,
     open: Mutex<Vec<Arc<UnixStream>>>,
     /// Number of commands that run in each node.
@@ -158,7 +156,7 @@ struct Desk<'a> {
     control: Control,
 }
 
-impl Desk<'_> {
+impl Commands<'_> {
     fn carry_out(&self, stream: &UnixStream) -> io::Result<()> {
         let mut text = String::new();
         BufReader::new(stream.take(LONGEST)).read_line(&mut text)?;

@@ -15,14 +15,12 @@ use std::{
 
 use wait_timeout::ChildExt;
 
-use crate::{
-    bound::bound,
-    channel::Request,
-    error::{Doing, Result},
-    moves::{self, Moves},
-    nodes::{Lab, Node},
-    share::quoted,
-};
+use crate::bound::bound;
+use crate::error::{Doing, Result};
+use crate::guest::channel::Request;
+use crate::guest::share::quoted;
+use crate::nodes::moves::{self, Moves};
+use crate::nodes::{Lab, Node};
 
 /// Commands: the words that they begin with.
 const COMMANDS: &[&[&str]] = &[
@@ -375,7 +373,7 @@ mod tests {
     /// As guest/ibvswitch makes them: od(1) of what printf(1) writes.
     #[test]
     fn words_arrive() {
-        let script = include_str!("../guest/ibvswitch");
+        let script = include_str!("../../guest/ibvswitch");
         let made = script.lines().find(|line| line.starts_with("words="));
         let script = format!("{}; printf %s \"$words\"", made.unwrap());
         let words = ["link", "down", "a b", "", "ä:1"];

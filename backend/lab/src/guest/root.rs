@@ -8,11 +8,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{
-    error::{Doing, Error, Result},
-    progress,
-    share::Share,
-};
+use crate::error::{Doing, Error, Result};
+use crate::guest::share::Share;
+use crate::progress;
 
 /// Where a node has it.
 pub const PLACE: &str = "/host";

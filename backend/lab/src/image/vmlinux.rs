@@ -9,10 +9,8 @@ use std::{
     thread,
 };
 
-use crate::{
-    elf::{long, word},
-    error::{Doing, Result},
-};
+use crate::error::{Doing, Result};
+use crate::image::elf::{long, word};
 
 /// Formats of packed kernels: the beginning of a payload, and the command that unpacks its standard input.
 const PACKERS: [(&[u8], [&str; 2]); 2] = [

@@ -10,17 +10,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{
-    control::Control,
-    error::{Error, Result},
-    guest::{Job, News},
-    moves,
-    nodes::Lab,
-    outcome::{End, Outcome},
-    plan::{Happening, Scripts},
-    progress,
-    share::quoted,
-};
+use crate::error::{Error, Result};
+use crate::guest::share::quoted;
+use crate::guest::{Job, News};
+use crate::nodes::control::Control;
+use crate::nodes::outcome::{End, Outcome};
+use crate::nodes::plan::{Happening, Scripts};
+use crate::nodes::{Lab, moves};
+use crate::progress;
 
 use barriers::{Answer, Barriers};
 use printer::Lines;

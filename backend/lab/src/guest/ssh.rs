@@ -5,12 +5,10 @@
 
 use std::{fmt::Write as _, fs, path::Path};
 
-use crate::{
-    apt::run,
-    error::{Doing, Error, Result},
-    share::quoted,
-    sysroot::Sysroot,
-};
+use crate::debian::apt::run;
+use crate::debian::sysroot::Sysroot;
+use crate::error::{Doing, Error, Result};
+use crate::guest::share::quoted;
 
 /// The keys of a lab. All nodes have the same, one of hosts and one of root.
 pub struct Keys {

@@ -13,11 +13,9 @@ use std::{
 
 use serde::{Deserialize, Deserializer, de::Error as _};
 
-use crate::{
-    daemon::{self, Daemon},
-    error::{Doing, Error, Result},
-    quantity,
-};
+use crate::cli::quantity;
+use crate::error::{Doing, Error, Result};
+use crate::nodes::daemon::{self, Daemon};
 
 /// The file in a folder.
 const FILE: &str = "lab.toml";
@@ -416,7 +414,7 @@ fn line(text: String, what: &str) -> Result<String> {
     if !text.starts_with("#!") {
         return Ok(text);
     }
-    let quoted = crate::share::quoted(&text);
+    let quoted = crate::guest::share::quoted(&text);
     Ok(format!(
         "printf %s {quoted} >/run/lab-script && chmod +x /run/lab-script && exec /run/lab-script"
     ))

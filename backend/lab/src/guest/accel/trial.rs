@@ -11,14 +11,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{
-    accel::Accel,
-    error::{Doing, Error, Result},
-    guest::{Config, Guest},
-    image::Image,
-    paths, progress,
-    qemu::Qemu,
-};
+use crate::error::{Doing, Error, Result};
+use crate::guest::accel::Accel;
+use crate::guest::qemu::Qemu;
+use crate::guest::{Config, Guest};
+use crate::image::Image;
+use crate::{paths, progress};
 
 /// A stock kernel under working KVM takes about a second.
 const TRIAL_LIMIT: Duration = Duration::from_secs(15);

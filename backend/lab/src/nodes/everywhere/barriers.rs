@@ -5,7 +5,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use crate::channel::Barrier;
+use crate::guest::channel::Barrier;
 
 /// An answer to one who waits.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,12 +11,10 @@ use std::{
     process::Command,
 };
 
-use crate::{
-    apt::{Apt, run},
-    error::{Error, Result},
-    paths, progress,
-    sysroot::Sysroot,
-};
+use crate::debian::apt::{Apt, run};
+use crate::debian::sysroot::Sysroot;
+use crate::error::{Error, Result};
+use crate::{paths, progress};
 
 const PROGRAM: &str = "qemu-system-x86_64";
 const SUITES: [&str; 2] = ["trixie", "trixie-backports"];

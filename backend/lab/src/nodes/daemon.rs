@@ -16,11 +16,9 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::{
-    apt::run,
-    bound::bound,
-    error::{Doing, Error, Result, tail},
-};
+use crate::bound::bound;
+use crate::debian::apt::run;
+use crate::error::{Doing, Error, Result, tail};
 
 /// Time limit until its sockets listen.
 const READY_LIMIT: Duration = Duration::from_secs(30);

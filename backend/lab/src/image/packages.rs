@@ -2,14 +2,12 @@
 
 use std::{fs, path::Path};
 
-use crate::{
-    alternatives, apt,
-    apt::Apt,
-    error::{Doing, Error, Result},
-    image::{Image, Kernel, TOOLS_RELEASE},
-    paths,
-    sysroot::Sysroot,
-};
+use crate::debian::apt;
+use crate::debian::apt::Apt;
+use crate::debian::sysroot::Sysroot;
+use crate::error::{Doing, Error, Result};
+use crate::image::{Image, Kernel, TOOLS_RELEASE, alternatives};
+use crate::paths;
 
 /// Parts of packages that take memory of guests and are documentation.
 const UNREAD: &[&str] = &[

@@ -7,14 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{
-    error::{Doing, Error, Result},
-    image,
-    image::Image,
-    modules,
-    modules::Modules,
-    vmlinux,
-};
+use crate::error::{Doing, Error, Result};
+use crate::image;
+use crate::image::modules::Modules;
+use crate::image::{Image, modules, vmlinux};
 
 /// Modules that nodes require, with the options of the kernel's configuration.
 const NEEDED: [(&str, &str); 5] = [

@@ -1,6 +1,6 @@
 //! Removes parts of a module that only cost time when it is loaded. Its code and data stay what they are.
 
-use crate::elf::{long, word};
+use crate::image::elf::{long, word};
 
 /// Takes a module's signature away, and hides its list of functions that can be traced.
 ///

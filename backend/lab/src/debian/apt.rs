@@ -14,10 +14,9 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    error::{Doing, Error, Result, tail},
-    paths, progress, sources,
-};
+use crate::debian::sources;
+use crate::error::{Doing, Error, Result, tail};
+use crate::{paths, progress};
 
 /// Package lists younger than this are used as they are.
 const LISTS_FRESH: Duration = Duration::from_secs(3600);

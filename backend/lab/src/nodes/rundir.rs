@@ -15,10 +15,8 @@ use std::{
 
 use nix::{sys::statvfs::statvfs, unistd::geteuid};
 
-use crate::{
-    apt,
-    error::{Doing, Error, Result},
-};
+use crate::debian::apt;
+use crate::error::{Doing, Error, Result};
 
 /// The file that a lab that runs has locked, with the number of its process.
 const LOCK: &str = "lock";

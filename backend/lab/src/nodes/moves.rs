@@ -10,13 +10,11 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{
-    daemon::Daemon,
-    error::{Doing, Error, Result},
-    guest::{Config, Guest},
-    interrupt::Interrupt,
-    qemu::Qemu,
-};
+use crate::error::{Doing, Error, Result};
+use crate::guest::qemu::Qemu;
+use crate::guest::{Config, Guest};
+use crate::interrupt::Interrupt;
+use crate::nodes::daemon::Daemon;
 
 /// A node that may move.
 #[derive(Debug)]

@@ -1,0 +1,5 @@
+//! Packages of Debian, fetched and unpacked beside the system.
+
+pub mod apt;
+pub mod sources;
+pub mod sysroot;
