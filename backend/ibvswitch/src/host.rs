@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use passthrough::host::{HostFunction, Sysfs};
-use passthrough::obstacle::{self, Obstacle, locked_memory_limit};
-use passthrough::survey::Survey;
-use passthrough::window::LOCKED;
+use passthrough::driver::survey::Survey;
+use passthrough::driver::window::LOCKED;
+use passthrough::vf::host::{HostFunction, Sysfs};
+use passthrough::vf::obstacle::{self, Obstacle, locked_memory_limit};
 use passthrough::{Device, PciAddress, PhysicalError};
 use serde::Serialize;
 

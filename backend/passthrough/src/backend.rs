@@ -15,20 +15,20 @@ use parking_lot::Mutex;
 use thiserror::Error;
 use vfio_user::{DmaTable, Interrupts, Mapping};
 
-use crate::adapter::{Adapter, field_offset};
 use crate::cluster::Membership;
 use crate::core::{Core, HEAD, refusal};
 use crate::doorbell::Doorbell;
-use crate::guest::{Guest, Kind};
+use crate::driver::adapter::{Adapter, field_offset};
+use crate::driver::window::Window;
+use crate::mediation::guest::{Guest, Kind};
 use crate::mediation::memory_key::covered;
+use crate::mediation::partitions;
 use crate::mediation::{After, Verdict};
 use crate::memory::{GuestMemory, Raise};
-use crate::partitions;
-use crate::physical::{Physical, PhysicalError};
 use crate::policy::Policy;
 use crate::report::{Fate, Report};
-use crate::wake::Wake;
-use crate::window::Window;
+use crate::vf::physical::{Physical, PhysicalError};
+use crate::vf::wake::Wake;
 
 /// Most interrupt vectors of a guest's function.
 const MAX_VECTORS: u16 = 128;

@@ -6,14 +6,14 @@ use connectx::bits::queue_pair::{qpc, query_qp_out};
 use connectx::queue::event::Entry;
 
 use crate::core::refusal;
-use crate::guest::{Guest, Kind};
+use crate::driver::window::Window;
+use crate::mediation::guest::{Guest, Kind};
 use crate::mediation::partition::show_partitions;
+use crate::mediation::partitions::Partitions;
 use crate::mediation::port::{show_agent, show_context};
 use crate::mediation::{After, LIST, number_made};
 use crate::memory::{GuestMemory, Raise};
-use crate::partitions::Partitions;
 use crate::policy::Policy;
-use crate::window::Window;
 
 impl Guest {
     /// Applies the effects of a command that the VF has executed. Returns the VF's numbers of doorbell pages

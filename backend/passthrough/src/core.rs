@@ -13,26 +13,26 @@ use connectx::queue::event::Entry;
 use parking_lot::Mutex;
 use wire::PKey;
 
-use crate::adapter::{Adapter, ask_partitions, command};
-use crate::commands::Room;
-use crate::events::Event;
-use crate::firmware::{FirmwarePages, PAGE_REQUEST};
-use crate::guest::{Guest, Kind};
+use crate::driver::adapter::{Adapter, ask_partitions, command};
+use crate::driver::commands::Room;
+use crate::driver::events::Event;
+use crate::driver::firmware::{FirmwarePages, PAGE_REQUEST};
+use crate::driver::window::Window;
+use crate::mediation::guest::{Guest, Kind};
+use crate::mediation::partitions::{self, Partitions, read_table};
 use crate::mediation::{After, Facts, Refusal, Verdict, judge};
 use crate::memory::{GuestMemory, Raise};
-use crate::partitions::{self, Partitions, read_table};
-use crate::physical::PhysicalError;
 use crate::policy::Policy;
 use crate::report::{Datagrams, Fate, Report};
 use crate::shadow::Shadow;
 use crate::shadow::management::{Copies, Management};
 use crate::shadow::pace::{Look, Pace};
 use crate::shadow::request::Rules;
-use crate::wake::Wake;
-use crate::window::Window;
+use crate::vf::physical::PhysicalError;
+use crate::vf::wake::Wake;
 
 /// Events that are taken at a time.
-const EVENT_BATCH: usize = 1 << crate::window::LOG_EVENTS;
+const EVENT_BATCH: usize = 1 << crate::driver::window::LOG_EVENTS;
 /// Interval at which the timer checks commands that the VF has.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Most bytes of the guest's requests that wait for room in the VF's queue.

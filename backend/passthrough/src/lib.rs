@@ -4,8 +4,8 @@
 //! engine, is a VF of this host's adapter, under the kernel's VFIO ([`Vfio`]), or one that another process
 //! serves over vfio-user ([`Socket`]). [`Passthrough`] is the [`Backend`] that joins the two:
 //!
-//! * The daemon is the VF's only driver ([`adapter`]): the command queue, one event queue, vector 0 and
-//!   the pages that firmware asks for are the daemon's, in memory of its own ([`window`]).
+//! * The daemon is the VF's only driver ([`driver::adapter`]): the command queue, one event queue, vector 0 and
+//!   the pages that firmware asks for are the daemon's, in memory of its own ([`driver::window`]).
 //! * A guest's command is copied, judged ([`mediation`]), and answered here, refused, or given to the VF from
 //!   the daemon's mailboxes. Commands that are not on the list are refused.
 //! * Where an operator says where datagrams may go, queues for datagrams are the daemon's (`shadow`).
@@ -15,7 +15,7 @@
 //!
 //! # Design
 //!
-//! `core` has the commands under way, the guest's and the daemon's; `report` counts them; `firmware` gives pages and takes
+//! `core` has the commands under way, the guest's and the daemon's; `report` counts them; `driver::firmware` gives pages and takes
 //! them back; `policy` is the operator's. Objects keep the VF's own numbers. Event queues for completions are the VF's; other event queues
 //! are filled here, and an empty one at the VF holds the number. The first doorbell page traps and stands for the
 //! daemon's own; later pages are the VF's. A guest that leaves objects behind has the VF reset.
@@ -30,45 +30,28 @@
 //!
 //! [`Backend`]: connectx::Backend
 
-pub mod adapter;
-pub mod address;
 mod backend;
-mod capability;
 pub mod cluster;
-mod commands;
 mod conclusion;
 mod core;
-pub mod device;
 mod doorbell;
-mod events;
-mod firmware;
-mod guest;
-pub mod host;
-mod kernel;
+pub mod driver;
 pub mod mediation;
 mod memory;
-mod msix;
-pub mod obstacle;
-mod partitions;
-pub mod physical;
 pub mod policy;
 pub mod report;
 mod shadow;
-pub mod socket;
-pub mod survey;
 pub mod testing;
-pub mod vfio;
-mod wake;
-pub mod window;
+pub mod vf;
 
-pub use address::PciAddress;
 pub use backend::{OpenError, Parts, Passthrough};
 pub use cluster::{Cluster, Membership};
-pub use device::Device;
 pub use memory::GuestMemory;
-pub use obstacle::Obstacle;
-pub use physical::{Physical, PhysicalError};
 pub use policy::{Isolation, ManagementFilter, Policy, Smp};
 pub use report::Report;
-pub use socket::Socket;
-pub use vfio::Vfio;
+pub use vf::address::PciAddress;
+pub use vf::device::Device;
+pub use vf::obstacle::Obstacle;
+pub use vf::physical::{Physical, PhysicalError};
+pub use vf::socket::Socket;
+pub use vf::vfio::Vfio;

@@ -5,10 +5,13 @@
 //! carries them.
 
 pub(crate) mod address_path;
+pub(crate) mod capability;
 mod datagram;
+pub(crate) mod guest;
 pub(crate) mod memory_key;
 mod pages;
 pub(crate) mod partition;
+pub(crate) mod partitions;
 pub(crate) mod port;
 mod queue;
 
@@ -25,9 +28,8 @@ use connectx::bits::event::create_eq_out;
 use connectx::queue::event::EventQueue;
 
 use self::port::{modify_port, own_port, register};
-use crate::capability;
-use crate::guest::{Guest, Kind, Stage, WholeKey};
-use crate::partitions::{Partitions, Place};
+use crate::mediation::guest::{Guest, Kind, Stage, WholeKey};
+use crate::mediation::partitions::{Partitions, Place};
 use crate::policy::{Isolation, Policy};
 use crate::shadow::Shadow;
 

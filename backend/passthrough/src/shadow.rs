@@ -34,9 +34,9 @@ use vm_memory::Bytes;
 use self::management::Copies;
 use self::pool::Ring;
 use self::request::{Rules, Verdict};
+use crate::driver::window::{PAGE, Window};
 use crate::memory::GuestMemory;
 use crate::report::Datagrams;
-use crate::window::{PAGE, Window};
 
 /// Requests of either kind that are copied at a time, so that all queues have their turn.
 const BATCH: u32 = 32;

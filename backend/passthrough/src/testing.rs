@@ -29,7 +29,7 @@ pub use oracle::{Confines, Oracle};
 pub use place::{Place, vf_at};
 
 use crate::memory::GuestMemory;
-use crate::physical::{Physical, PhysicalError};
+use crate::vf::physical::{Physical, PhysicalError};
 
 /// Bytes of BAR 0.
 const BAR_SIZE: u64 = 1 << 20;

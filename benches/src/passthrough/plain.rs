@@ -156,7 +156,7 @@ pub(super) struct Plain {
 fn serve(path: &Path, device: &str, stop: &Arc<Stop>) -> Result<JoinHandle<()>> {
     let unfit = |what: String| BenchError::Daemon(format!("{device}: {what}"));
     let named: passthrough::Device = { device.parse() }
-        .map_err(|error: passthrough::device::NoDevice| unfit(error.to_string()))?;
+        .map_err(|error: passthrough::vf::device::NoDevice| unfit(error.to_string()))?;
     let physical = named.open().map_err(|error| unfit(error.to_string()))?;
     let mut function = Function::new(physical).map_err(BenchError::system("open a VF"))?;
     let mut server = Server::bind(path).map_err(|error| unfit(error.to_string()))?;

@@ -7,7 +7,7 @@ use hca::Foreign;
 
 use super::{Judge, Refusal, refuse};
 use crate::cluster::Membership;
-use crate::guest::Guest;
+use crate::mediation::guest::Guest;
 
 /// The paths in the context of a queue pair: which, and whether it is the one that a connection begins with.
 const PATHS: [(Span, bool); 2] = [

@@ -11,7 +11,7 @@ use connectx::bits::queue_pair::{ServiceType, create_qp_in, qpc};
 use wire::{QKey, Qpn};
 
 use super::{After, Judge, LIST, NUMBER, Refusal, Verdict, refuse};
-use crate::guest::Kind;
+use crate::mediation::guest::Kind;
 use crate::shadow::{Shadow, Unfit};
 
 /// A controlled Q_Key that no manager or agent has.

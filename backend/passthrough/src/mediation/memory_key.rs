@@ -7,9 +7,9 @@ use connectx::bits::memory_key::{
 
 use super::pages::check_pages;
 use super::{After, Judge, LIST, Refusal, Verdict, made, refuse};
-use crate::guest::{Kind, WholeKey};
+use crate::driver::window::{BASE, RINGS_BASE, SIZE, Window};
+use crate::mediation::guest::{Kind, WholeKey};
 use crate::policy::Isolation;
-use crate::window::{BASE, RINGS_BASE, SIZE, Window};
 
 /// Bytes in which translation entries are counted.
 const OCTWORD: usize = 16;

@@ -3,7 +3,7 @@
 use connectx::bits::command::Status;
 
 use super::{Refusal, refuse};
-use crate::window::Window;
+use crate::driver::window::Window;
 
 /// Largest page, as a power of two.
 const LOG_MAX_PAGE: u32 = 31;
@@ -45,7 +45,7 @@ pub(super) fn check_record(addr: u64) -> Result<(), Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::window::{BASE, RINGS_BASE, SIZE};
+    use crate::driver::window::{BASE, RINGS_BASE, SIZE};
 
     fn check(pages: &[u64], log_size: u32) -> bool {
         let list: Vec<u8> = pages.iter().flat_map(|page| page.to_be_bytes()).collect();

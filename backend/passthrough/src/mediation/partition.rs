@@ -8,8 +8,8 @@ use connectx::bits::queue_pair::{ads, optional, qpc};
 
 use super::port::own_port;
 use super::{After, FORWARD, Judge, Refusal, Verdict, refuse};
-use crate::guest::Guest;
-use crate::partitions::{ALL, BODY, Partitions, Place, TABLE, read_table};
+use crate::mediation::guest::Guest;
+use crate::mediation::partitions::{ALL, BODY, Partitions, Place, TABLE, read_table};
 
 /// The paths in the context of a queue pair, and the parameter of a change that says an index of each.
 const PATHS: [(connectx::bits::Span, u32); 2] = [

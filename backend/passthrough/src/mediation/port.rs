@@ -9,7 +9,7 @@ use connectx::bits::port::{
 };
 
 use super::{After, FORWARD, Judge, Refusal, Verdict, refuse};
-use crate::partitions::Partitions;
+use crate::mediation::partitions::Partitions;
 use crate::policy::{Policy, Smp};
 
 /// In requests about a port: its number.

@@ -12,7 +12,7 @@ use connectx::queue::event::{EventQueue, LOG_MAX_EQ_SIZE};
 use super::pages::{check_pages, check_record};
 use super::partition::Change;
 use super::{After, Judge, LIST, NUMBER, Refusal, Verdict, made, refuse};
-use crate::guest::Kind;
+use crate::mediation::guest::Kind;
 use crate::policy::{Isolation, Smp};
 
 /// Bytes behind the context of a request about a completion queue that name memory of user contexts.

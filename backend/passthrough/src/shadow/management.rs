@@ -14,13 +14,13 @@ use hca::dma;
 use wire::{Gid, Lid, MadPacket, PKey, QKey, Qpn, Sl, mad};
 
 use super::pool::Ring;
-use crate::adapter::command;
-use crate::guest::WholeKeys;
+use crate::driver::adapter::command;
+use crate::driver::window::{PAGE, Window};
 use crate::mediation::LIST;
+use crate::mediation::guest::WholeKeys;
 use crate::memory::GuestMemory;
 use crate::policy::{ManagementFilter, Sender};
 use crate::report::Port;
-use crate::window::{PAGE, Window};
 
 /// Bytes of the room for the copy of one packet.
 const SLOT: usize = mad::SIZE;

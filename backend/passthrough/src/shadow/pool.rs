@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::window::{PAGE, RINGS_SIZE, SIZE};
+use crate::driver::window::{PAGE, RINGS_SIZE, SIZE};
 
 /// All of it, in pages.
 const PAGES: usize = RINGS_SIZE / PAGE;

@@ -7,9 +7,9 @@ use connectx::bits::work::{
 use hca::{Foreign, ServiceLevels};
 
 use crate::cluster::Membership;
+use crate::driver::window::Window;
 use crate::report::Port;
 use crate::shadow::management::{Copies, Management, Outcome};
-use crate::window::Window;
 
 /// Bytes of an address vector that says that it has all of them.
 const EXTENDED: usize = 48;

@@ -9,7 +9,7 @@ use connectx::bits::command::{
 };
 use vm_memory::Bytes;
 
-use crate::window::{COMMANDS, MAILBOX_COUNT, MAILBOX_STRIDE, MAILBOXES, Window};
+use crate::driver::window::{COMMANDS, MAILBOX_COUNT, MAILBOX_STRIDE, MAILBOXES, Window};
 
 /// Most entries: one bit of the doorbell each.
 pub(crate) const ENTRIES: usize = 32;

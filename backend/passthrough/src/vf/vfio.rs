@@ -14,12 +14,12 @@ use vfio_bindings::bindings::vfio::{
 use vfio_ioctls::VfioError;
 use vfio_user::{Mapping, SparseArea};
 
-use crate::address::PciAddress;
-use crate::host::Sysfs;
-use crate::kernel::Kernel;
-use crate::msix::{self, Tables};
-use crate::obstacle::{Obstacle, locked_memory_limit, usable};
-use crate::physical::{self, BAR_SIZES, Physical, PhysicalError, VECTORS};
+use crate::vf::address::PciAddress;
+use crate::vf::host::Sysfs;
+use crate::vf::kernel::Kernel;
+use crate::vf::msix::{self, Tables};
+use crate::vf::obstacle::{Obstacle, locked_memory_limit, usable};
+use crate::vf::physical::{self, BAR_SIZES, Physical, PhysicalError, VECTORS};
 
 const BAR0: u32 = VFIO_PCI_BAR0_REGION_INDEX;
 const CONFIG: u32 = VFIO_PCI_CONFIG_REGION_INDEX;

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use connectx::bits::event::{EQE_DATA, EQE_DATA_SIZE, EQE_SIZE, EQE_SUBTYPE, EQE_TYPE};
 use vm_memory::Bytes;
 
-use crate::window::{EVENTS, LOG_EVENTS, Window};
+use crate::driver::window::{EVENTS, LOG_EVENTS, Window};
 
 /// An event, as the VF wrote it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

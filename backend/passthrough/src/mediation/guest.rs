@@ -6,7 +6,7 @@ use connectx::TRAPPED_PAGES;
 use connectx::bits::initialization::FIRST_UAR;
 use connectx::queue::event::EventQueue;
 
-use crate::partitions::Places;
+use crate::mediation::partitions::Places;
 use crate::report::Objects;
 use crate::shadow::Shadows;
 

@@ -6,11 +6,11 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-use crate::address::PciAddress;
-use crate::host::Sysfs;
-use crate::physical::{Physical, PhysicalError};
-use crate::socket::Socket;
-use crate::vfio::Vfio;
+use crate::vf::address::PciAddress;
+use crate::vf::host::Sysfs;
+use crate::vf::physical::{Physical, PhysicalError};
+use crate::vf::socket::Socket;
+use crate::vf::vfio::Vfio;
 
 /// A VF.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::address::PciAddress;
+use crate::vf::address::PciAddress;
 
 /// The driver that hands functions to processes.
 pub const VFIO_PCI: &str = "vfio-pci";

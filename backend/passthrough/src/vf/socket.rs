@@ -8,8 +8,8 @@ use connectx::DoorbellPages;
 use vfio_user::client::{Client, RegionInfo};
 use vfio_user::{Mapping, PAGE_SIZE};
 
-use crate::host::MELLANOX;
-use crate::physical::{self, BAR_SIZES, COMMAND, ENABLED, Physical, PhysicalError, VECTORS};
+use crate::vf::host::MELLANOX;
+use crate::vf::physical::{self, BAR_SIZES, COMMAND, ENABLED, Physical, PhysicalError, VECTORS};
 
 /// Time limit of the server for an answer. The guest's monitor gives a device up after 5 s.
 const TIME_LIMIT: Duration = Duration::from_secs(3);

@@ -8,10 +8,10 @@ use connectx::bits::port::{hca_vport_context as context, query_hca_vport_context
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use serde::Serialize;
 
-use crate::adapter::{Adapter, command};
-use crate::device::Device;
-use crate::physical::PhysicalError;
-use crate::window::Window;
+use crate::driver::adapter::{Adapter, command};
+use crate::driver::window::Window;
+use crate::vf::device::Device;
+use crate::vf::physical::PhysicalError;
 
 /// State of a VF's port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -8,7 +8,7 @@ use thiserror::Error;
 use vfio_user::client::ClientError;
 use vfio_user::{Errno, Mapping, PAGE_SIZE, SparseArea};
 
-use crate::obstacle::Obstacle;
+use crate::vf::obstacle::Obstacle;
 
 /// Offset of the command register in configuration space.
 pub(crate) const COMMAND: u64 = 4;

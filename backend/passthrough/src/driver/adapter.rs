@@ -17,14 +17,14 @@ use connectx::bits::port::{
 use connectx::bits::{Field, Wide};
 use nix::sys::eventfd::EventFd;
 
-use crate::capability::{self, COMMAND_CHECKSUM};
-use crate::commands::{CommandQueue, Room};
-use crate::events::{Event, Events};
-use crate::firmware::FirmwarePages;
-use crate::partitions::{self, read_table};
-use crate::physical::{Physical, PhysicalError};
+use crate::driver::commands::{CommandQueue, Room};
+use crate::driver::events::{Event, Events};
+use crate::driver::firmware::FirmwarePages;
+use crate::driver::window::{COMMANDS, EVENTS, FIRMWARE_PAGES, LOG_EVENTS, PAGE, Window};
+use crate::mediation::capability::{self, COMMAND_CHECKSUM};
+use crate::mediation::partitions::{self, read_table};
 use crate::report::Port;
-use crate::window::{COMMANDS, EVENTS, FIRMWARE_PAGES, LOG_EVENTS, PAGE, Window};
+use crate::vf::physical::{Physical, PhysicalError};
 
 /// Revision of the command interface; there is no other.
 const COMMAND_INTERFACE: u32 = 5;

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use connectx::bits::Field;
 use connectx::bits::command::{Opcode, create_eq_in, query_pages_out};
 
-use crate::window::{FIRMWARE, FIRMWARE_PAGES, PAGE, Window};
+use crate::driver::window::{FIRMWARE, FIRMWARE_PAGES, PAGE, Window};
 
 /// Kind of the event by which firmware asks for pages, or offers some back.
 pub(crate) const PAGE_REQUEST: u8 = 0xb;

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use thiserror::Error;
 
-use crate::address::PciAddress;
-use crate::host::{HostFunction, MELLANOX, Sysfs, VFIO_PCI};
-use crate::window::LOCKED;
+use crate::driver::window::LOCKED;
+use crate::vf::address::PciAddress;
+use crate::vf::host::{HostFunction, MELLANOX, Sysfs, VFIO_PCI};
 
 /// An obstacle. Its text is what is wrong; [`Obstacle::remedy`] is what to do.
 #[derive(Debug, Error)]
