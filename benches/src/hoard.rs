@@ -1,11 +1,11 @@
 //! Memory of a daemon one of whose guests takes what it can get.
 
 use ibvswitch::budget::Budget;
-use test_driver::hoard::{Hoard, Hoarded};
+use test_driver::exhaustion::{Exhaustion, ObjectKind};
 use test_driver::{Device, Options};
 
-use crate::lab::configuration_text;
-use crate::process::Process;
+use crate::daemons::lab::configuration_text;
+use crate::daemons::process::Process;
 use crate::{BenchError, Context, Measurement, Reference, Result};
 
 /// Times that it takes everything, each time in another order.
@@ -35,8 +35,8 @@ pub fn run(context: &Context) -> Result<Vec<Measurement>> {
             memory: CLIENT,
             ..Options::default()
         };
-        let mut hoard = Hoard::new(&Device::open_with(&vf.socket, options)?)?;
-        for kind in Hoarded::round(round) {
+        let mut hoard = Exhaustion::new(&Device::open_with(&vf.socket, options)?)?;
+        for kind in ObjectKind::round(round) {
             let mut taken = 0;
             while hoard.take(kind)? {
                 taken += 1;

@@ -5,7 +5,7 @@ use std::io;
 use thiserror::Error;
 use vfio_user::client::ClientError;
 
-use crate::opcode::{Opcode, Status};
+use crate::function::opcode::{Opcode, Status};
 
 /// Why something did not succeed.
 #[derive(Debug, Error)]

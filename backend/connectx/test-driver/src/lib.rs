@@ -38,58 +38,40 @@
 //! # }
 //! ```
 
-mod bar;
 pub mod bits;
-mod command;
-mod completion;
-mod device;
-mod device_memory;
-mod dynamic;
 mod error;
-mod event;
-mod firmware;
-pub mod hoard;
-mod key_update;
+pub mod exhaustion;
+mod function;
 mod memory;
-mod network;
-mod opcode;
-mod paging;
+mod memory_key;
 pub mod pattern;
-mod pci;
-mod port;
-mod queue_pair;
-mod region;
-mod request;
-mod rest;
-mod segment;
-mod shared;
-mod signature;
-mod tags;
-mod uar;
+mod queue;
 mod wait;
 
-pub use command::{ENTRY, MAILBOX_DATA, MAILBOX_STRIDE, Mailboxes, request};
-pub use completion::{CompletionQueue, Cqe, CqeKind, Syndrome};
-pub use device::{BAR0, Device, Options, initialization};
-pub use device_memory::DeviceMemory;
-pub use dynamic::{DynamicTarget, TargetConfig};
 pub use error::{Error, Result};
-pub use event::{Event, EventType};
-pub use key_update::{KeyChange, KeyUpdate, PRESENT, PageList};
+pub use function::command::{ENTRY, MAILBOX_DATA, MAILBOX_STRIDE, Mailboxes, request};
+pub use function::device::{BAR0, Device, Options, initialization};
+pub use function::device_memory::DeviceMemory;
+pub use function::event::{Event, EventType};
+pub use function::opcode::{Opcode, Status};
+pub use function::pause::Paused;
+pub use function::pci::CONFIG;
+pub use function::port::Port;
+pub use function::uar::Uar;
 pub use memory::{Buffer, Memory, PAGE};
-pub use network::{FlowTable, Next, PlainQueue, QueueTable, Tir, Tis, TransportDomain, send_queue};
-pub use opcode::{Opcode, Status};
-pub use paging::PageFault;
-pub use pci::CONFIG;
-pub use port::Port;
-pub use queue_pair::{Config, Connection, QueuePair, Receive, Transport};
-pub use region::{Access, Klm, MemoryRegion, ProtectionDomain, XrcDomain};
-pub use request::{
+pub use memory_key::key_update::{KeyChange, KeyUpdate, PRESENT, PageList};
+pub use memory_key::paging::PageFault;
+pub use memory_key::region::{Access, Klm, MemoryRegion, ProtectionDomain, XrcDomain};
+pub use memory_key::signature::{SignatureForm, SignatureValue};
+pub use queue::completion::{CompletionQueue, Cqe, CqeKind, Syndrome};
+pub use queue::dynamic::{DynamicTarget, TargetConfig};
+pub use queue::network::{
+    FlowTable, Next, PlainQueue, QueueTable, Tir, Tis, TransportDomain, send_queue,
+};
+pub use queue::queue_pair::{Config, Connection, QueuePair, Receive, Transport};
+pub use queue::request::{
     AddressVector, Atomic, Data, MAX_SEGMENTS, Packet, Piece, Remote, SendOpcode, SendRequest,
 };
-pub use rest::Paused;
-pub use segment::Sge;
-pub use shared::SharedReceiveQueue;
-pub use signature::{SignatureForm, SignatureValue};
-pub use tags::{TagChange, TagEvent, TagOperation, eager_header, rendezvous_header};
-pub use uar::Uar;
+pub use queue::segment::Sge;
+pub use queue::shared_receive::SharedReceiveQueue;
+pub use queue::tags::{TagChange, TagEvent, TagOperation, eager_header, rendezvous_header};

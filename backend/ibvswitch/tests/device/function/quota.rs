@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::daemon::{Daemon, Peer};
-use test_driver::hoard::{Hoard, Hoarded};
+use test_driver::exhaustion::{Exhaustion, ObjectKind};
 use test_driver::{Device, Options, Transport};
 
 /// Memory that one guest may take, in MiB.
@@ -24,13 +24,13 @@ fn resident(daemon: &Daemon) -> f64 {
 
 /// Takes objects of these kinds, one kind after the other, until each is refused; returns what the
 /// daemon's memory was at most.
-fn hoard(daemon: &Daemon, kinds: impl IntoIterator<Item = Hoarded>, bound: f64) -> f64 {
+fn hoard(daemon: &Daemon, kinds: impl IntoIterator<Item = ObjectKind>, bound: f64) -> f64 {
     let options = Options {
         memory: 512 << 20,
         ..Options::default()
     };
     let device = Device::open_with(daemon.socket("vm1"), options).expect("opens");
-    let mut hoard = Hoard::new(&device).expect("begins");
+    let mut hoard = Exhaustion::new(&device).expect("begins");
     let mut peak: f64 = 0.0;
     for kind in kinds {
         for count in 1_u32.. {
@@ -56,10 +56,10 @@ fn hoard(daemon: &Daemon, kinds: impl IntoIterator<Item = Hoarded>, bound: f64) 
 }
 
 /// A VF that is passed through has no tags and no signatures.
-fn is_there(kind: Hoarded) -> bool {
+fn is_there(kind: ObjectKind) -> bool {
     let of_software = matches!(
         kind,
-        Hoarded::TaggedQueues | Hoarded::SignedKeys | Hoarded::SignatureValues
+        ObjectKind::TaggedQueues | ObjectKind::SignedKeys | ObjectKind::SignatureValues
     );
     std::env::var_os("IBVSWITCH_TEST_PASSTHROUGH").is_none() || !of_software
 }
@@ -71,7 +71,7 @@ fn a_guest_has_its_share_of_memory_and_no_more() {
     let neighbour = Peer::open(&daemon, "vm2");
     let before = resident(&daemon);
     for round in 0..3 {
-        let kinds = Hoarded::round(round).filter(|kind| is_there(*kind));
+        let kinds = ObjectKind::round(round).filter(|kind| is_there(*kind));
         let peak = hoard(&daemon, kinds, before + MAX_MIB);
         println!("round {round}: {peak:.1} MiB, {before:.1} before");
         neighbour.qp(Transport::Rc);

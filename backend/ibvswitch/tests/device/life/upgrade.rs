@@ -8,7 +8,7 @@ use crate::daemon::{Daemon, HALF, Peer, connected_by, peers};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
-use test_driver::hoard::{Hoard, Hoarded};
+use test_driver::exhaustion::{Exhaustion, ObjectKind};
 use test_driver::{Connection, Data, Device, Options, SendRequest, Transport};
 
 with_both_doorbells!(connections_go_on_under_traffic,);
@@ -17,7 +17,7 @@ with_both_doorbells!(connections_go_on_under_traffic,);
 const PATIENT: &str = "60";
 
 /// It takes a program without optimization seconds.
-const MANY_PAGES: Hoarded = Hoarded::Pages(1_000_000);
+const MANY_PAGES: ObjectKind = ObjectKind::Pages(1_000_000);
 
 fn upgrade(daemon: &Daemon) -> Value {
     daemon.ask(&["upgrade", "--within", PATIENT])
@@ -263,13 +263,13 @@ fn script(daemon: &Daemon, name: &str, text: &str) -> String {
 }
 
 /// A guest that takes objects.
-fn hoarder(daemon: &Daemon, kinds: impl IntoIterator<Item = Hoarded>) -> (Device, Hoard) {
+fn hoarder(daemon: &Daemon, kinds: impl IntoIterator<Item = ObjectKind>) -> (Device, Exhaustion) {
     let options = Options {
         memory: 512 << 20,
         ..Options::default()
     };
     let device = Device::open_with(daemon.socket("vm1"), options).unwrap();
-    let mut hoard = Hoard::new(&device).unwrap();
+    let mut hoard = Exhaustion::new(&device).unwrap();
     for kind in kinds {
         assert!(hoard.take(kind).unwrap());
     }
@@ -279,7 +279,7 @@ fn hoarder(daemon: &Daemon, kinds: impl IntoIterator<Item = Hoarded>) -> (Device
 #[test]
 fn objects_of_each_kind_go_along() {
     let daemon = Daemon::start("trap");
-    let all = Hoarded::ALL.into_iter();
+    let all = ObjectKind::ALL.into_iter();
     let kinds = all.filter(|kind| *kind != MANY_PAGES);
     let _guest = hoarder(&daemon, kinds);
     let report = upgrade(&daemon);
@@ -290,7 +290,7 @@ fn objects_of_each_kind_go_along() {
 #[test]
 fn a_vm_that_cannot_go_along_may_fail() {
     let daemon = Daemon::start("trap");
-    let (device, _hoard) = hoarder(&daemon, [Hoarded::Pages(1 << 15); 48]);
+    let (device, _hoard) = hoarder(&daemon, [ObjectKind::Pages(1 << 15); 48]);
     let (mut a, b) = (Peer::open(&daemon, "vm2"), Peer::open(&daemon, "vm3"));
     let (to, from) = (a.config(Transport::Rc), b.config(Transport::Rc));
     let (mut qa, _qb) = connected_by(&to, &from, &a, &b, patient);

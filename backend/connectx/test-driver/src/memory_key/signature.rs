@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use crate::bits::{mkc, psv, put_dword};
-use crate::command::request;
-use crate::device::Object;
 use crate::error::Result;
-use crate::opcode::Opcode;
-use crate::region::{MemoryRegion, Mode, ProtectionDomain};
+use crate::function::command::request;
+use crate::function::device::Object;
+use crate::function::opcode::Opcode;
+use crate::memory_key::region::{MemoryRegion, Mode, ProtectionDomain};
 
 /// Octwords of a form.
 const OCTWORDS: u32 = 4;

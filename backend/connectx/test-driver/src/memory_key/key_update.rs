@@ -1,8 +1,8 @@
 //! Changes to memory keys by work requests (UMR).
 
 use crate::bits::{mkc, put_dword, put_qword};
-use crate::region::{Access, Klm};
-use crate::segment::{Sge, Writer};
+use crate::memory_key::region::{Access, Klm};
+use crate::queue::segment::{Sge, Writer};
 
 /// A change to a memory key by a work request (UMR).
 #[derive(Debug, Clone, Copy)]

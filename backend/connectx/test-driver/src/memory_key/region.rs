@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::bits::{mkc, put_qword, reply, request};
-use crate::command::request;
-use crate::device::{Device, Object, append_pages};
-use crate::device_memory::DeviceMemory;
 use crate::error::Result;
+use crate::function::command::request;
+use crate::function::device::{Device, Object, append_pages};
+use crate::function::device_memory::DeviceMemory;
+use crate::function::opcode::Opcode;
 use crate::memory::Buffer;
-use crate::opcode::Opcode;
 
 /// Rights on a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -1,4 +1,4 @@
-//! A device that rests: its image, and how it goes on.
+//! A paused device: its image, and how it goes on.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
@@ -7,15 +7,15 @@ use parking_lot::MutexGuard;
 use vfio_user::MigrationState;
 use vfio_user::client::Client;
 
-use crate::device::{BAR0, Device, MSIX, initialization, map};
 use crate::error::Result;
-use crate::pci::CONFIG;
+use crate::function::device::{BAR0, Device, MSIX, initialization, map};
+use crate::function::pci::CONFIG;
 
 /// Device Control of the PCI Express capability, in configuration space.
 const DEVICE_CONTROL: u64 = 0x58;
 /// A bit of it: function level reset.
 const INITIATE_FLR: u16 = 1 << 15;
-/// A device that rests.
+/// A paused device.
 #[derive(Debug)]
 pub struct Paused<'a> {
     device: &'a Device,
@@ -36,7 +36,7 @@ impl Paused<'_> {
     /// looks any more: what counts are the records of doorbells, which are in memory.
     ///
     /// # Errors
-    /// [`crate::Error`]; then it still rests.
+    /// [`crate::Error`]; then it is still paused.
     pub fn go_on_at(&mut self, socket: impl AsRef<Path>, image: &[u8]) -> Result<()> {
         let mut next = self.device.receiver(socket)?;
         next.set_migration_state(MigrationState::Resuming)?;

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use crate::bits::{NO_USER_INDEX, dctc, put_qword, reply, request};
-use crate::command::request;
-use crate::completion::CompletionQueue;
-use crate::device::Object;
 use crate::error::Result;
-use crate::opcode::Opcode;
-use crate::region::{Access, ProtectionDomain};
-use crate::shared::SharedReceiveQueue;
+use crate::function::command::request;
+use crate::function::device::Object;
+use crate::function::opcode::Opcode;
+use crate::memory_key::region::{Access, ProtectionDomain};
+use crate::queue::completion::CompletionQueue;
+use crate::queue::shared_receive::SharedReceiveQueue;
 
 /// Configuration of a target.
 #[derive(Debug, Clone, Copy)]

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::bar::doorbell;
 use crate::bits::{cqc, put_qword, reply, request};
-use crate::command::request;
-use crate::device::{Device, Object, append_pages};
 use crate::error::{Error, Result};
+use crate::function::bar::doorbell;
+use crate::function::command::request;
+use crate::function::device::{Device, Object, append_pages};
+use crate::function::opcode::Opcode;
+use crate::function::opcode::codes;
+use crate::function::uar::Uar;
 use crate::memory::Buffer;
-use crate::opcode::Opcode;
-use crate::opcode::codes;
-use crate::uar::Uar;
 use crate::wait::Patience;
 
 /// Size of an entry, in bytes.

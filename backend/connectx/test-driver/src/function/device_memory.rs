@@ -1,11 +1,11 @@
 //! Memory of the device (MEMIC), a part of BAR 0.
 
 use crate::bits::{dm, put_qword, qword};
-use crate::command::request;
-use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::function::command::request;
+use crate::function::device::Device;
+use crate::function::opcode::Opcode;
 use crate::memory::{PAGE, Window};
-use crate::opcode::Opcode;
 
 /// A piece of it.
 #[derive(Debug)]

@@ -6,19 +6,19 @@ use std::sync::Arc;
 
 use crate::Uar;
 use crate::bits::{cqc, eqc, mkc, psv, qpc, request, srqc, xrqc};
-use crate::command::request;
-use crate::completion::CompletionQueue;
-use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::opcode::{Opcode, Status};
-use crate::queue_pair::{Config, Connection, QueuePair, Receive, Transport};
-use crate::region::{Access, Klm, MemoryRegion, ProtectionDomain};
-use crate::request::{Data, SendRequest};
-use crate::segment::Sge;
+use crate::function::command::request;
+use crate::function::device::Device;
+use crate::function::opcode::{Opcode, Status};
+use crate::memory_key::region::{Access, Klm, MemoryRegion, ProtectionDomain};
+use crate::queue::completion::CompletionQueue;
+use crate::queue::queue_pair::{Config, Connection, QueuePair, Receive, Transport};
+use crate::queue::request::{Data, SendRequest};
+use crate::queue::segment::Sge;
 
-/// Kind of hoarded objects.
+/// Kind of objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hoarded {
+pub enum ObjectKind {
     /// Protection domains.
     Domains,
     /// XRC domains.
@@ -50,7 +50,7 @@ pub enum Hoarded {
     Attachments,
 }
 
-impl Hoarded {
+impl ObjectKind {
     /// All kinds, with lists of many lengths.
     pub const ALL: [Self; 18] = [
         Self::Attachments,
@@ -80,9 +80,9 @@ impl Hoarded {
     }
 }
 
-/// An open device, and what was hoarded there by means of the usual driver.
+/// An open device, and what was taken there by means of the usual driver.
 #[derive(Debug)]
-pub struct Hoard {
+pub struct Exhaustion {
     device: Device,
     domain: Arc<ProtectionDomain>,
     region: MemoryRegion,
@@ -94,8 +94,8 @@ pub struct Hoard {
     taken: u64,
 }
 
-impl Hoard {
-    /// Creates a hoard of all that `device` has to give.
+impl Exhaustion {
+    /// Takes nothing yet of what `device` has to give.
     ///
     /// # Errors
     /// [`Error`].
@@ -119,7 +119,7 @@ impl Hoard {
     ///
     /// # Errors
     /// [`Error`], also if it is refused for another reason.
-    pub fn take(&mut self, what: Hoarded) -> Result<bool> {
+    pub fn take(&mut self, what: ObjectKind) -> Result<bool> {
         self.taken += 1;
         match self.create(what) {
             Ok(()) => Ok(true),
@@ -131,13 +131,13 @@ impl Hoard {
         }
     }
 
-    fn create(&mut self, what: Hoarded) -> Result<()> {
+    fn create(&mut self, what: ObjectKind) -> Result<()> {
         let input = match what {
-            Hoarded::Domains => request(Opcode::AllocPd, 0, 16),
-            Hoarded::XrcDomains => request(Opcode::AllocXrcd, 0, 16),
-            Hoarded::Keys => self.key(0, Vec::new()),
-            Hoarded::Pages(count) => self.key(1, scattered(count)),
-            Hoarded::Stretches(count) => {
+            ObjectKind::Domains => request(Opcode::AllocPd, 0, 16),
+            ObjectKind::XrcDomains => request(Opcode::AllocXrcd, 0, 16),
+            ObjectKind::Keys => self.key(0, Vec::new()),
+            ObjectKind::Pages(count) => self.key(1, scattered(count)),
+            ObjectKind::Stretches(count) => {
                 let klm = Klm {
                     len: 1,
                     key: 0,
@@ -145,20 +145,20 @@ impl Hoard {
                 };
                 self.key(2, klm.to_bytes().repeat(count))
             }
-            Hoarded::CompletionQueues(log_size) => self.cq(log_size)?,
-            Hoarded::EventQueues => self.eq(),
-            Hoarded::SharedQueues => self.srq(),
-            Hoarded::TaggedQueues => self.xrq(),
-            Hoarded::SignedKeys => self.signed_key(),
-            Hoarded::SignatureValues => {
+            ObjectKind::CompletionQueues(log_size) => self.cq(log_size)?,
+            ObjectKind::EventQueues => self.eq(),
+            ObjectKind::SharedQueues => self.srq(),
+            ObjectKind::TaggedQueues => self.xrq(),
+            ObjectKind::SignedKeys => self.signed_key(),
+            ObjectKind::SignatureValues => {
                 let mut input = request(Opcode::CreatePsv, 0, 16);
                 psv::NUM_PSV.set(&mut input, 4);
                 psv::PD.set(&mut input, self.domain.number());
                 return self.device.command(&input, 32).map(drop);
             }
-            Hoarded::QueuePairs => self.qp(),
-            Hoarded::Waiting => return self.wait(),
-            Hoarded::Attachments => return self.attach(),
+            ObjectKind::QueuePairs => self.qp(),
+            ObjectKind::Waiting => return self.wait(),
+            ObjectKind::Attachments => return self.attach(),
         };
         self.device.command(&input, 16).map(drop)
     }

@@ -1,10 +1,10 @@
 //! Pages that firmware asks for: QUERY_PAGES, MANAGE_PAGES, and events that tell of its wishes.
 
 use crate::bits::{put_dword, put_qword, reply};
-use crate::command::request;
-use crate::event::Event;
+use crate::function::command::request;
+use crate::function::event::Event;
+use crate::function::opcode::Opcode;
 use crate::memory::{Memory, PAGE};
-use crate::opcode::Opcode;
 
 /// Operation of MANAGE_PAGES: firmware is given some.
 const GIVE: u16 = 1;

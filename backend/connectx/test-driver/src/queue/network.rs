@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::bits::{flow, put_qword, reply, request, rqc, steering};
-use crate::command::request;
-use crate::device::{Device, Object, append_pages};
 use crate::error::Result;
+use crate::function::command::request;
+use crate::function::device::{Device, Object, append_pages};
+use crate::function::opcode::Opcode;
+use crate::function::uar::Uar;
 use crate::memory::Buffer;
-use crate::opcode::Opcode;
-use crate::queue_pair::QueuePair;
-use crate::region::ProtectionDomain;
-use crate::segment::{Sge, write_list};
-use crate::uar::Uar;
+use crate::memory_key::region::ProtectionDomain;
+use crate::queue::queue_pair::QueuePair;
+use crate::queue::segment::{Sge, write_list};
 
 /// Bytes of a block of a send queue, and of a receive request, as powers of two.
 const LOG_BLOCK: u32 = 6;

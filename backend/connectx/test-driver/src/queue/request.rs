@@ -5,10 +5,10 @@ use std::sync::atomic::AtomicU64;
 
 use crate::bits::{put_dword, put_qword};
 use crate::error::{Error, Result};
-use crate::key_update::KeyUpdate;
-use crate::opcode::codes;
-use crate::segment::{Sge, Writer};
-use crate::tags::TagChange;
+use crate::function::opcode::codes;
+use crate::memory_key::key_update::KeyUpdate;
+use crate::queue::segment::{Sge, Writer};
+use crate::queue::tags::TagChange;
 
 /// Most segments of a request.
 pub const MAX_SEGMENTS: usize = 63;

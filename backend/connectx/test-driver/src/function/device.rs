@@ -10,15 +10,15 @@ use parking_lot::{Mutex, MutexGuard};
 use vfio_user::Protection;
 use vfio_user::client::Client;
 
-use crate::bar::{Bar, doorbell};
 use crate::bits::{cap, dword, eqc, put_qword, reply, request};
-use crate::command::{CommandQueue, ENTRY, request};
 use crate::error::{Error, Result};
-use crate::event::{EQE, Event, EventQueue, EventType, Vector};
-use crate::firmware::Wish;
+use crate::function::bar::{Bar, doorbell};
+use crate::function::command::{CommandQueue, ENTRY, request};
+use crate::function::event::{EQE, Event, EventQueue, EventType, Vector};
+use crate::function::firmware::Wish;
+use crate::function::opcode::{Opcode, Status};
+use crate::function::pci::enable_function;
 use crate::memory::{Buffer, Memory, PAGE};
-use crate::opcode::{Opcode, Status};
-use crate::pci::enable_function;
 use crate::wait::Patience;
 
 /// Region index of BAR 0.

@@ -3,19 +3,19 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::bar::doorbell;
 use crate::bits::{NO_USER_INDEX, ads, put_qword, qpc, reply, request};
-use crate::command::request;
-use crate::completion::{CompletionQueue, Cqe};
-use crate::device::{Object, append_pages};
 use crate::error::{Error, Result};
+use crate::function::bar::doorbell;
+use crate::function::command::request;
+use crate::function::device::{Object, append_pages};
+use crate::function::opcode::Opcode;
+use crate::function::uar::Uar;
 use crate::memory::Buffer;
-use crate::opcode::Opcode;
-use crate::region::{Access, ProtectionDomain, XrcDomain};
-use crate::request::SendRequest;
-use crate::segment::{Sge, write_list};
-use crate::shared::SharedReceiveQueue;
-use crate::uar::Uar;
+use crate::memory_key::region::{Access, ProtectionDomain, XrcDomain};
+use crate::queue::completion::{CompletionQueue, Cqe};
+use crate::queue::request::SendRequest;
+use crate::queue::segment::{Sge, write_list};
+use crate::queue::shared_receive::SharedReceiveQueue;
 
 /// Bytes of a block of a send queue.
 const BLOCK: usize = 64;

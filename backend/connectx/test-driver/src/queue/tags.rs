@@ -1,9 +1,9 @@
 //! Tags: changes of a shared receive queue's list, headers of messages, and what completions tell.
 
 use crate::bits::{put_dword, put_qword};
-use crate::completion::Cqe;
-use crate::opcode::codes;
-use crate::segment::Sge;
+use crate::function::opcode::codes;
+use crate::queue::completion::Cqe;
+use crate::queue::segment::Sge;
 
 /// A change of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

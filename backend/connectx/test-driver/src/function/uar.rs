@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::device::{BAR0, Device, Object};
 use crate::error::Result;
+use crate::function::device::{BAR0, Device, Object};
+use crate::function::opcode::Opcode;
 use crate::memory::{PAGE, Window};
-use crate::opcode::Opcode;
 
 /// A doorbell page.
 #[derive(Debug)]

@@ -8,8 +8,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::error::{Error, Result};
+use crate::function::opcode::codes;
 use crate::memory::Buffer;
-use crate::opcode::codes;
 use crate::wait::LIMIT;
 
 /// Size of an entry, in bytes.

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::bits::{NO_USER_INDEX, put_qword, reply, request, srqc, xrqc};
-use crate::command::request;
-use crate::completion::{CompletionQueue, Cqe};
-use crate::device::{Object, append_pages};
 use crate::error::{Error, Result};
+use crate::function::command::request;
+use crate::function::device::{Object, append_pages};
+use crate::function::opcode::Opcode;
 use crate::memory::Buffer;
-use crate::opcode::Opcode;
-use crate::region::{ProtectionDomain, XrcDomain};
-use crate::segment::{Sge, write_list};
+use crate::memory_key::region::{ProtectionDomain, XrcDomain};
+use crate::queue::completion::{CompletionQueue, Cqe};
+use crate::queue::segment::{Sge, write_list};
 
 /// A shared receive queue: a list of requests, linked by their indexes.
 #[derive(Debug)]

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use crate::bits::{put_dword, put_qword, reply, request};
 use crate::error::{Error, Result};
+use crate::function::opcode::{Opcode, Status};
 use crate::memory::{Buffer, Memory, PAGE};
-use crate::opcode::{Opcode, Status};
 use crate::wait::Patience;
 
 /// Size of an entry, in bytes.

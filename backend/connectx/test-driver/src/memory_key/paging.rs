@@ -1,11 +1,11 @@
 //! Paging on demand: what the device says of pages that it needs, and what it is told.
 
 use crate::bits::{reply, request};
-use crate::command::request;
-use crate::device::Device;
 use crate::error::Result;
-use crate::event::Event;
-use crate::opcode::Opcode;
+use crate::function::command::request;
+use crate::function::device::Device;
+use crate::function::event::Event;
+use crate::function::opcode::Opcode;
 
 /// A page that a queue pair needs is not there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 //! The port: attributes, tables, management datagrams.
 
 use crate::bits::{dword, qword, reply, request, vport};
-use crate::command::request;
-use crate::device::Device;
 use crate::error::Result;
-use crate::opcode::Opcode;
+use crate::function::command::request;
+use crate::function::device::Device;
+use crate::function::opcode::Opcode;
 
 /// The only port.
 const PORT: u32 = 1;
