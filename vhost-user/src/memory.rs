@@ -10,8 +10,6 @@ use vmm_socket::{Files, MapError, MappedFile};
 
 use crate::message::RegionDescription;
 
-/// The most regions of a table, which is as many as one message may have.
-pub const MAX_REGIONS: usize = 8;
 /// Bytes that a bit of the dirty log stands for.
 const LOG_PAGE: u64 = 4096;
 

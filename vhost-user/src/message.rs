@@ -6,7 +6,9 @@ use thiserror::Error;
 /// Bytes of a header.
 pub const HEADER_LEN: usize = 12;
 /// The longest payload that any request has: a full table of regions.
-pub const MAX_PAYLOAD: usize = 8 + crate::memory::MAX_REGIONS * REGION_LEN;
+pub const MAX_PAYLOAD: usize = 8 + MAX_REGIONS * REGION_LEN;
+/// Regions of a full table.
+const MAX_REGIONS: usize = 8;
 /// Bytes of a region in a table.
 const REGION_LEN: usize = 32;
 
