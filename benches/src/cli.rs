@@ -8,9 +8,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
 
+use crate::daemons::process::{self, SERVE};
+use crate::management::routing::growth;
 use crate::neighbours::Attack;
-use crate::process::{self, SERVE};
-use crate::routing::growth;
 use crate::{BenchError, Context, Effort, Processors, Report, Result, Run, Suite};
 
 /// Measures the device without guests, against what this machine can do at all.

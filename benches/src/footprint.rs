@@ -1,7 +1,7 @@
 //! Memory of a daemon with idle VFs.
 
-use crate::lab::configuration_text;
-use crate::process::Process;
+use crate::daemons::lab::configuration_text;
+use crate::daemons::process::Process;
 use crate::{BenchError, Context, Measurement, Peer, Result};
 
 /// Measures it: drivers have initialized both VFs and do nothing.

@@ -17,46 +17,24 @@
 
 #![forbid(unsafe_code)]
 
-pub mod bandwidth;
-mod bulk;
 pub mod cli;
-mod connection;
-mod dirty_log;
+pub mod daemons;
+pub mod data_path;
 mod effort;
-pub mod engines;
 mod error;
 pub mod footprint;
 pub mod hoard;
-pub mod idle;
-mod lab;
-pub mod latency;
-mod memory;
-pub mod migration;
+pub mod management;
 pub mod neighbours;
-mod on_demand;
-pub mod opensm;
-mod pace;
 pub mod passthrough;
-pub mod process;
-mod processors;
-pub mod rate;
-pub mod reconfiguration;
 pub mod reference;
-pub mod registration;
 mod report;
-pub mod routing;
-pub mod sa;
-mod signatures;
-pub mod sm;
-pub mod study;
 mod suite;
-mod tags;
-pub mod vhost;
 
-pub use connection::Connected;
+pub use daemons::connection::Connected;
+pub use daemons::lab::{Daemon, Peer, configuration};
+pub use daemons::processors::{Pinned, Processors};
 pub use effort::Effort;
 pub use error::{BenchError, Result};
-pub use lab::{Daemon, Peer, configuration};
-pub use processors::{Pinned, Processors};
 pub use report::{Measurement, Reference, Report, Run};
 pub use suite::{Context, Suite, Tell};

@@ -18,29 +18,11 @@ mod batch;
 mod lab;
 mod neighbour;
 
-mod bulk;
-mod commands;
-mod completions;
-mod death;
-mod errored;
-mod ipoib;
-mod klm;
-mod lossy_klm;
-mod mads;
-mod packets;
-mod paging;
-mod passthrough;
-mod signatures;
-mod start;
-mod sweep;
-mod tags;
-mod vhost;
-
 use std::time::Duration;
 
 use clap::ValueEnum;
 
-use crate::pace::median;
+use crate::daemons::pace::median;
 use crate::{Context, Effort, Measurement, Processors, Reference, Result, Tell};
 
 pub use attack::Attack;

@@ -13,9 +13,9 @@ mod plain;
 use lab::{Behind, Front};
 use operations::Times;
 
-use crate::latency::PingStream;
-use crate::pace::median;
-use crate::rate::Stream;
+use crate::daemons::pace::median;
+use crate::data_path::latency::PingStream;
+use crate::data_path::rate::Stream;
 use crate::{Context, Measurement, Peer, Pinned, Reference, Result, Tell};
 
 /// Bytes of each end's buffer.

@@ -4,12 +4,10 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 
+use crate::data_path::{bandwidth, engines, idle, latency, rate, registration, vhost};
+use crate::management::{migration, reconfiguration, routing, sa, sm, study};
 use crate::neighbours::Attack;
-use crate::{
-    Effort, Measurement, Processors, Result, bandwidth, engines, footprint, hoard, idle, latency,
-    migration, neighbours, passthrough, rate, reconfiguration, registration, routing, sa, sm,
-    study, vhost,
-};
+use crate::{Effort, Measurement, Processors, Result, footprint, hoard, neighbours, passthrough};
 
 /// Parameters of a suite.
 #[derive(Debug, Clone)]

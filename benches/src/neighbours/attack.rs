@@ -1,15 +1,29 @@
 //! The attacks.
 
+mod bulk;
+mod commands;
+mod completions;
+mod death;
+mod errored;
+mod ipoib;
+mod klm;
+mod mads;
+mod paging;
+mod passthrough;
+mod signatures;
+mod start;
+mod sweep;
+mod tags;
+mod vhost;
+
 use clap::ValueEnum;
 
 use super::attacker::Attacker;
 use super::lab::Lab;
 use super::neighbour::Neighbour;
-use super::{
-    bulk, commands, completions, death, errored, ipoib, klm, lossy_klm, mads, packets, paging,
-    passthrough, signatures, start, sweep, tags, vhost,
-};
 use crate::Result;
+use ipoib::packets;
+use klm::lossy;
 
 /// Attack of a guest on others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -72,7 +86,7 @@ impl Attack {
         Ok(match self {
             Self::Errored => Box::new(errored::Errored::prepare(lab)?),
             Self::Klm => Box::new(klm::Klms::prepare(lab)?),
-            Self::LossyKlm => Box::new(lossy_klm::LossyKlms::prepare(lab)?),
+            Self::LossyKlm => Box::new(lossy::LossyKlms::prepare(lab)?),
             Self::Commands => Box::new(commands::Commands::prepare(lab)?),
             Self::Bulk => Box::new(bulk::Bulk::prepare(lab)?),
             Self::Death => Box::new(death::Death::prepare(lab)),

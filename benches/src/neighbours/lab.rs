@@ -10,8 +10,8 @@ use tempfile::TempDir;
 use topologies::{FatTree, Hosts};
 
 use super::{Attack, Doorbells, Scale};
-use crate::process::Process;
-use crate::vhost::port_text;
+use crate::daemons::process::Process;
+use crate::data_path::vhost::port_text;
 use crate::{BenchError, Context, Pinned, Processors, Result};
 
 /// The neighbour's VFs, and the attacker's between them; each on a hypervisor of its own. Hypervisors are dealt

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use test_driver::{Access, Config, Connection, Device, Opcode, QueuePair, Transport};
 
-use crate::pace::median;
+use crate::daemons::pace::median;
 use crate::{Peer, Result};
 
 /// Bytes of the question for the port's context, and of the answer.

@@ -5,7 +5,7 @@ use std::fs;
 use vfio_user::testing::Relay;
 
 use super::lab::{self, Behind, Front};
-use crate::rate::{BATCH, Stream};
+use crate::data_path::rate::{BATCH, Stream};
 use crate::{BenchError, Context, Measurement, Pinned, Result};
 
 /// Operations for each of [`crate::Effort::batches`].

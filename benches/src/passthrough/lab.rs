@@ -5,19 +5,15 @@ use std::path::PathBuf;
 use tempfile::TempDir;
 
 use super::BUFFER;
-use super::plain::Plain;
-use crate::lab::{configuration_text, device_with};
-use crate::process::Process;
-use crate::{BenchError, Context, Peer, Pinned, Result};
+use super::plain::{Plain, directory};
+use crate::daemons::lab::{configuration_text, device_with};
+use crate::daemons::process::Process;
+use crate::{Context, Peer, Pinned, Result};
 
 /// Prefix of a VF that another process serves.
 const UNIX: &str = "unix:";
 /// Names of VFs.
 const VFS: [&str; 2] = ["vm1", "vm2"];
-
-pub(super) fn directory() -> Result<TempDir> {
-    tempfile::tempdir().map_err(BenchError::system("create a directory for sockets"))
-}
 
 /// The VFs to measure: one, which talks to itself, or two.
 #[derive(Debug)]

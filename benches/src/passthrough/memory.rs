@@ -8,7 +8,7 @@ use vfio_user::client::Client;
 use vfio_user::{Protection, SharedMemory};
 
 use super::lab::{Behind, Front};
-use crate::pace::median;
+use crate::daemons::pace::median;
 use crate::{BenchError, Context, Measurement, Reference, Result};
 
 /// Bytes to map, where the machine has as many.

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use test_driver::{Atomic, Data, SendOpcode, SendRequest};
 
-use crate::pace::until;
+use crate::daemons::pace::until;
 use crate::{Connected, Measurement, Peer, Reference, Result};
 
 /// Nanoseconds that each of one kind has taken.

@@ -29,6 +29,10 @@ const CAPABILITY_MSIX: u8 = 0x11;
 /// A page that some of the VF's doorbell pages begin at, if any can be mapped.
 const LAST_FIRST_PAGE: u32 = 16;
 
+pub(super) fn directory() -> Result<TempDir> {
+    tempfile::tempdir().map_err(BenchError::system("create a directory for sockets"))
+}
+
 /// The function as it is.
 #[derive(Debug)]
 struct Function {
@@ -171,7 +175,7 @@ fn serve(path: &Path, device: &str, stop: &Arc<Stop>) -> Result<JoinHandle<()>> 
 impl Plain {
     /// Opens VFs, by their PCI addresses or sockets.
     pub fn open(devices: &[String]) -> Result<Self> {
-        let dir = super::lab::directory()?;
+        let dir = directory()?;
         let stop = Arc::new(Stop::new().map_err(BenchError::system("create an eventfd"))?);
         let mut plain = Self {
             sockets: Vec::new(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
-use crate::pace::{timed, until};
+use crate::daemons::pace::{timed, until};
 use crate::{Pinned, Result};
 
 /// Passes of a batch, each there and back.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
-use crate::pace::{timed, until};
+use crate::daemons::pace::{timed, until};
 use crate::{BenchError, Pinned, Result};
 
 /// Slots, as many as blocks in the send queues that are compared with it.
