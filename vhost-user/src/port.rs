@@ -273,7 +273,7 @@ impl Port {
         }
         let to = to?;
         if self.surroundings.claims != Claims::Any {
-            // Who is not a member yet cannot ask.
+            // A port that is not a member yet cannot ask.
             self.broadcast.ok_or(Dropped::NoCarrier)?;
             let claims = &self.surroundings.claims;
             self.claimed.check(claims, packet.datagram(), now)?;

@@ -129,7 +129,7 @@ impl Ring {
         let descriptors = memory.window(addresses.descriptors, DESCRIPTOR * entries, 16)?;
         let available = memory.window(addresses.available, 6 + 2 * entries, 2)?;
         let used = memory.window(addresses.used, 6 + 8 * entries, 4)?;
-        // What was used is in order, so that a device that comes back goes on where the last one ended.
+        // Used entries are in order, so that a device that comes back goes on where the last one ended.
         let next_used = used.load(2);
         Some(Self {
             size,

@@ -210,7 +210,7 @@ impl Session {
                 self.protocol_features = features;
             }
             Request::SetMemTable(table) => {
-                // What is mapped already stays mapped.
+                // Mappings that exist already stay.
                 let files = fds.into_iter().map(File::from);
                 self.memory = Memory::new(table.into_iter().zip(files), &mut self.files)?;
                 self.restart()?;

@@ -203,7 +203,7 @@ impl<'d, T> Entry<'d, T> {
 
     fn reject_type(&self, found: &DeValue<'_>, wanted: &str) {
         let what = format!("is of the type {}", found.type_str());
-        // What stands at the place of a table is its name.
+        // The text at the place of a table is its name.
         let value = (!found.is_table()).then(|| self.document.quote(&self.span));
         let span = Some(self.span.clone());
         self.document.record(

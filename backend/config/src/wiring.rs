@@ -217,7 +217,7 @@ impl<'d> Reader<'d> {
     /// Where the manager of a subnet is that has not been told: on the first switch with a hypervisor,
     /// which in a tree is a leaf, or else on the first switch.
     pub(super) fn leaf(&self, root: &Section<'d>, wiring: &Wiring, subnet: usize) -> Option<usize> {
-        // What is wrong with these is said where the hypervisors are read.
+        // Mistakes in these are reported where the hypervisors are read.
         let hypervisors = root
             .value("hypervisor")
             .and_then(|list| list.value.as_array());

@@ -383,7 +383,7 @@ impl Fabric {
                     .count(port, Counter::HoqLifetimeDiscards, packets);
                 self.waits_in_vain(port);
             }
-            // What a switch itself sends to nowhere, it has not received.
+            // A packet that a switch itself sends to nowhere was not received by it.
             _ if at.port == 0 => {}
             NoRoute::Lane(_) => self.ledgers.count(at, Counter::VlMappingErrors, packets),
             NoRoute::Circle(_) => self.ledgers.count(at, Counter::LoopingErrors, packets),
@@ -470,7 +470,8 @@ impl Fabric {
         } else if packet.dst_qp == Qpn::QP1 && packet.qkey != QKey::QP1 {
             self.wrong_queue_key(at, &packet);
         } else if packet.dst_qp == Qpn::QP1 && congestion::asks(&packet.mad) {
-            // Whoever has the queue pairs: how a port is held back is not its owner's to say.
+            // The general agent, even if the owner has the queue pairs: a port's owner does not decide how the port
+            // is held back.
             self.for_general_agent(at, by_owner, &packet);
         } else if consumer {
             self.deliver(at, packet);
@@ -518,7 +519,7 @@ impl Fabric {
         let Ok(mut smp) = Smp::new_checked(&mut packet.mad[..]) else {
             return;
         };
-        // What the owner reads of its own port needs no key.
+        // An owner that reads its own port needs no key.
         let reads_itself = by_owner && smp.mad().method() == Method::GET;
         if !reads_itself && !self.check_m_key(at, source, &smp) {
             self.drop_smp(at.node);

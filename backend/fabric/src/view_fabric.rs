@@ -336,7 +336,7 @@ impl Draft<'_> {
         for &(of, node, name) in &self.switches {
             self.fill_switch(&mut view_fabric, of, node, name, &destinations);
         }
-        // What happened while it was made is no news to anybody.
+        // Events while it was made are no news to anybody.
         view_fabric.outputs.clear();
         Ok(ViewFabric {
             fabric: view_fabric,

@@ -86,7 +86,7 @@ fn of_vf(vf: &Vf, vfs: u64) -> u64 {
 /// in the room for commands, of which there are none meanwhile.
 const IMAGE: u64 = MAX_MEMORY as u64;
 
-// What a command has room for is enough for an image.
+// The room of a command is enough for an image.
 const _: () = assert!(LONGEST <= 2 * MAX_REQUEST + MAX_REPLY);
 
 /// The memory that the daemon may have, in bytes, and who says so.

@@ -286,7 +286,7 @@ pub fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever reads has seen enough, as in `ibvswitch status | head -1`.
+        // The reader has seen enough, as in `ibvswitch status | head -1`.
         Err(CliError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
             ExitCode::SUCCESS
         }
@@ -358,7 +358,7 @@ mod tests {
                 }
             } else {
                 let row = row.unwrap_or_else(|| panic!("{path} is not in docs/users/commands.md"));
-                // What is hidden is between processes of this program.
+                // Hidden options are between processes of this program.
                 let shown = command.get_arguments().filter(|it| !it.is_hide_set());
                 for option in shown.filter_map(clap::Arg::get_long) {
                     assert!(row.contains(&format!("--{option}")), "{path} --{option}");

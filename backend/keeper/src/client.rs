@@ -269,7 +269,7 @@ impl Client {
         let Some((bytes, payload)) = start.split_first_chunk::<HEADER_LEN>() else {
             return Ok(());
         };
-        // What was noted goes on with the message behind it.
+        // The noted part goes on with the message behind it.
         let len = (Header::parse(bytes).size as usize).saturating_sub(HEADER_LEN);
         let payload = &payload[..payload.len().min(len)];
         let mut next = [0; HEADER_LEN];
@@ -284,7 +284,7 @@ impl Client {
         } else if self.last == Some(*bytes) {
             self.reply_to(&header, payload)
         } else {
-            // What came with it is lost.
+            // Descriptors that came with it are lost.
             match Command::from_number(header.command) {
                 Some(Command::DmaMap | Command::DeviceSetIrqs) => Err(Errno::EIO),
                 _ => {

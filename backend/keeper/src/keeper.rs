@@ -22,7 +22,7 @@ const MAX_DEVICES: usize = 4096;
 /// # Errors
 /// What the system says of poll(2).
 pub fn run(supervisor: OwnedFd) -> io::Result<()> {
-    // Whoever tells a whole service or terminal to end means the daemon, and the keeper after it.
+    // A signal to a whole service or terminal is for the daemon, and then for the keeper.
     let mut ignored = SigSet::empty();
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
         ignored.add(signal);
@@ -96,7 +96,7 @@ impl Keeper {
                     }
                     Kind::Ready => {
                         self.slots.retain(|_, slot| slot.is_open());
-                        // Whoever is gone is noticed below.
+                        // A process that is gone is noticed below.
                         let _ = {
                             self.supervisor
                                 .send_within(SEND_TIMEOUT, Kind::Ready, &[], &[])

@@ -50,7 +50,7 @@ pub fn supervise(mut keeper: Command, mut daemon: Command) -> io::Result<ExitSta
     };
     loop {
         let status = supervisor.live(&mut daemon)?;
-        // What it says there, the first has said; whoever listened may be gone.
+        // A restarted daemon would repeat the output of the first one, and the reader may be gone.
         daemon.stdout(Stdio::null());
         if supervisor.ending || status.success() || !supervisor.was_ready {
             return Ok(status);

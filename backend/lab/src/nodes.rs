@@ -428,7 +428,7 @@ impl Node {
         self.guest.sh(&common.keys, left())?;
         let mut root = "";
         if shape.root.is_some() {
-            // What is mounted in /run goes with it.
+            // Mounts in /run go with it.
             for share in self.shares.iter().filter(|it| it.is_exchange()) {
                 self.guest.sh(&share.mount(""), left())?;
             }

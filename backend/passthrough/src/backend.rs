@@ -228,7 +228,7 @@ fn configuration(physical: &dyn Physical) -> Configuration {
     let mapped = physical.doorbell_pages(TRAPPED_PAGES).is_some();
     Configuration {
         bar_size: physical.bar_size(),
-        // What the VF has of its own is not offered.
+        // Memory of the VF itself is not offered.
         device_memory: 0,
         vectors: physical.vectors().min(MAX_VECTORS),
         doorbells: if mapped {
@@ -312,7 +312,7 @@ impl Backend for Passthrough {
         }
         self.table.map(mapping.clone())?;
         self.show_memory();
-        // What is refused is an error of this mapping, anything else the VF's end.
+        // A refusal is an error of this mapping, anything else the VF's end.
         let core = self.core.get_mut();
         let refused = core.with(|adapter| match adapter.physical.map(&mapping) {
             Ok(()) => Ok(None),

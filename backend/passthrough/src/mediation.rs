@@ -148,7 +148,8 @@ pub(crate) fn judge(
         _ => return refuse(Status::BadParameter, "there are no user contexts"),
     }
     check_stage(guest, opcode)?;
-    // What a driver cuts short, a device may take for zeros. What the VF is to have in their place needs to be there.
+    // A driver may cut a request short, and a device take the rest for zeros. The values that the VF is to have in
+    // their place need room.
     request.resize(request.len().max(shortest(opcode)), 0);
     let is_full = guest.is_full();
     let mut judge = Judge { guest, facts };

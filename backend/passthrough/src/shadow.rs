@@ -447,7 +447,7 @@ impl Shadow {
         let mut bytes = [0; MAX_SEND.next_multiple_of(BLOCK)];
         let mut last = None;
         if u32::from(available) > 1 << self.log_shown {
-            // What makes no sense is an error of the queue pair, and its end until it is reset.
+            // A malformed request is an error of the queue pair, and its end until it is reset.
             self.broken_send = true;
             if self.has_room(1) {
                 last = Some(self.fail(number, window, 1));

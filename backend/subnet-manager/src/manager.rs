@@ -482,7 +482,7 @@ impl SubnetManager {
         self.known.extended.forget();
         let found = mem::take(&mut self.known.subnet);
         if self.sweeps.report.sweeps > 0 {
-            // What a sweep that was cut short found is not the subnet.
+            // The result of a sweep that was cut short is not the subnet.
             self.known.before.get_or_insert(found);
         }
         self.sweeps.begin(self.now, self.requests.sent());

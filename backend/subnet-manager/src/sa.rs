@@ -539,7 +539,7 @@ fn response(packet: &MadPacket, own: &[PKey], status: Status, data: &[u8]) -> Ma
             method => method,
         });
         if mad.attribute() == id::MULTI_PATH {
-            // What is answered are PathRecords (IBA 15.4.7).
+            // The records of the answer are PathRecords (IBA 15.4.7).
             mad.set_attribute(id::PATH, mad.modifier());
         }
         mad.set_status(status);

@@ -327,7 +327,7 @@ impl Client {
         let id = self.begin(command, FLAG_COMMAND, payload, fds)?;
         let mut reply = self.receive()?;
         if self.answered == Some(reply.header.id) && reply.error().is_some() {
-            // Whoever took over from a server that died did not know that the command before had its answer.
+            // A server that took over from one that died did not know that the command before had its answer.
             reply = self.receive()?;
         }
         self.answered = Some(id);

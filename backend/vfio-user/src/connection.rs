@@ -241,7 +241,7 @@ impl<'a> Connection<'a> {
             }
         }
         for part in shown.shown.iter().filter(|part| !part.writable.is_empty()) {
-            // What the client may not write stays as it is.
+            // Registers that the client may not write stay as they are.
             if let Err(errno) = self
                 .device
                 .write(part.region, part.offset, &part.bytes)

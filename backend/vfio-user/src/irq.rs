@@ -107,8 +107,7 @@ impl Vector {
 /// did not enable, raising one does nothing.
 #[derive(Debug, Clone)]
 pub struct Interrupts {
-    // Whoever closes an eventfd does so without the lock: what that takes, the
-    // client decides.
+    // An eventfd is closed without the lock: the client decides how long that takes.
     indexes: Arc<Vec<Vec<Mutex<Vector>>>>,
     signaller: &'static Signaller,
 }

@@ -131,7 +131,7 @@ impl Progress {
             StopCopy => self.forget(),
             Resuming => {
                 let image = std::mem::take(&mut self.image);
-                // Whoever has written nothing has changed its mind.
+                // A client that has written nothing has changed its mind.
                 if !image.is_empty()
                     && let Err(errno) = device.restore(&image)
                 {

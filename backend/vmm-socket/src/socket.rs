@@ -77,7 +77,7 @@ pub fn wait_beside(
     stop: Option<BorrowedFd<'_>>,
     besides: [Option<BorrowedFd<'_>>; 2],
 ) -> Result<[bool; 2], Lost> {
-    // What is not waited for is `fd` without flags.
+    // A descriptor that is not waited for is `fd` without flags.
     let nothing = (fd, PollFlags::empty());
     let [first, second] =
         besides.map(|beside| beside.map_or(nothing, |beside| (beside, PollFlags::POLLIN)));

@@ -225,7 +225,7 @@ impl Core {
             PortEvent::StateChange(PortState::Down) => self.shared.forget(port),
             _ => {}
         }
-        // Whoever moves packets now may not be the thread that asks.
+        // The thread that moves packets now may not be the thread that asks.
         self.outputs.ask_for_turn();
     }
 

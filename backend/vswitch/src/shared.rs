@@ -212,7 +212,7 @@ impl VSwitch {
                 Input::Unclaimed(vf, packet) => self.change().answer_unclaimed(vf, *packet),
                 Input::Presence(vf, present) => {
                     if !present && self.read().registrations.has_errands() {
-                        // Who has no LID any more is not answered.
+                        // A port that has no LID any more gets no answer.
                         self.settle();
                     }
                     if self.layout.has_dynamic_lid(vf) {

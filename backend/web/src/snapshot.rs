@@ -73,7 +73,7 @@ pub(crate) async fn watch(daemon: Daemon, lines: watch::Sender<Line>) {
     loop {
         let begun = Instant::now();
         if lines.receiver_count() == 0 {
-            // Who comes next gets no old moment for a new one.
+            // A later browser does not get an old moment for a new one.
             lines.send_replace(None);
         } else {
             let view = match daemon.state().await {

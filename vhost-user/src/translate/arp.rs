@@ -78,10 +78,10 @@ pub(super) fn outbound(
     }
     let target = match Mac(fields.target) {
         mac if mac == own.mac => own.address.to_bytes(),
-        // Who asks need not say what it asks for.
+        // A request need not contain the address that it asks for.
         _ if fields.operation == REQUEST => [0; ipoib::ADDRESS_LEN],
         Mac::BROADCAST => Address::broadcast(ipoib::broadcast_group(own.pkey)).to_bytes(),
-        // Whom it answers it says by its address of IP as well.
+        // An answer names its receiver by the address of IP as well.
         mac => { neighbours.find(mac) }.map_or([0; ipoib::ADDRESS_LEN], Address::to_bytes),
     };
     let translated = Fields {

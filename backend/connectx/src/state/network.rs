@@ -195,7 +195,7 @@ impl Network {
             Named::Table => self.tables.contains_key(&number),
             Named::Tir => self.tirs.contains_key(&number),
             Named::FlowTable => self.flow_tables.contains_key(&number),
-            // Who asks knows.
+            // The caller knows the number.
             Named::Underlay => true,
         };
         there.then_some(()).ok_or(Unmade::Missing)

@@ -238,7 +238,7 @@ impl Fabric {
             });
         }
         let mut own = self.congestion(at).map(|of| of.key).unwrap_or_default();
-        // Who set the key knows it; to others a key that protects is not shown.
+        // The one who set the key knows it; nobody else is shown a key that protects.
         if own.protect && !set {
             own.key = 0;
         }

@@ -190,7 +190,7 @@ impl Arbiter {
         let high: f64 = unlimited.iter().sum();
         let rest: [f64; LANES] = std::array::from_fn(|lane| wanted[lane] - unlimited[lane]);
         let low: f64 = self.low.share(left, &rest, packet).iter().sum();
-        // What the limit of the high-priority table leaves to the other one, if it wants it.
+        // The part that the limit of the high-priority table leaves to the other table, if that wants it.
         let kept = self.limit.map_or(0.0, |limit| {
             let packet = f64::from(packet);
             let burst = (limit.max(1) as f64 / packet).ceil() * packet;
@@ -258,7 +258,7 @@ impl Nodes {
         }
         let mut ports: Vec<PortRef> = hops.keys().copied().collect();
         ports.sort_by_key(|port| hops[port]);
-        // What each place gives each flow that crosses it; nothing is scarce to begin with.
+        // The share that each place gives each flow that crosses it; nothing is scarce to begin with.
         let mut given: Vec<Vec<f64>> = paths
             .iter()
             .zip(flows)
@@ -323,8 +323,7 @@ impl Nodes {
         for lane in 0..LANES {
             let mut waiting: Vec<_> = crossing.iter().filter(|flow| flow.2 == lane).collect();
             waiting.sort_by(|a, b| a.3.total_cmp(&b.3));
-            // What the lane could have, not what it makes of it now: another link may come to give
-            // its flows more.
+            // The share that the lane could have, not its present use: another link may come to give its flows more.
             let mut all = wanted;
             all[lane] = bandwidth;
             let mut left = arbiter.share(bandwidth, &all, packet)[lane];

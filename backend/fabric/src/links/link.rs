@@ -36,8 +36,7 @@ impl Fabric {
             // A link that is up is not to train anew.
             return true;
         }
-        // What a subnet manager takes down by a packet is no failure, and not counted as one
-        // (IBA 16.1.3.5).
+        // A port that a subnet manager takes down by a packet is no failure, and not counted as one (IBA 16.1.3.5).
         let failed = !whole && self.port(port).is_some_and(|port| port.is_linked());
         for end in [port, peer] {
             if let Some(end) = self.nodes.port_mut(end) {
@@ -140,7 +139,7 @@ impl Fabric {
         }
         self.nodes.path_changed();
         self.tell(at, PortEvent::StateChange(state));
-        // What a subnet manager sets is no news to it (IBA 14.2.5.4).
+        // A change by a subnet manager is no news to it (IBA 14.2.5.4).
         let by_link = matches!(state, PortState::Down | PortState::Initialize);
         if by_link {
             self.credits_begin(at);

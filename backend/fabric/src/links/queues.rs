@@ -222,7 +222,7 @@ impl Link {
 
     /// Takes the next packet to send from its lane: which, its length, and whether it is to be marked.
     fn take(&mut self, loads: &[Option<UnderWay>]) -> Option<(Passing, u32, bool)> {
-        // What waits in a lane that the tables do not have any more goes when nothing else does.
+        // A packet in a lane that the tables do not have any more goes when nothing else does.
         let lane = match self.arbiter.next(&self.heads) {
             Some(vl) => usize::from(vl.value()),
             None => self.heads.iter().position(Option::is_some)?,

@@ -183,15 +183,15 @@ pub(crate) enum Counter {
     MulticastRcv,
     SymbolErrors,
     LinkDowned,
-    // What PortRcvErrors is the sum of.
+    // Summands of PortRcvErrors.
     LocalPhysicalErrors,
     BufferOverrunErrors,
     OtherRcvErrors,
-    // What PortRcvSwitchRelayErrors is the sum of.
+    // Summands of PortRcvSwitchRelayErrors.
     DlidMappingErrors,
     VlMappingErrors,
     LoopingErrors,
-    // What PortXmitDiscards is the sum of.
+    // Summands of PortXmitDiscards.
     InactiveDiscards,
     HoqLifetimeDiscards,
     OtherDiscards,

@@ -46,7 +46,7 @@ impl<F: Face> Engine<F> {
             Half::Responder => &mut qp.resp.paging,
         };
         if *paging != Paging::Told {
-            // What it waited for has gone with its state.
+            // The work that it waited for has gone with its state.
             return match qp.core.state {
                 QpState::Error | QpState::Reset => Ok(()),
                 _ => Err(VerbError::BadState),

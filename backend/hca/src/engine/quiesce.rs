@@ -93,7 +93,7 @@ impl<F: Face> Engine<F> {
         }));
         state.back = QUIESCED;
         state.version += 1;
-        // Who waits for room, or for others, asks again.
+        // Queue pairs that wait for room, or for others, ask again.
         for index in self.exits.crowded.take() {
             self.make_ready(index);
         }

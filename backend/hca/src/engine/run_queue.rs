@@ -156,7 +156,8 @@ impl<F: Face> Engine<F> {
                 _ => left -= LOOK_COST,
             }
         }
-        // Who hears of a completion queue that failed in this turn finds its users failed, if they are few.
+        // An owner that is told of a completion queue that failed in this turn finds its users failed, if they are
+        // few.
         self.search_users(vf, &mut left);
         allowance - left
     }

@@ -41,9 +41,9 @@ impl<F: Face> Engine<F> {
             self.exchange(vf, to);
             &mut *self
         };
-        // What is no object's, such as event queues, is charged as before.
+        // Memory that belongs to no object, such as that of event queues, is charged as before.
         home.vf_mut(vf).memory = memory;
-        // Whoever had it rest has it go on.
+        // The caller that had it rest has it go on.
         for (engine, rests) in [(self, told), (to, rested)] {
             let state = engine.vf_mut(vf);
             state.version += 1;

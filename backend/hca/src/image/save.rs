@@ -347,7 +347,7 @@ impl<F: Face> Objects<F> {
                 queue: req.queue.as_ref().map(F::save_send),
                 cqn: req.cq.and_then(|cq| self.cqn(cq)),
                 current: req.current.as_deref().cloned(),
-                // What a request has left behind that was flushed means nothing.
+                // The rest of a request that was flushed has no meaning.
                 offset: req.current.as_ref().map_or(0, |_| req.offset),
                 psn: req.psn,
                 retries_left: req.retries_left,

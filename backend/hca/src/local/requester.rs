@@ -424,7 +424,7 @@ impl Transport {
         let (status, reason) = if !supported {
             (Status::LocalQpOperation, Reason::Transport)
         } else if (wr.is_inline || wr.is_mixed()) && wr.operation.fills_list() {
-            // What fills its list cannot have inline data instead of one.
+            // An operation that fills its list cannot have inline data instead of one.
             (Status::LocalQpOperation, Reason::InlineAnswer)
         } else if wr.payload_len() > MAX_MESSAGE {
             (Status::LocalLength, Reason::Length)

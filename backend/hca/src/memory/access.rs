@@ -387,7 +387,7 @@ fn copy_signed<A: Dma, B: Dma>(
             break;
         }
         let mut rest = &piece[..read];
-        // What is left of it when the turn is over is read once more in the next one.
+        // Bytes that are left when the turn is over are read once more in the next one.
         while !rest.is_empty() && (done == begun || *budget > 0) {
             let written = match to.write(rest, budget) {
                 Err(error) if done > 0 && is_absent(error) => return pause(done, budget),

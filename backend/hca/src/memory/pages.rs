@@ -364,7 +364,7 @@ impl PageList {
             blocks.resize(needed, None);
         }
         for (block, within, part) in by_block(at, new.len()) {
-            // What is not there takes no room, as long as nothing of the block is.
+            // Pages that are away take no room, as long as no page of the block is there.
             let whole = part.len() == BLOCK || blocks[block].is_none();
             if whole && new[part.clone()].iter().all(|new| new & ABSENT == ABSENT) {
                 *held -= blocks[block].take().map_or(0, |pages| pages.held());

@@ -35,7 +35,7 @@ impl From<KeyError> for KeyFault {
         match error {
             KeyError::Invalid(_) => Self::Invalid,
             KeyError::Protection(_) => Self::Protection,
-            // What needs memory itself, as atomics do, finds none under signatures.
+            // An operation that needs memory itself, as atomics do, finds none under signatures.
             KeyError::Access(_) | KeyError::Signed(_) => Self::Access,
             KeyError::Bounds { .. } => Self::Bounds,
             KeyError::Unmapped(_) => Self::Unmapped,

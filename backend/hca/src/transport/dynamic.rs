@@ -373,7 +373,7 @@ impl<F: Face> Objects<F> {
         };
         let mut own = Responder::new(RecvQueue::Shared(*srq), resp.cq);
         own.inbound = target.left_behind.pop();
-        // Who talks to a target is no news to its owner.
+        // The owner of a target is not told of initiators.
         own.established = true;
         own.role = Role::Context(Box::new(Context {
             of: index,

@@ -106,7 +106,7 @@ impl<F: Face> Engine<F> {
                 self.wait_for_rest(index);
                 return self.scheduler.set_away_timer(&mut self.objects, index);
             }
-            // What is on its way has to arrive first.
+            // Frames on their way have to arrive first.
             let crowded = reliable && is_full(self.vf(from));
             match self.room_to_send(index) {
                 Room::Now => {}
@@ -174,7 +174,7 @@ impl<F: Face> Engine<F> {
         };
         match self.objects.fits_transport(index, &mut wr) {
             Some(fault) => self.objects.send_in_frames(index, wr, fault),
-            // What the queue pair does by itself it does when those before it are done.
+            // The queue pair's own work is done after the requests before it.
             None => {
                 if let Some(qp) = self.objects.qps.get_mut(index.0) {
                     qp.req.current = Some(wr);
@@ -304,7 +304,7 @@ impl<F: Face> Engine<F> {
         }
         let longest = frame.len().min(frame.mtu.bytes());
         let to = match route.end {
-            // Who of those at the port it is for, its engine knows.
+            // The engine knows the receiver among those at the port.
             End::Here(port) if self.vf(port).elsewhere => Some(Destination::Function(port)),
             End::Here(port) => self
                 .objects
@@ -316,7 +316,7 @@ impl<F: Face> Engine<F> {
         // Packets that the way is too narrow for get lost on it.
         if longest <= route.mtu.bytes() {
             let vf = self.vf(from);
-            // What an answer holds, whoever asked has set apart. Small frames are counted with their requests.
+            // The requester has reserved the bytes of an answer. Small frames are counted with their requests.
             let bytes = match &frame.content {
                 Content::Read(target) => target.length as usize,
                 _ => frame.payload.len(),
@@ -564,7 +564,7 @@ impl<F: Face> Engine<F> {
             (Some((_, sgid)), Some(back)) => sgid == back.dgid,
             _ => (u16::from(slid) ^ u16::from(back.dlid)) >> vf.port.lmc == 0,
         };
-        // Who has migrated comes by the other path.
+        // A sender that has migrated uses the other path.
         let other = { core.attr.alternate.as_ref() }.filter(|_| core.attr.is_armed());
         let known = comes_by(&back) || other.is_some_and(|other| comes_by(&other.path));
         let listens = connected

@@ -717,7 +717,7 @@ impl Request {
         if !wr.operation.fills_list() {
             (frame.first, frame.last) = (first, last);
             frame.solicited = last && wr.solicited;
-            // Who does not wait for an answer may not know when its memory is no longer read.
+            // A sender that does not wait for an answer may not know when its memory is no longer read.
             if lends && len >= LOAN && around.transport.is_reliable() {
                 frame.loan = around.memory.lend(wr, offset, len, lending);
             }

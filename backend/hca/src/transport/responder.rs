@@ -71,7 +71,7 @@ impl<F: Face> Reception<'_, F> {
             Ok(mut reply) => {
                 self.advance(frame);
                 if frame.span() < span {
-                    // What follows arrives out of sequence, which the requester need not be told.
+                    // Later packets arrive out of sequence, which the requester need not be told.
                     let next = frame.psn.plus(frame.span());
                     self.resp.receiving.strayed = Some(next);
                     reply.rest = Some((next, self.resp.msn));
@@ -234,7 +234,7 @@ impl<F: Face> Reception<'_, F> {
         }
         if let Refusal::NotReady(_) = refusal {
             self.count_not_ready();
-            // What follows arrives out of sequence, which the requester need not be told.
+            // Later packets arrive out of sequence, which the requester need not be told.
             self.resp.receiving.strayed = Some(frame.psn);
             return reply;
         }

@@ -135,7 +135,7 @@ impl Subscription {
             };
             let ending = first.is_none();
             let rest = self.queue.try_iter();
-            // What has been seen by the end is part of the capture, but the end comes.
+            // Packets that were seen before the end are part of the capture, but the end comes.
             for (time, item) in first.into_iter().chain(rest.take(GATHERED)) {
                 self.write(&numbers, time, &item, &mut bytes, &mut summary);
                 if bytes.len() >= GATHERED {

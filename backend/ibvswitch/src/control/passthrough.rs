@@ -58,7 +58,7 @@ pub(crate) fn passed_vf(
     let port = if report.alive {
         report.port
     } else {
-        // What it was is not what it is.
+        // Its former state is not its present one.
         passthrough::report::Port {
             state: 0,
             lid: 0,

@@ -395,7 +395,7 @@ fn converse(stream: UnixStream, source: &dyn StatusSource, place: &Place) -> io:
             return capture.serve(&stream);
         }
         if !complete {
-            // What follows is the rest of that line and cannot be told from a request.
+            // The bytes that follow are the rest of that line and cannot be told from a request.
             return Ok(());
         }
     }

@@ -135,7 +135,7 @@ impl<F: Face + 'static> Engines<F> {
             };
             return (Arc::new(alone), Vec::new());
         }
-        // Who has something for an engine that sleeps calls it when he has given back his own.
+        // A thread with a message for an engine that sleeps calls it when it has given its own engine back.
         let callers: Vec<Vec<Arc<Later>>> = parts
             .iter()
             .map(|part| {
@@ -143,7 +143,7 @@ impl<F: Face + 'static> Engines<F> {
                 callers.map(Arc::new).collect()
             })
             .collect();
-        // Who has a port has no engine, and calls at once.
+        // The thread of a port has no engine, and calls at once.
         let direct: Vec<Arc<Caller<F>>> = (0..count).map(|_| Arc::default()).collect();
         let waker = |from: usize, to: usize| match callers.get(from) {
             Some(callers) => Waker::from(Arc::clone(&callers[to])),
@@ -210,7 +210,7 @@ impl<F: Face + 'static> Engines<F> {
 
     /// The engine that a function lives in, as of now.
     pub fn home_of(&self, vf: VfId) -> &SharedEngine<F> {
-        // What is known of a port in engines is the same in all.
+        // The state of a port in engines is the same in all.
         self.all.get(self.homes.of(vf)).unwrap_or(&self.all[0])
     }
 
@@ -345,7 +345,7 @@ impl<F: Face + 'static> Engines<F> {
         }
         let end = Instant::now() + LONGEST_DRAIN;
         let arrivals = Arrivals::here();
-        // What leaves one engine's ring arrives at another one, so that all of them tell, and all of them are
+        // A frame that leaves one engine's ring arrives at another one, so that all of them tell, and all of them are
         // asked again.
         self.call_at_arrivals(Some(&arrivals));
         while self.all.iter().any(carries) && arrivals.wait(end) {}
@@ -367,7 +367,7 @@ impl<F: Face + 'static> Engines<F> {
     /// [`ImageError`]; none has moved then.
     pub fn relocate(&self, functions: &[VfId], to: usize) -> Result<(), ImageError> {
         let mut all: Vec<_> = self.all.iter().map(|engine| engine.lock()).collect();
-        // What is in the rings comes before what is sent from now on.
+        // Frames in the rings come before those that are sent from now on.
         while all
             .iter_mut()
             .fold(false, |any, it| it.engine.take_in() | any)
@@ -396,7 +396,7 @@ impl<F: Face + 'static> Engines<F> {
         let given_back: Vec<_> = given_back.collect();
         for (engine, rest) in self.all.iter().zip(given_back) {
             engine.finish(rest);
-            // What would have woken it may be another one's now.
+            // The work that would have woken it may be another engine's now.
             engine.call();
         }
         for (vf, from) in left {

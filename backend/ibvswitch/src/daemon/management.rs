@@ -182,7 +182,7 @@ impl<T> Awaited<T> {
 
     fn end(&self, tag: u64, how: T) {
         if let Some(waiting) = self.waiting.lock().remove(&tag) {
-            // Who asked may have gone.
+            // The client may have gone.
             let _ = waiting.try_send(how);
         }
     }

@@ -109,7 +109,7 @@ impl Inbox {
         }
         let mut notices = self.notices.lock();
         let next = notices.pop_front();
-        // Whoever puts one has the lock.
+        // A thread that puts a notice has the lock.
         self.any.store(!notices.is_empty(), Ordering::Relaxed);
         next
     }

@@ -79,7 +79,7 @@ fn collect(devices: &Value, found: &mut Vec<(Location, Option<u64>)>) {
         {
             let mut regions = device["regions"].as_array().into_iter().flatten();
             let bar0 = regions.find(|region| region["bar"] == 0);
-            // What has no address has -1, which is no such number.
+            // A BAR without an address has -1, which is no such number.
             let address = bar0.and_then(|bar0| bar0["address"].as_u64());
             let location = Location {
                 bus,

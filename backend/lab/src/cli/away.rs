@@ -167,7 +167,7 @@ fn shown(args: &ShellArgs) -> Result<i32> {
         let script = io::read_to_string(io::stdin()).doing("read from standard input")?;
         return ask(&lab, &args.node, script, print);
     }
-    // What the node cannot know of this terminal. It is asked first: it says which nodes there are.
+    // The node cannot know the size of this terminal. The lab is asked first: it says which nodes there are.
     let mut stty = Command::new("stty");
     stty.arg("size")
         .stdin(Stdio::inherit())

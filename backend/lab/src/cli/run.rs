@@ -93,7 +93,7 @@ pub(super) fn run(args: &RunArgs) -> i32 {
     };
     let mut signals = None;
     let outcomes = outcomes(args, &mut signals);
-    // What a signal has killed on its way says nothing.
+    // A command that a signal has killed on its way says nothing.
     if let Some(signal) = signals.and_then(|it| it.signal()) {
         eprintln!("ibvswitch lab: ended by {signal}");
         return 128 + signal as i32;

@@ -252,7 +252,7 @@ impl ShapeArgs {
             return Ok(None);
         }
         let directory = env::current_dir().doing("find the working directory")?;
-        // What lies beside a file is there, wherever this is started.
+        // Files beside a file are there, wherever this is started.
         let directory = match &self.folder {
             Some(folder) if !folder.starts_with(&directory) => folder.clone(),
             _ => directory,

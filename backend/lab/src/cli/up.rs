@@ -127,13 +127,13 @@ fn held(args: &UpArgs) -> Result<i32> {
     let log = dir.path().join("lab.log");
     let log = File::create(&log).at("create", &log)?;
     dup2_stderr(&log).doing("write to the log")?;
-    // Who is not there to read it has ended the lab.
+    // A reader that is gone has ended the lab.
     let _ = writeln!(io::stdout(), "{READY}");
     dup2_stdout(&log).doing("write to the log")?;
     thread::scope(|scope| {
         scope.spawn(|| command_socket::serve(&lab, shape.control(), &listener));
         interrupt.wait();
-        // Who listens looks up.
+        // The listener looks up.
         let _ = UnixStream::connect(&socket);
     });
     Ok(0)

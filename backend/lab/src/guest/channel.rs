@@ -160,7 +160,7 @@ impl Channel {
             if let Some(event) = take_event(&mut self.input) {
                 return Ok(event);
             }
-            // What has arrived by now counts, even past the deadline. The system takes no zero.
+            // Bytes that have arrived by now count, even past the deadline. The system takes no zero.
             let left = deadline.saturating_duration_since(Instant::now());
             match self.fill(left.max(Duration::from_millis(1))) {
                 Err(Silence::Closed) if self.go_on() => {}

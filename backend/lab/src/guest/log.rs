@@ -30,7 +30,7 @@ impl Log {
         let ended = log.clone();
         let mut file = Bounded::create(path)?;
         thread::spawn(move || {
-            // What cannot be kept is lost, and who writes it goes on.
+            // Output that cannot be kept is lost, and its writer goes on.
             let _ = copy(from, &mut file);
             let (done, changed) = &*ended.0;
             *done.lock().unwrap_or_else(PoisonError::into_inner) = true;

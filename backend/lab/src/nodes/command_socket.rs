@@ -135,12 +135,12 @@ pub fn serve(lab: &Lab, control: bool, listener: &UnixListener) {
             lock(&commands.open).push(Arc::clone(&stream));
             let commands = &commands;
             scope.spawn(move || {
-                // Who is gone needs no answer.
+                // A client that is gone needs no answer.
                 let _ = commands.carry_out(&stream);
                 lock(&commands.open).retain(|it| !Arc::ptr_eq(it, &stream));
             });
         }
-        // Who neither asks nor reads is not waited for.
+        // The lab does not wait for clients that neither ask nor read.
         for stream in lock(&commands.open).iter() {
             let _ = stream.shutdown(Shutdown::Both);
         }
@@ -166,7 +166,7 @@ impl Commands<'_> {
             Request::Move { node, to } => {
                 let moved = self.lab.moves().and_then(|it| it.carry_out(node, to));
                 moved.map(|report| {
-                    // Who is gone need not know.
+                    // A client that is gone need not know.
                     let _ = send(stream, PRINTED, report.as_bytes());
                     0
                 })
@@ -277,7 +277,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn send(mut stream: &UnixStream, kind: u8, bytes: &[u8]) -> io::Result<()> {
-    // What a channel brings at once is far less than 4 GiB.
+    // A channel brings far less than 4 GiB at once.
     let mut frame = vec![kind];
     frame.extend((bytes.len() as u32).to_le_bytes());
     frame.extend(bytes);

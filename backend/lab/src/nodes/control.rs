@@ -154,7 +154,7 @@ impl Control {
         };
         let running = Arc::clone(running);
         if running.fetch_add(1, Ordering::Relaxed) >= MAX_COMMANDS {
-            // Who asks without end is not answered: an answer takes as much as a command.
+            // A node that asks without end gets no answer: an answer takes as much as a command.
             running.fetch_sub(1, Ordering::Relaxed);
             return;
         }
@@ -233,7 +233,7 @@ struct Answer {
 
 impl Answer {
     fn send(&self, reply: &str, tell: impl Fn(&str, Duration) -> Result<()>) -> Result<()> {
-        // What the node named is the node's own file, whatever it is.
+        // The name that the node gave is the node's own file, whatever it is.
         for (text, suffix) in [(&self.out, "out"), (&self.err, "err")] {
             let file = quoted(&format!("{reply}.{suffix}"));
             for part in parts(text) {

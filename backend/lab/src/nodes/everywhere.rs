@@ -142,7 +142,7 @@ impl All<'_> {
             node: node.name().into(),
             seconds: start.elapsed().as_secs_f64(),
             output: lines.kept(),
-            // What a signal has killed has nothing to say.
+            // A command that a signal has killed has nothing to say.
             kernel_log: (failed && !self.lab.interrupted()).then(|| node.kernel_log()),
             end,
         };
@@ -261,7 +261,7 @@ impl All<'_> {
     }
 
     fn kill(&self, number: usize, group: i32) {
-        // What does not answer has its time limit.
+        // A node that does not answer has its time limit.
         let guest = &self.lab.nodes()[number].guest;
         let _ = guest.run(&format!("kill -KILL -- -{group}"), TOLD);
     }
@@ -271,7 +271,7 @@ impl All<'_> {
         for answer in answers {
             let guest = &self.lab.nodes()[answer.node].guest;
             let (text, reply) = (quoted(&answer.text), quoted(&answer.reply));
-            // Who is gone by now does not read it, and needs none.
+            // A command that is gone by now does not read it, and needs none.
             let _ = guest.run(&format!("test -p {reply} && echo {text} >{reply}"), TOLD);
         }
     }

@@ -87,7 +87,7 @@ impl Mover {
                 let done = found
                     .ok_or_else(|| Error::Host(format!("there is no node {node}")))
                     .and_then(|node| place.move_one(node, &to, number));
-                // Who has asked may be gone.
+                // The client may be gone.
                 let _ = answer.send(done);
             }
         });

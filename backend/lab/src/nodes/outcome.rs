@@ -42,7 +42,7 @@ impl End {
         match self {
             Self::Exited { status } => *status,
             Self::TimeLimit => TIME_LIMIT,
-            // Whose end that was caused by says more.
+            // The end of the node that caused it says more.
             Self::Ended { .. } => 0,
             Self::Lost { .. } => FAILED,
         }
@@ -52,7 +52,7 @@ impl End {
 impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // What a shell says of a program that it does not find.
+            // A shell's status for a program that it does not find.
             Self::Exited { status: 127 } => f.write_str(
                 "status 127: no such program in the node; --packages names Debian packages to put into it",
             ),

@@ -131,7 +131,7 @@ pub fn running(base: &Path) -> Result<Vec<Running>> {
         return Ok(Vec::new());
     }
     ours(base)?;
-    // Who looks has locks for a moment, which others are not to take for a lab's.
+    // A process that looks has locks for a moment, which others are not to take for a lab's.
     let _base = locked(&base.join(LOCK))?;
     let entries = fs::read_dir(base).at("read", base)?.flatten();
     let running = entries.filter_map(|entry| {
@@ -227,7 +227,7 @@ fn clear(path: &Path) -> Result<()> {
         apt::run(command.args(options).arg("--").arg(path)).map(drop)
     };
     on("rm", ["-r", "-f"]).or_else(|_| {
-        // What it cannot do, the next says.
+        // If it fails, the next step says so.
         let _ = on("chmod", ["-R", "u+rwX"]);
         on("rm", ["-r", "-f"])
     })

@@ -18,7 +18,7 @@ pub(super) fn check_pages(list: &[u8], log_size: u32) -> Result<(), Refusal> {
     }
     let size = 1_u64 << log_size.max(LOG_MIN_PAGE);
     for entry in list.chunks(8) {
-        // What is missing at the end is zero where the VF looks.
+        // Missing bytes at the end are zero for the VF.
         let mut bytes = [0; 8];
         bytes[..entry.len()].copy_from_slice(entry);
         let page = u64::from_be_bytes(bytes);

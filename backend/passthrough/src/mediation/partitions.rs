@@ -170,7 +170,7 @@ mod tests {
             found
         };
         assert!(astray(&partitions).is_empty());
-        // What goes away harms nobody, and neither does what comes where nobody is.
+        // A key that goes away harms nobody, and neither does a key at an index without users.
         let mut table = vec![0; TABLE];
         (table[1], table[9]) = (0x8005, 0x8009);
         partitions.learn(table.clone());

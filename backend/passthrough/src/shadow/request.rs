@@ -106,8 +106,8 @@ impl<'a> Rules<'a> {
         let to_manager = address_vector::DQP_DCT.get(vector) & NUMBER == 1
             && lid != 0
             && lid == self.port.sm_lid;
-        // Who hears a group, the subnet manager there says, and partitions do. The guest's port says where the manager
-        // is: a VM of the cluster with the same LID there is reached by others of its queue pairs.
+        // The subnet manager there and partitions decide which ports hear a group. The guest's port says where the
+        // manager is: a VM of the cluster with the same LID there is reached by others of its queue pairs.
         if to_manager || MULTICAST.contains(&lid) {
             return Verdict::Passed;
         }

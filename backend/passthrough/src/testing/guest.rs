@@ -237,7 +237,7 @@ impl Stock {
             | Opcode::AttachToMcg
             | Opcode::DetachFromMcg => qpn,
             Opcode::AccessReg => {
-                // What the port is like, to read it.
+                // A query of the port's state.
                 Field::new(0x04, 15, 0).set(&mut request, 1);
                 Field::new(0x08, 15, 0).set(&mut request, 0x5004);
                 0

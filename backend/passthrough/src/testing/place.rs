@@ -151,7 +151,7 @@ impl Place {
         let exchanges = self.guest.vf.exchanges();
         if self.guest.vf.resets() != self.resets {
             self.resets = self.guest.vf.resets();
-            // What the daemon said to bring it up again, before anything of the guest.
+            // Commands of the daemon that bring it up again, before any of the guest.
             self.oracle = Oracle::new(self.strict, DAEMONS_PAGE).confined(self.confines.clone());
             return 0;
         }

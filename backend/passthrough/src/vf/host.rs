@@ -109,7 +109,7 @@ impl Sysfs {
     fn listed(&self, folder: &Path) -> io::Result<Vec<HostFunction>> {
         let mut addresses = Vec::new();
         for entry in fs::read_dir(folder)? {
-            // What is no PCI function is nobody's to take.
+            // An entry that is not a PCI function cannot be taken.
             if let Some(Ok(address)) = entry?.file_name().to_str().map(str::parse) {
                 addresses.push(address);
             }

@@ -226,7 +226,7 @@ fn iova_ranges(info: &[u8]) -> Vec<RangeInclusive<u64>> {
 
 impl Drop for Kernel {
     fn drop(&mut self) {
-        // Who has mapped doorbell pages keeps the function open; its memory goes now.
+        // A process that has mapped doorbell pages keeps the function open; its memory goes now.
         for mapping in self.mappings.values() {
             let _ = self
                 .container

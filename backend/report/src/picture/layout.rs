@@ -246,7 +246,7 @@ impl<'a> Layout<'a> {
             let has = |&card: &usize| above[card] == Some(chip);
             (0..cards.len()).filter(has).collect()
         };
-        // What hangs from upper switches, such as the subnet manager, comes last.
+        // Nodes at upper switches, such as the subnet manager, come last.
         let mut order: Vec<usize> = (0..chips.len())
             .filter(|&chip| levels[chip] == 0 || !below(chip).is_empty())
             .collect();

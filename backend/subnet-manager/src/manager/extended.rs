@@ -221,7 +221,7 @@ impl SubnetManager {
         let mut changes: Vec<(usize, u16, LinearBlock)> = Vec::new();
         for (&node, table) in self.known.paths.nodes.iter().zip(&self.known.paths.tables) {
             let switch = self.known.subnet.nodes[node].info.node_guid;
-            // What was there and is no more is dropped.
+            // Blocks that exist no longer are dropped.
             let numbers = self.known.tables.secondary_blocks(switch);
             let mut wanted: BTreeMap<u16, LinearBlock> = numbers
                 .map(|number| (number, LinearBlock::default()))

@@ -187,7 +187,7 @@ impl SubnetManager {
             ));
             return;
         }
-        // What it says of its GUID is of no use: whoever sits there is meant.
+        // The GUID that it tells is of no use: the manager at that port is meant.
         let info = SmInfo { guid, ..info };
         let known = self.mastery.others.insert(guid, Other { info, route, at });
         // Between sweeps a sweep decides what is to be done.
@@ -441,7 +441,7 @@ impl SubnetManager {
         };
         let mad = smp.mad();
         let (method, modifier) = (mad.method(), mad.modifier());
-        // Who does not know the management key is not told the managers' key either.
+        // A manager that does not know the management key is not told the managers' key either.
         let own = self
             .known
             .subnet

@@ -104,7 +104,7 @@ impl Sweeps {
     /// A light sweep begins.
     pub fn begin_light(&mut self) {
         self.report.light_sweeps += 1;
-        // What did not answer may do so now.
+        // A node that did not answer may do so now.
         self.changed |= self.unanswered;
     }
 

@@ -65,7 +65,7 @@ impl SubnetManager {
         };
         let data = *smp.data();
         smp.mad_mut().set_method(Method::TRAP_REPRESS);
-        // Who sent it acts on nothing that lacks the key.
+        // The sender acts on nothing that lacks the key.
         let at = self.known.subnet.port_of(packet.slid);
         let key = at.map_or(0, |at| self.known.keys.of(self.known.subnet.key_holder(at)));
         smp.set_m_key(key);

@@ -80,7 +80,7 @@ impl Receiver {
             _ => return self.give_up(&key, packet, Rmpp::ABORT, Rmpp::BAD_TYPE),
         }
         if header.segment == 1 {
-            // Who begins again has begun something else.
+            // A sender that begins again has begun something else.
             self.end(&key);
             let of_port = self.all.keys().filter(|(lid, ..)| *lid == packet.slid);
             if of_port.count() >= OF_A_PORT {

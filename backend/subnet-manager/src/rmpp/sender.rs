@@ -94,7 +94,7 @@ impl Sender {
     ) {
         let transaction = template.header().transaction();
         let key = (template.dlid, template.dst_qp, transaction);
-        // Who asks again has given up on the first answer.
+        // A client that asks again has given up on the first answer.
         self.end(&key);
         let segments = bytes.len().div_ceil(sa::DATA_SIZE).max(1) as u32;
         self.bytes += bytes.len();

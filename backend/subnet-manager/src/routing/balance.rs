@@ -167,7 +167,7 @@ pub(super) fn spread(
         at[endpoint.switch].push(*endpoint);
     }
     let kept = Kept::new(graph, before);
-    // What was may be by any port; else it is by trunks alone. The less room, the more of it is cached.
+    // Former paths may be by any port; else they are by trunks alone. The less room, the more of it is cached.
     let trunks = graph.switches.iter().flat_map(|vertex| &vertex.trunks);
     let highest = trunks.map(|trunk| trunk.port).max().unwrap_or(0);
     let width = usize::from(kept.as_ref().map_or(highest, |_| u8::MAX)) + 1;

@@ -217,7 +217,7 @@ impl Tree {
             let mut side = vec![leaf];
             known[leaf] = true;
             for groups in [&self.up, &self.down] {
-                // What is appended is looked at, too.
+                // The loop looks at appended nodes, too.
                 let mut next = 0;
                 while let Some(&at) = side.get(next) {
                     next += 1;

@@ -251,8 +251,8 @@ impl Asked<'_> {
             (_, Some(_)) => self.view.config.subnet_timeout + 1,
         };
         let wanted = &self.wanted;
-        // Who shares a port is found by the global route header alone, which a limit above 0 asks
-        // for (IBA 12.7.19).
+        // A VF that shares a port is found by the global route header alone, which a limit above 0 asks for (IBA
+        // 12.7.19).
         let is_alias = |end: End| self.directory.port(end.port).guid != end.guid;
         let record = PathRecord {
             dgid: to.beyond.unwrap_or(self.directory.gid_of(to.guid)),
@@ -269,7 +269,7 @@ impl Asked<'_> {
             pkey,
             ..self.common(capacity.mtu, capacity.rate, life)?
         };
-        // What the subnet has no use for is answered as it was asked.
+        // Components that the subnet has no use for are answered as they were asked.
         let given = |component, value, default| {
             if self.gives(component) {
                 value

@@ -205,7 +205,7 @@ impl Clusters {
             Direction::ToWire => packet.dlid,
             Direction::ToGuest => slid,
         };
-        // Who is none of the VMs may write other LIDs than theirs.
+        // A sender that is none of the VMs may write other LIDs than theirs.
         let is_vm = |cluster: &Cluster| cluster.vms.guid(peer).is_some();
         let passes =
             !attributes::is_opaque(packet.header().class()) || translator.cluster.is_none_or(is_vm);
@@ -225,7 +225,7 @@ impl Clusters {
     /// Makes a packet for a VF's guest, which [`Clusters::translate`] made of one of the wire, that
     /// one again.
     pub(crate) fn undo(&self, vf: VfId, packet: &mut MadPacket) {
-        // What one way is known is known the other way.
+        // An address that is known one way is known the other way.
         let _ = self.translate(vf, Direction::ToWire, packet);
     }
 

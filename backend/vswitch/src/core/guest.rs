@@ -38,7 +38,7 @@ impl Core {
         port: PortRef,
         packet: &mut MadPacket,
     ) -> Result<(), Reason> {
-        // What is inside is written as the guest sees things.
+        // The contents are written as the guest sees things.
         let view = self.view(vf, port);
         let PortView { gids, pkeys, .. } = view;
         let own = Own {
@@ -165,7 +165,7 @@ impl Core {
         let known = Arc::clone(self.registrations.group_lids());
         let step = self.match_answer(vf, packet);
         if !Arc::ptr_eq(&known, self.registrations.group_lids()) {
-            // What the VM sends to the group goes elsewhere now.
+            // Packets of the VM to the group go elsewhere now.
             self.fabric.outdate_paths();
         }
         step
@@ -212,7 +212,7 @@ impl Core {
         if !self.clusters.hides(vf, packet) {
             return Continue(());
         }
-        // Whoever reports it waits to hear that it has arrived.
+        // The sender of the report waits for its acknowledgement.
         if let Some(port) = self.layout.port(vf) {
             self.fabric.inject(port, receipt(packet));
         }
@@ -271,7 +271,7 @@ impl Core {
             return;
         };
         let Self { shared, fabric, .. } = self;
-        // Who began it may have had another LID, from another manager.
+        // The subscriber may have had another LID, from another manager.
         let info = fabric.port_info(port).unwrap_or_default();
         (packet.slid, _) = shared.address(vf, fabric, port);
         (packet.dlid, packet.sl) = (info.master_sm_lid, info.master_sm_sl);

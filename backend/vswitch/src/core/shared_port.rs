@@ -103,7 +103,7 @@ impl SharedPorts {
         let Some(place) = place.filter(|_| !self.is_clustered(vf, nodes)) else {
             return true;
         };
-        // What nobody answers by its transaction is found by its global route. Connection managers
+        // Packets that nobody answers by their transaction are found by their global route. Connection managers
         // answer with such packets of their own, which repeat the transaction of the first.
         let method = packet.header().method();
         if answers(method) || method == Method::SEND {
@@ -169,7 +169,7 @@ impl SharedPorts {
         nodes: &Nodes,
         packet: &MadPacket,
     ) {
-        // Who has a LID for itself is a subscriber of its own.
+        // A function with a LID of its own is a subscriber of its own.
         if self.is_clustered(vf, nodes) {
             return;
         }

@@ -54,7 +54,7 @@ impl Bucket {
         let micros = since.as_micros().min(u128::from(u32::MAX)) as u64;
         // Tokens per second are millionths of a token per microsecond.
         let new = micros * u64::from(self.rate.per_second);
-        // What is left of a microsecond is not lost.
+        // The rest of a microsecond is not lost.
         self.filled -= Duration::from_nanos(u64::from(since.subsec_nanos() % 1000));
         let max = u64::from(self.rate.burst) * MILLIONTHS_PER_TOKEN;
         self.tokens = self.tokens.saturating_add(new).min(max);

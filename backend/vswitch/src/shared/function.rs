@@ -135,7 +135,7 @@ impl Function {
 
     /// Changes capabilities of the port.
     pub fn set_capabilities(&self, set: CapabilityMask, clear: CapabilityMask) {
-        // What one has switched off another may still have on.
+        // A bit that one has switched off another may still have on.
         let clear = if self.shares_port() {
             CapabilityMask::default()
         } else {

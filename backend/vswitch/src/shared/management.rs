@@ -100,7 +100,7 @@ impl VSwitch {
     /// [`VmImageError`].
     pub fn restore(&self, vf: VfId, image: &VmImage) -> Result<(), VmImageError> {
         let restored = self.with(|core| core.restore(vf, image));
-        // What the requests of the image count comes before what the image says.
+        // Counts of the image's requests come before the counts in the image.
         let restored = restored.map(|filter| self.filter.restore(vf, self.now(), filter));
         self.wake();
         restored

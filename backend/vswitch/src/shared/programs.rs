@@ -87,7 +87,7 @@ impl VSwitch {
         let managers = &mut *self.managers.lock();
         let mut core = self.change();
         let now = self.now();
-        // What is due may be about counters.
+        // The due work may be about counters.
         if core.fabric.deadline().is_some_and(|due| due <= now) {
             core.take_traffic(self.paths.lock().counted(), now);
         } else {
@@ -136,7 +136,7 @@ impl VSwitch {
             self.manage(managers, now)
         };
         let earlier = next.is_some_and(|next| core.wakes().is_none_or(|wakes| next < wakes));
-        // What follows from a sweep or a migration is for who polls.
+        // The consequences of a sweep or a migration are for the thread that polls.
         let mut subnets = core.subnets.iter();
         let moves = subnets.any(|subnet| subnet.is_awaited()) || !core.moves.is_empty();
         if earlier || sweeps(managers) != before || moves {

@@ -208,7 +208,7 @@ fn add_resource<D: Dma + 'static>(
         write_text(error::ERROR, "no such object", error);
         return;
     }
-    // What follows a context is a list of pages, which is not told.
+    // Behind a context follows a list of pages, which is left out.
     let len = len.min(0x110);
     let out = segment(dump, kind, resource::SIZE + len);
     resource::INDEX1.set(out, number);

@@ -238,7 +238,7 @@ fn requested<D: Dma + 'static>(
         offloads: format == Format::Packet,
         polled: !trapped,
         counter_set: qpc::COUNTER_SET_ID.get(context) as u8,
-        // What the completion queues say of these two comes with the command.
+        // The completion queues' values of these two come with the command.
         user_index: None,
         in_completion: InCompletion {
             received: match MessagesHeld::from_code(qpc::CS_RES.get(context)) {

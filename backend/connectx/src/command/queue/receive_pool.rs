@@ -103,7 +103,7 @@ fn of_queue(head: &[u8], queue: &[u8]) -> [u8; LIST] {
         field.set(context, value);
     }
     srqc::DBR_ADDR.set(context, wq::DBR_ADDR.get(queue));
-    // What does not fit the old field is more than there may be.
+    // A value that does not fit the old field is more than there may be.
     if wq::LOG_WQ_SZ.get(queue) > 0xf || wq::LOG_WQ_STRIDE.get(queue) > LOG_STRIDE_0 + 7 {
         srqc::WQ_SIGNATURE.set(context, 1);
     }

@@ -161,7 +161,7 @@ impl<'a, D: Dma> Transfer<'a, '_, D> {
             )
         };
         let around = len.max(LONGEST_BLOCK as u64 + LONGEST as u64);
-        // What follows may not be there.
+        // The bytes behind may not be there.
         let (addr, run) = look(around).or_else(|_| look(len))?;
         self.found = (at, addr, run);
         Ok((addr, len.min(run)))

@@ -34,7 +34,7 @@ impl<F: Face> Engine<F> {
         self.hold_back(from, datagram.src_qp, &route, &frame);
         let in_flight = InFlight::new(&self.vf(from).in_flight, 1);
         self.send_routed(from, to, route, frame, Some(in_flight));
-        // What takes no time is there before the sender knows that it has left.
+        // A datagram that takes no time arrives before the sender knows that it has left.
         if self.exits.have_arrivals() {
             self.arrivals(self.clock.now());
         }

@@ -295,7 +295,7 @@ impl Mesh {
             if let Some(peer) = &mut self.peers[at]
                 && let Ok(frame) = peer.back.pop()
             {
-                // Who found the ring full looks once more after having said so.
+                // A sender that found the ring full looks once more after having said so.
                 fence(Ordering::SeqCst);
                 if peer.wanted_there.load(Ordering::Relaxed)
                     && peer.wanted_there.swap(false, Ordering::Relaxed)

@@ -15,7 +15,7 @@ impl<E: Endpoint> Endpoint for Single<E> {
         let left_out = frame.frame.extract().packets(|packet| {
             packets.push(Frame::parse(packet.bytes, frame.frame.mtu));
         });
-        // What has no packets on a wire stays as it is.
+        // A frame without packets on a wire stays as it is.
         if left_out > 0 {
             return self.0.transmit(frame, outside);
         }

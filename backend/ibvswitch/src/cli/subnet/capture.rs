@@ -119,7 +119,7 @@ pub(crate) fn run(source: SourceArgs, args: &CaptureArgs) -> Result<(), CliError
         out,
     };
     let mut summary = reader.run(&signals, until)?;
-    // What the daemon had sent after the last packet wanted does not count.
+    // Packets that the daemon sent after the last one wanted do not count.
     summary.packets = reader.written;
     if args.json {
         return print_json(&summary);

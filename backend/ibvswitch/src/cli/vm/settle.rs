@@ -57,7 +57,7 @@ pub(super) fn run(source: SourceArgs, args: &SettleArgs) -> Result<(), CliError>
 /// Has the VM run where its addresses are; the name of the VF.
 fn settle(control: &Path, args: &SettleArgs) -> Result<String, CliError> {
     let mut client = Client::connect(control)?;
-    // What was begun is undone, or has come to its end.
+    // The move that was begun is undone, or has come to its end.
     let vm = args.vm.clone();
     client.ask(&Request::LiveSettle { vm })?;
     let Response::Status(status) = client.ask(&Request::Status {})? else {
@@ -148,7 +148,7 @@ impl Guard {
         command.args(["vm", "settle", "--guard", vm, "--from", from]);
         command.arg("--from-qmp").arg(from_qmp);
         command.arg("--to-qmp").arg(to_qmp);
-        // What interrupts this process does not interrupt that one.
+        // A signal that interrupts this process does not interrupt that one.
         command.process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::null());
         command.spawn().map(Self)

@@ -349,8 +349,8 @@ impl<B: Movable<Mapping = Mapping, Error = Errno>> Device for VfDevice<B> {
 
     fn write(&mut self, region: u32, offset: u64, data: &[u8]) -> Result<vfio_user::Effect, Errno> {
         let region = connectx::Region::from_vfio_index(region).ok_or(Errno::EINVAL)?;
-        // Whoever rings for commands or work now has none of its guest's running; configuration space and
-        // the table of interrupts answer (`linux/vfio.h`, "RUNNING_P2P -> STOP").
+        // A doorbell for commands or work is ignored now: none of its guest's processors runs. Configuration space
+        // and the table of interrupts answer (`linux/vfio.h`, "RUNNING_P2P -> STOP").
         if self.rests && region == connectx::Region::Bar0 {
             let kept = self.moves && self.early.keep(offset, data);
             return if kept {
@@ -411,7 +411,7 @@ impl<B: Movable<Mapping = Mapping, Error = Errno>> Device for VfDevice<B> {
         self.reset();
         self.give_up_moving();
         self.function.backend_mut().unmap_all();
-        // What is logged is the client's that has asked for it.
+        // The log belongs to the client that has asked for it.
         self.end_log();
         self.client.set_connected(false);
         self.client.set_unshared_memory(false);

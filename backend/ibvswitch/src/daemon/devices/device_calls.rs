@@ -105,7 +105,7 @@ impl<D> DeviceCalls<D> {
         let begun = Arc::clone(&claimed);
         let call: Call<D> = Box::new(move |device| {
             if !begun.swap(true, Ordering::AcqRel) {
-                // Who asked waits for it.
+                // The caller waits for it.
                 let _ = sender.send(act(device));
             }
         });
@@ -149,7 +149,7 @@ impl<D> Detained<D> {
     ) -> Result<R, Gone> {
         let (sender, done) = bounded(1);
         let call: Call<D> = Box::new(move |device| {
-            // Who asked waits for it.
+            // The caller waits for it.
             let _ = sender.send(act(device));
         });
         self.0.send(call).map_err(|_| Gone)?;
@@ -234,7 +234,7 @@ mod tests {
             assert_eq!(before, Ok(number as usize + 1));
         }
         assert_eq!(thread.join().expect("ends"), [0, 1, 2]);
-        // Who waits when the client goes is told so.
+        // A caller that waits when the client goes gets an error.
         let waits = calls.clone();
         let waits = thread::spawn(move || waits.run(|_| ()));
         let mut ready = [PollFd::new(calls.ready(), PollFlags::POLLIN)];

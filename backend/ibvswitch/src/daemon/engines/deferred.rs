@@ -157,7 +157,7 @@ pub struct Vectors {
 
 impl connectx::Interrupts for Vectors {
     fn raise(&mut self, vector: u16) {
-        // Who raises it has that engine.
+        // The thread that raises it has that engine.
         let Some(raised) = self.raised.get(self.homes.of(self.vf)) else {
             return;
         };

@@ -150,7 +150,7 @@ impl<F: Face + 'static> SharedEngine<F> {
 
     /// Calls the engine's thread, which sleeps or is about to.
     pub(super) fn call(&self) {
-        // Who is about to sleep has the mutex until it does.
+        // A thread that is about to sleep has the mutex until it does.
         drop(self.guarded.lock());
         self.wake.notify_one();
     }

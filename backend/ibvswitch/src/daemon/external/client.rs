@@ -181,7 +181,7 @@ impl Client {
         let mad = Mad::new_checked(&datagram.mad[..]).ok()?;
         let class = mad.class();
         let own = mad.transaction();
-        // What acknowledges a trap carries the trap's transaction.
+        // A packet that acknowledges a trap carries the trap's transaction.
         if is_request(&mad) {
             let waiting = &mut self.requests.lock().waiting;
             if waiting.len() >= WAITING && !waiting.contains_key(&(own & OWN)) {
@@ -287,7 +287,7 @@ impl Client {
 
     fn push(&self, bytes: [u8; DATAGRAM_SIZE]) {
         let datagrams = &mut self.outbox.lock().datagrams;
-        // What does not fit is lost, as in a kernel's queue.
+        // A datagram that does not fit is lost, as in a kernel's queue.
         if datagrams.len() < OUTBOX {
             datagrams.push_back(bytes);
         }

@@ -286,7 +286,7 @@ impl<F: Face + Send + 'static> Serving<F> {
             );
             question.refusal()
         };
-        // Whoever cannot take the answer goes without.
+        // A program that cannot take the answer gets none.
         let _ = sendto(
             self.control.as_raw_fd(),
             &answer.emit(),

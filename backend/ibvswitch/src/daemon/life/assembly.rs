@@ -126,7 +126,7 @@ impl Assembly {
         abort: &Abort,
     ) -> Result<Self, AssemblyError> {
         let plan = Plan::new(&config.model());
-        // What the keeper has of a daemon that died.
+        // State that the keeper has of a daemon that died.
         let places: Places = { config.vfs().zip(&mut listeners) }
             .filter_map(|((_, vf), socket)| {
                 let holder = places::holder(socket.kept.as_mut()?)?;

@@ -164,7 +164,7 @@ pub fn run(
     let answering = Server::start(listener, assembly.status_source())
         .map_err(system("start the control server"))?;
 
-    // Whoever hears that it is ready may count on the keeper.
+    // A program that sees the daemon ready may count on the keeper.
     if let Some(keeper) = &keeper {
         keeper.ready().map_err(system("tell the keeper"))?;
     }

@@ -352,7 +352,7 @@ impl Lock {
         let metadata = fs::metadata(dir)
             .map_err(|source| error(format!("cannot be examined: {source}"), WRITABLE))?;
         if metadata.uid() != nix::unistd::geteuid().as_raw() {
-            // Whoever owns the directory can replace the sockets in it.
+            // The owner of the directory can replace the sockets in it.
             return Err(error(
                 format!("belongs to user {}", metadata.uid()),
                 "choose a directory of this user's own, with --runtime-dir",

@@ -369,7 +369,7 @@ fn try_out(program: &Path, handover: RawFd, patience: Patience) -> Result<(), St
         return Ok(());
     }
     let mut text = String::new();
-    // What cannot be read is not told.
+    // Output that cannot be read is not shown.
     let _ = { said.rewind() }.and_then(|()| said.take(TOLD as u64).read_to_string(&mut text));
     let text = text.trim();
     let text = text.strip_prefix("ibvswitch: ").unwrap_or(text);

@@ -153,7 +153,7 @@ impl Movable for Software<VfHost> {
     }
 
     fn save(function: &Function<Self>) -> Result<FunctionImage<GuestMemory>, MachineError> {
-        // What comes while it rests is a part of the image.
+        // Packets that come while it rests are a part of the image.
         function.backend().host().drain();
         if function.backend().host().memory_taken() > MAX_MEMORY {
             return Err(MachineError::TooLong);

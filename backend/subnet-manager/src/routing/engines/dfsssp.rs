@@ -312,7 +312,7 @@ impl<'a> Layers<'a> {
                     state[channel] = NEW;
                 }
                 path.truncate(keep);
-                // What was passed over as open or done need not be looked at again, but what is new
+                // Edges that were passed over as open or done need not be looked at again, but those that are new
                 // again must be.
                 if let Some(last) = path.last_mut() {
                     last.1 = self.channels.onward(last.0).start;

@@ -77,7 +77,7 @@ fn route(
             tree.and_then(|(skeleton, tree)| route_tree(graph, (&skeleton, &tree), &weigh));
         match routed {
             Ok(routing) => return Ok(routing),
-            // What is wrong where adapters are on leaves alone is the plainest to say.
+            // The error with adapters on leaves alone is the plainest.
             Err(reason) => error = error.or(Some(reason)),
         }
     }
@@ -396,8 +396,8 @@ impl<'a> Router<'a> {
         let mut created = false;
         let hops = self.hops[at] + 1;
         for index in self.down.of(at) {
-            // What is left reaches it by a path as short: tables once set are changed for shorter
-            // ones only, and those come first.
+            // The other switches reach it by a path as short: tables once set are changed for shorter ones only, and
+            // those come first.
             if self.unrouted[level + 1] == 0 {
                 break;
             }

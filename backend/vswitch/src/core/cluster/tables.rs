@@ -145,7 +145,7 @@ impl Tables {
         {
             Taken::Part(mad) => {
                 let gives_up = header.kind != Rmpp::DATA;
-                // Who gives up may mean what the guest has asked for, too.
+                // The other end, if it gives up, may mean the guest's request, too.
                 return (!gives_up).then(|| Outgoing {
                     to_wire: mad.map(reply),
                     to_guest: Vec::new(),

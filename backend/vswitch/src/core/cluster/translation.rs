@@ -252,7 +252,7 @@ impl Translator<'_> {
             return;
         }
         let id = match method {
-            // What is asked for is a path.
+            // The request asks for a path.
             Method::GET_TRACE_TABLE => sa::id::PATH,
             _ => id,
         };

@@ -199,8 +199,8 @@ impl<B: Movable<Mapping = Mapping, Error = Errno>> VfDevice<B> {
                 self.tell_reset();
             }
         }
-        // What was raised and not taken was the monitor's of before. Drivers look at their queues when they are
-        // interrupted without a reason, too.
+        // Interrupts that were raised and not taken belonged to the former monitor. Drivers look at their queues when
+        // they are interrupted without a reason, too.
         for vector in 0..self.function.configuration().vectors {
             self.interrupts.trigger(vector);
         }

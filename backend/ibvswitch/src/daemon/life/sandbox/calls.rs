@@ -131,7 +131,7 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_rt_sigtimedwait,
     libc::SYS_sigaltstack,
     libc::SYS_tgkill,
-    // What the process is.
+    // Identity of the process.
     libc::SYS_getegid,
     libc::SYS_geteuid,
     libc::SYS_getgid,
@@ -188,7 +188,7 @@ const VALUES: [(libc::c_long, u8, &[u64]); 4] = [
             libc::PR_SET_TIMERSLACK as u64,
         ],
     ),
-    // What a descriptor does, and whether it is a terminal.
+    // State of a descriptor, and whether it is a terminal.
     (
         libc::SYS_ioctl,
         1,
