@@ -77,7 +77,8 @@ pub struct Config {
     pub socket_mode: u32,
     /// Sandbox of the daemon.
     pub sandbox: Sandbox,
-    /// What is not as it is written, and no error: of a listing, what is not kept.
+    /// Warnings: values that take effect in another way than they are written, such as parts of a listing that are
+    /// not kept.
     pub warnings: Vec<String>,
     /// Files that it was read from.
     pub read: Vec<PathBuf>,

@@ -71,7 +71,7 @@ pub(super) struct Reader<'d> {
     pub(super) names: Names,
     /// Whether the file of nodes cannot be used, so that nothing can be said of what should be in it.
     pub(super) nodes_unknown: bool,
-    /// What is not as it is written, and no error.
+    /// Warnings: values that take effect in another way than they are written.
     pub(super) warnings: Vec<String>,
 }
 

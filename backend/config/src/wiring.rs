@@ -380,7 +380,7 @@ impl<'d> Reader<'d> {
 
 /// Whether an adapter is the part of a switch that reduces data of others (SHARP): it runs no programs.
 fn is_aggregation_node(spec: &NodeSpec) -> bool {
-    /// Of SwitchIB-2's and Quantum's.
+    /// Device IDs of the aggregation nodes of SwitchIB-2 and Quantum.
     const DEVICES: [u16; 2] = [0xcf08, 0xcf09];
     let text = spec.description.to_string().to_lowercase();
     let ends = ["aggregation node", "sharp", "/an"];

@@ -65,10 +65,10 @@ impl Abilities {
     }
 }
 
-/// What stands at an end of a cable.
+/// Abilities of a cable's end, as the text has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ability {
-    /// Of the port, from options at the cable or above the nodes.
+    /// Abilities of the port, from options at the cable or above the nodes.
     pub(super) abilities: Abilities,
     /// Whether options stand at the cable itself.
     pub(super) has_options: bool,

@@ -132,7 +132,7 @@ pub(super) struct Named {
     pub(super) speed: Option<Speed>,
 }
 
-/// What the comment of a cable says of it.
+/// Contents of a cable's comment.
 #[derive(Debug, Default)]
 pub(super) struct CableComment<'t> {
     /// The port's LID and LMC, where the line is an adapter's or a router's.

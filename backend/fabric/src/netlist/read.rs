@@ -82,7 +82,7 @@ pub(super) fn error<T>(at: &Place, what: impl Into<String>) -> Result<T, Netlist
 pub struct Listing {
     /// The nodes and cables.
     pub topology: Topology,
-    /// What is not as it was in the text: one sentence for each kind.
+    /// Losses: parts of the text that the topology does not keep, one sentence for each kind.
     pub notices: Vec<String>,
     /// The files that were included.
     pub included: Vec<PathBuf>,
@@ -617,7 +617,7 @@ impl Reader {
         Ok(())
     }
 
-    /// What the port at a cable can do, and what the comment says of it.
+    /// Returns the abilities of the port at a cable, with the rate in the comment.
     fn ability_of(
         &mut self,
         options: &str,

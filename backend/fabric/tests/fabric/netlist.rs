@@ -239,7 +239,7 @@ proptest! {
     }
 }
 
-/// What a listing comes to, and what is said of it.
+/// Reads a listing without errors.
 fn listing(text: impl AsRef<[u8]>) -> Listing {
     Listing::read(text.as_ref()).unwrap_or_else(|error| panic!("{error}"))
 }

@@ -69,7 +69,7 @@ struct Summary<'a> {
     hypervisors: Vec<&'a str>,
     vfs: Vec<VfSummary<'a>>,
     memory: MemorySummary<'a>,
-    /// What is not as it is written.
+    /// Warnings: values that take effect in another way than they are written.
     warnings: &'a [String],
 }
 
