@@ -127,7 +127,7 @@ struct Client {
     session: Session,
     /// Its driver has the rings at work.
     up: bool,
-    /// That driver takes trains of datagrams.
+    /// The driver takes trains of datagrams.
     takes_trains: bool,
 }
 

@@ -28,7 +28,7 @@ pub const FEATURES: u64 = feature::CHECKSUM
     | feature::EVENT_INDEX
     | feature::PROTOCOL
     | feature::VERSION_1;
-/// Those that a guest has to use to be given trains of datagrams as they are.
+/// Features that a guest has to use to be given trains of datagrams as they are.
 const TRAINS: u64 =
     feature::GUEST_CHECKSUM | feature::GUEST_SEGMENTS_IPV4 | feature::GUEST_SEGMENTS_IPV6;
 /// Features of the protocol that are offered.

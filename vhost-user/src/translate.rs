@@ -207,7 +207,7 @@ pub struct Own {
     pub pkey: PKey,
 }
 
-/// Those that are known under an Ethernet address.
+/// Neighbours that are known under an Ethernet address.
 pub trait Neighbours {
     /// Finds the address of a neighbour.
     fn find(&mut self, mac: Mac) -> Option<Address>;

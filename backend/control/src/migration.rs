@@ -159,12 +159,12 @@ pub enum Waited {
     Switch {
         /// The switch.
         switch: String,
-        /// That VM.
+        /// The VM of that move.
         vm: String,
     },
     /// The place that another VM had.
     Place {
-        /// That VM.
+        /// The other VM.
         vm: String,
     },
     /// Another move of the same VM.

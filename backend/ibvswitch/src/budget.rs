@@ -38,7 +38,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// That of a configuration.
+    /// Returns the budget of a configuration.
     #[must_use]
     pub fn of(config: &Config) -> Self {
         let ports = config.vfs().count() as u64;

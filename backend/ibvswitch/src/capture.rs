@@ -75,7 +75,7 @@ impl Subscriber {
     }
 }
 
-/// Those who capture at present.
+/// The captures that run.
 #[derive(Debug, Default)]
 pub struct Captures {
     /// Held while fabric and engine are told, so that the last to change has the last word.

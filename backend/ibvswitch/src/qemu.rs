@@ -36,7 +36,7 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// Those in a directory of the QEMU that is attached to this VF.
+    /// Returns the sockets, in a directory, of the QEMU that is attached to this VF.
     #[must_use]
     pub fn new(directory: &Path, vf: &str) -> Self {
         let socket = |of: &str| directory.join(format!("{vf}.{of}"));
@@ -140,7 +140,7 @@ impl<'a> Attachment<'a> {
         }
     }
 
-    /// That of the VF of this name.
+    /// Returns the attachment of the VF of this name.
     pub fn named(config: &'a Config, name: &str) -> Option<Self> {
         let hardware = || config.hardware().find(|vf| vf.name == name);
         match config.vf(name) {

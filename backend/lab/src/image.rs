@@ -128,15 +128,15 @@ pub enum Kernel {
     V6_12,
     /// 7.2, trixie-backports.
     V7_2,
-    /// That of cloud images, Debian 13 (trixie): without IP over InfiniBand.
+    /// Kernel of cloud images, Debian 13 (trixie): without IP over InfiniBand.
     Cloud,
 }
 
 impl Kernel {
-    /// Those with all drivers, oldest first.
+    /// Kernels with all drivers, oldest first.
     pub const ALL: [Self; 4] = [Self::V5_10, Self::V6_1, Self::V6_12, Self::V7_2];
 
-    /// Those of them that mirrors are sure to have.
+    /// Kernels with all drivers that mirrors are sure to have.
     pub const CURRENT: [Self; 3] = [Self::V6_1, Self::V6_12, Self::V7_2];
 
     /// The suite it comes from, and the suites needed to resolve it.

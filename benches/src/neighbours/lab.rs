@@ -22,7 +22,7 @@ pub(super) const FAR: &str = "far";
 pub(super) const HOSTILE: &str = "hostile";
 /// Another VF of the attacker's, on a hypervisor of its own, where the attack is between two.
 pub(super) const ACCOMPLICE: &str = "accomplice";
-/// That hypervisor.
+/// The accomplice's hypervisor.
 pub(super) const BEHIND_A_LINK: &str = "hv3";
 /// The VF behind the attacker's, of another daemon, where the attacker's is passed through.
 const BEHIND: &str = "behind";

@@ -32,7 +32,7 @@ const STEP: u64 = 100;
 struct Arguments {
     /// The address of this side, of an IPoIB interface.
     own: Ipv4Addr,
-    /// That of the other side.
+    /// The address of the other side.
     other: Ipv4Addr,
     /// Number of messages of each side.
     messages: u64,
@@ -94,7 +94,7 @@ impl Messages {
         bytes
     }
 
-    /// That `bytes` are message `number`.
+    /// Checks that `bytes` are message `number`.
     fn compare(&self, bytes: &[u8], number: u64) -> Result {
         let wanted = self.message(number);
         if bytes == wanted {

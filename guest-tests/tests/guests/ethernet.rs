@@ -395,7 +395,7 @@ impl<'a> Transfer<'a> {
         })
     }
 
-    /// That it has not ended yet.
+    /// Checks that it has not ended yet.
     fn goes_on(&self, vm: &Guest) -> Result<()> {
         if vm.run("[ -s /tmp/sum ]", LIMIT)?.status == 0 {
             return Err(vm.failed("the transfer had ended before the migration".into()));

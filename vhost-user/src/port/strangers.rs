@@ -1,8 +1,8 @@
-//! Those whom the guest speaks with and the port does not know.
+//! Neighbours that the guest knows and the port does not.
 //!
 //! A guest that has come from another port knows its neighbours from there: it goes on to send to them, and they to
-//! it, and nobody has cause to tell of itself again by ARP or neighbour discovery. So the port asks all for the IP
-//! address, and learns who it is from the answer.
+//! it, and nobody has cause to announce itself again by ARP or neighbour discovery. So the port asks all for the IP
+//! address, and learns the neighbour's address from the answer.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

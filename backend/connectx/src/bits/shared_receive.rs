@@ -126,7 +126,7 @@ pub mod srqc_umem {
 
     /// The queue lies in an object.
     pub const VALID: Field = Field::new(0x5c, 31, 31);
-    /// That object.
+    /// Number of that object.
     pub const NUMBER: Field = Field::new(0x58, 31, 0);
     /// Where the queue begins in the object, in bytes.
     pub const OFFSET: Wide = Wide::new(0x50);

@@ -569,7 +569,7 @@ impl Network {
         }
     }
 
-    /// Those of an image; what they take of the host's memory goes to `held`.
+    /// Restores the objects of an image; their share of the host's memory is added to `held`.
     pub fn restore(image: &NetworkImageV1, held: &mut Vec<usize>) -> Result<Self, String> {
         let mut network = Self {
             next: image.next.min(LAST_NUMBER),

@@ -212,7 +212,7 @@ impl UserContexts {
         }
     }
 
-    /// Those of an image; what they take of the host's memory goes to `held`.
+    /// Restores the contexts of an image; their share of the host's memory is added to `held`.
     pub fn restore(image: &UserContextsImageV1, held: &mut Vec<usize>) -> Result<Self, String> {
         let mut contexts = Self::default();
         for &uid in &image.open {

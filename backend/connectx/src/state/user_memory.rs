@@ -82,7 +82,7 @@ impl UserMemory {
         self.0.values().cloned().collect()
     }
 
-    /// Those of an image; what they take of the host's memory goes to `held`.
+    /// Restores the objects of an image; their share of the host's memory is added to `held`.
     pub fn restore(
         images: &[UserMemoryImageV1],
         held: &mut Vec<usize>,

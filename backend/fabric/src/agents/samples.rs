@@ -13,13 +13,13 @@ use crate::timers::Timer;
 
 /// Unit of times, PortXmitWait among them.
 const TICK: Duration = Duration::from_micros(1);
-/// That in multiples of 4 ns, less one.
+/// The same in multiples of 4 ns, less one.
 const TICK_CODE: u8 = 249;
 /// Counters of 32 bits.
 const COUNTER_WIDTH: u8 = 4;
 /// A counter's three bits of CounterMasks when it can count the mandatory quantities.
 const MANDATORY: u8 = 1;
-/// That for counters 1 to 4, the uppermost of nine.
+/// The same bits for counters 1 to 4, the uppermost of nine.
 const COUNTER_MASKS_1_TO_9: u32 = 0b001_001_001_001 << 15;
 /// The optional counters that nodes have, by their bits of OptionMask.
 const OPTIONS: u64 = {

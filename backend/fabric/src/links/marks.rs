@@ -65,7 +65,7 @@ impl SwitchMarks {
         self.last.push_back(mark);
     }
 
-    /// Those that another one has come to since.
+    /// Appends the marks that another one has come to since.
     pub(crate) fn append(&mut self, later: Self) {
         self.count += later.count;
         (self.ports[0], self.ports[1]) = (

@@ -35,7 +35,7 @@ const CALL_BATCH: usize = 64;
 pub(crate) struct QuiescedFunctions {
     /// Queue pairs that wait for the function at the other end, with their own functions.
     waiting: BTreeSet<(VfId, u32)>,
-    /// Those that are to look again.
+    /// Queue pairs that are to look again.
     called: BTreeSet<(VfId, u32)>,
     /// Functions that go on when they have got what waits.
     returning: Vec<VfId>,

@@ -54,7 +54,7 @@ pub enum TranslationImageV1 {
     Uniform {
         /// Their size as a power of two.
         log_size: u8,
-        /// Those that are there: number, key, address.
+        /// Keys that are there: number, key, address.
         list: Vec<(u32, u32, u64)>,
     },
     /// Stretches of other keys, whose bytes have signatures or may get them.

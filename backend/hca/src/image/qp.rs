@@ -176,7 +176,7 @@ pub enum RecvImageV1<F: Face> {
     Own(F::RecvImage),
     /// A shared receive queue.
     Shared(u32),
-    /// Those of an XRC domain.
+    /// Receive requests of an XRC domain.
     Xrc(u32),
 }
 

@@ -388,7 +388,7 @@ impl Pages {
         count: 0,
     };
 
-    /// Those that lie side by side, as pages of `1 << log_size` bytes.
+    /// Returns addresses that lie side by side, as pages of `1 << log_size` bytes.
     fn run(log_size: u8, addresses: impl ExactSizeIterator<Item = u64> + Clone) -> Option<Self> {
         let count = addresses.len();
         let first = addresses.clone().next().unwrap_or(0);
@@ -403,7 +403,7 @@ impl Pages {
         })
     }
 
-    /// Those that do not.
+    /// Returns addresses that do not lie side by side.
     fn list(addresses: impl Iterator<Item = u64> + Clone) -> Self {
         if addresses.clone().all(is_narrow) {
             Self::Narrow(addresses.map(number).collect())

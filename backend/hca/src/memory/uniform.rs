@@ -42,7 +42,7 @@ impl Stretches {
         block.map_or(ABSENT, |block| block[at % BLOCK])
     }
 
-    /// Those that are there, with their numbers.
+    /// Returns the stretches that are there, with their numbers.
     pub fn present(&self) -> impl Iterator<Item = (usize, Stretch)> {
         let blocks = self.blocks.iter().enumerate();
         let filled = blocks.filter_map(|(at, block)| Some((at, block.as_deref()?)));

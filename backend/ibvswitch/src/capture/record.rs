@@ -15,7 +15,7 @@ use super::Item;
 
 /// The interface number of packets that leave a port.
 const LEAVES: u8 = 0;
-/// That of packets that reach one.
+/// The interface number of packets that reach a port.
 const REACHES: u8 = 1;
 
 /// The subnet's own numbers of functions, asked for once per state of the subnet.

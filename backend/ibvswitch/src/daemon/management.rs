@@ -246,7 +246,7 @@ impl<F: Face> Management<F> {
         &self.ports
     }
 
-    /// Those who capture packets.
+    /// Returns the captures.
     #[must_use]
     pub fn captures(&self) -> &Arc<Captures> {
         &self.captures

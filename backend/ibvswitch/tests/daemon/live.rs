@@ -8,7 +8,7 @@ use ibvswitch::control::{
 
 use super::Daemon;
 
-/// Those of a VM with an HCA.
+/// Steps of a VM with an HCA.
 pub const STEPS: [LiveStep; 5] = [
     LiveStep::Stop,
     LiveStep::Save,

@@ -32,7 +32,7 @@ struct State {
 #[derive(Debug)]
 pub struct Sending<'a>(&'a Gate);
 
-/// That nothing is sent.
+/// Proof that nothing is sent.
 #[derive(Debug)]
 pub struct Closed<'a>(&'a Gate);
 

@@ -18,9 +18,9 @@ use crate::error::{Doing, Error, Result};
 /// The modules that guests with some kernel may load.
 #[derive(Debug, Clone, Copy, Hash)]
 pub struct Modules {
-    /// Those that are there, or built in.
+    /// Modules that are there, or built in.
     pub wanted: &'static [&'static str],
-    /// Those that are built in or gone in some kernels.
+    /// Modules that are built in or gone in some kernels.
     pub optional: &'static [&'static str],
 }
 

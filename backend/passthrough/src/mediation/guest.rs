@@ -46,7 +46,7 @@ pub(crate) struct WholeKey {
     pub end: Option<u64>,
 }
 
-/// Those that the guest has, by their numbers.
+/// Such keys of the guest, by their numbers.
 #[derive(Debug, Default)]
 pub(crate) struct WholeKeys(BTreeMap<u32, WholeKey>);
 

@@ -96,7 +96,7 @@ pub(crate) type Place = (u16, u16);
 pub(crate) struct Places(HashMap<u32, [Option<Place>; 2]>);
 
 impl Places {
-    /// Those of a queue pair.
+    /// Returns the places of a queue pair.
     pub fn of(&self, queue_pair: u32) -> [Option<Place>; 2] {
         self.0.get(&queue_pair).copied().unwrap_or_default()
     }

@@ -118,10 +118,11 @@ impl Sysfs {
         addresses.into_iter().map(|at| self.function(at)).collect()
     }
 
-    /// Those of a group that have drivers of the host, which keep everybody else from all of the group.
+    /// Returns the functions of a group that have drivers of the host, which keep everybody else from all of the
+    /// group.
     ///
     /// # Errors
-    /// Those of reading.
+    /// Errors of reading.
     pub fn in_the_way(&self, group: u32) -> io::Result<Vec<HostFunction>> {
         let mut functions = self.group(group)?;
         functions.retain(|it| {

@@ -14,7 +14,7 @@ const ENTRY: u64 = 16;
 pub(crate) struct Tables([(u8, u64, u64); 2]);
 
 impl Tables {
-    /// Those that configuration space tells of.
+    /// Returns the tables that configuration space tells of.
     pub fn of(space: &[u8]) -> Option<Self> {
         let mut at = usize::from(*space.get(CAPABILITIES)?) & !3;
         // As many as there is room for: a list may be a circle.

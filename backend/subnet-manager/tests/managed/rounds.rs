@@ -36,7 +36,7 @@ impl Batch {
         }
     }
 
-    /// Those that have come out since it was asked for the last time.
+    /// Returns the moves that have ended since the last call.
     fn news(&mut self, managed: &mut Managed) -> Vec<usize> {
         let mut news = Vec::new();
         for (number, &ticket) in self.tickets.iter().enumerate() {

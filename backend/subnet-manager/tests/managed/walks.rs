@@ -151,7 +151,7 @@ fn may_deadlock(graph: &Graph, tables: &[ForwardingTable]) -> bool {
     }
 }
 
-/// That every LID is reached from every switch with adapters, and the paths' lengths.
+/// Checks that every LID is reached from every switch with adapters, and returns the paths' lengths.
 fn lengths(graph: &Graph, tables: &[ForwardingTable]) -> Vec<(usize, usize, usize)> {
     let mut lengths = Vec::new();
     for to in &graph.endpoints {

@@ -32,7 +32,7 @@ impl Served {
         Self::of(Dummy::new().unwrap())
     }
 
-    /// That device, without a version negotiated.
+    /// Connects a client with this device, without a negotiated version.
     pub fn of(mut device: Dummy) -> Self {
         let (dma, events, interrupts) = (device.dma(), device.events(), device.interrupts());
         let (socket, theirs) = UnixStream::pair().unwrap();

@@ -136,7 +136,7 @@ impl Refusals {
         self.last.push_back(refusal);
     }
 
-    /// Those that occurred, with how often.
+    /// Returns the reasons that occurred, with their counts.
     pub(super) fn counts(&self) -> impl Iterator<Item = (Reason, u64)> + '_ {
         Reason::ALL
             .into_iter()

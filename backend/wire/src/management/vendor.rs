@@ -33,7 +33,7 @@ pub const FIRMWARE: (u16, u16, u16) = (16, 35, 4030);
 pub struct Psid([u8; 16]);
 
 impl Psid {
-    /// That of VFs.
+    /// PSID of this project's VFs.
     pub const OURS: Self = Self(*b"IBV0000000001\0\0\0");
 
     /// As it is sent.

@@ -1,4 +1,4 @@
-//! Those who ask: a program at a port, with many questions under way.
+//! Clients of the subnet administration: a program at a port, with many requests under way.
 
 use std::collections::VecDeque;
 use std::io;

@@ -257,7 +257,7 @@ fn addresses(vm: &Guest) -> Result<(Hca, String)> {
     Ok((Hca::of(vm, DEVICE)?, gid(vm)?))
 }
 
-/// That what came is as it should be.
+/// Checks that the result is as it should be.
 fn right(what: &str, right: bool, came: &impl fmt::Debug) -> Result<()> {
     if right {
         Ok(())

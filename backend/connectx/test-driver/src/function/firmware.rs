@@ -36,12 +36,12 @@ impl Wish {
         (count > 0).then_some(Self { function, count })
     }
 
-    /// That of a reply to QUERY_PAGES, if there is one.
+    /// Returns the pages of a reply to QUERY_PAGES, if it has any.
     pub(crate) fn of_reply(bytes: &[u8]) -> Option<Self> {
         Self::new(reply::OBJECT.get(bytes), reply::NUM_PAGES.get(bytes))
     }
 
-    /// That of an event, if there is one.
+    /// Returns the pages that an event asks for, if any.
     pub(crate) fn of_event(event: &Event) -> Option<Self> {
         Self::new(event.dword(ASKING), event.dword(WANTED))
     }

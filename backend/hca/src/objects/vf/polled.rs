@@ -15,7 +15,7 @@ const PATROL_EVERY: u32 = 256;
 pub(crate) struct Polled {
     /// All polled queue pairs.
     pub all: Vec<QpIndex>,
-    /// Those busy lately, with the turns they were idle.
+    /// Queue pairs that were busy lately, with the turns that they were idle.
     pub hot: Vec<(QpIndex, u32)>,
     pub hot_cursor: usize,
     pub cursor: usize,

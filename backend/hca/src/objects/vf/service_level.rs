@@ -15,7 +15,7 @@ pub enum Foreign {
 /// The service levels of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServiceLevels {
-    /// Those allowed: bit `n` is service level `n`.
+    /// Levels that are allowed: bit `n` is service level `n`.
     pub allowed: u16,
     /// Treatment of the others.
     pub foreign: Foreign,

@@ -174,7 +174,7 @@ pub struct Mesh {
     here: VecDeque<Transmit>,
     /// By number; `None` in place of this one.
     peers: Vec<Option<Peer>>,
-    /// Those behind have a port, and no engine.
+    /// Number of engines; the members behind them are ports without an engine.
     engines: usize,
     /// The engine whose ring is looked at first.
     turn: usize,

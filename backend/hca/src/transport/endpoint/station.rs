@@ -39,7 +39,7 @@ pub struct Station {
     clock: Arc<dyn Clock>,
     endpoint: Captured<Box<dyn Endpoint>>,
     homes: Arc<Homes>,
-    /// Those of this generation.
+    /// Generation of the ways below.
     seen: u64,
     ways: HashMap<Aim, Result<Route, NoRoute>>,
     /// The one that was asked for last: most frames go the same.

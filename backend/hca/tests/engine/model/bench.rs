@@ -11,7 +11,7 @@ use crate::lab::{Lab, Qp, VARIANT, Way, base, pattern, physical, request};
 /// Functions with connections between them, as the engine has them.
 pub(super) struct Bench {
     pub(super) lab: Lab,
-    /// Those that change the keys of each function.
+    /// Queue pairs that change the keys of each function.
     pub(super) changers: Vec<Qp>,
     pub(super) qps: Vec<Qp>,
     /// Target of each initiator's function, where connections are dynamic.

@@ -166,7 +166,7 @@ impl Sockets {
 struct Machines {
     source: Qmp,
     destination: Qmp,
-    /// That of the destination, where the VM has an HCA, of which QEMU moves nothing.
+    /// Test protocol of the QEMU at the destination, if the VM has an HCA, of which QEMU moves nothing.
     qtest: Option<Qtest>,
     incoming: PathBuf,
 }

@@ -44,7 +44,7 @@ impl DevicePage {
 }
 
 impl DeviceMemory {
-    /// That of a function, if it has any, of which `bar` is BAR 0.
+    /// Returns the memory of a function with the BAR 0 `bar`, if it has any.
     #[must_use]
     pub fn of(configuration: &Configuration, bar: &Arc<SharedMemory>) -> Option<Self> {
         let (begin, len) = configuration.device_memory_area()?;

@@ -22,7 +22,7 @@ pub struct VfHost {
 }
 
 impl VfHost {
-    /// That of `vf`, whose guest has no memory yet but that of the device, if there is any.
+    /// Returns the host of `vf`. Its guest has no memory yet but that of the device, if there is any.
     #[must_use]
     pub fn new(engines: Arc<Engines<Format>>, vf: VfId, device: Option<DeviceMemory>) -> Self {
         let mut host = Self {

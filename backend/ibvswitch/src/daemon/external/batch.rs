@@ -61,7 +61,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Those that are as long as datagrams of the protocol are.
+    /// Returns the messages that are as long as the protocol's datagrams.
     pub fn datagrams(&self) -> impl Iterator<Item = &[u8; DATAGRAM_SIZE]> {
         let all = self.space.iter().zip(self.lengths);
         all.filter(|&(_, length)| length == DATAGRAM_SIZE)

@@ -137,7 +137,7 @@ fn random() -> u64 {
 #[derive(Debug, Default)]
 pub struct LidStores {
     stores: Vec<Option<LidStore>>,
-    /// Those of now.
+    /// LIDs at present.
     lids: Vec<BTreeMap<Guid, Lid>>,
 }
 

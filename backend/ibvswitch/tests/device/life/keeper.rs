@@ -209,7 +209,7 @@ fn requests_in_hand_are_answered() {
     });
 }
 
-/// Those who go while there is no daemon are forgotten, and a new client is served as ever.
+/// A client that goes while there is no daemon is forgotten, and a new client is served as ever.
 #[test]
 fn a_client_that_goes_makes_room() {
     let daemon = kept();

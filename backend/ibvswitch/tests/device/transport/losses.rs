@@ -7,7 +7,7 @@ use test_driver::{
 };
 
 const GRH: usize = 40;
-/// That of the groups here.
+/// Q_Key of the groups here.
 const QKEY: u32 = 0x1122_3344;
 const MULTICAST_QPN: u32 = 0xff_ffff;
 

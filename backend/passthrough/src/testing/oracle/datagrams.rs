@@ -59,7 +59,7 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// That of a queue pair that a request makes, after a key of the daemon's for its copies.
+    /// Returns the queue of a queue pair that a request makes, after a key of the daemon's for its copies.
     pub fn of(request: &[u8], key: &mut Option<u32>) -> Self {
         let sizes = dword(request, 0x20);
         let receives = dword(request, 0xc4) >> 24 & 7 == 0;

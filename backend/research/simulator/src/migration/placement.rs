@@ -23,8 +23,8 @@ pub enum Start {
 pub enum Pattern {
     /// Twice as many moves as hypervisors, of any machine to any other hypervisor with room.
     Random,
-    /// Those on the last hypervisors to where there is room on the first ones, until as few
-    /// hypervisors as can hold all of them do.
+    /// Machines on the last hypervisors move to free places on the first ones, until as few hypervisors as possible
+    /// hold all of them.
     Consolidate,
     /// Two random groups, half of all each, together from the first and from the middle hypervisor on. A VM that is
     /// there already stays; the others come in the order of their places. A VM that is in the way goes where it

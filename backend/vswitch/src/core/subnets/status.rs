@@ -23,7 +23,7 @@ pub enum SmError {
     Unknown {
         /// The name.
         name: String,
-        /// Those there are.
+        /// The names that there are.
         known: Vec<String>,
     },
     /// Another one has the subnet.

@@ -47,7 +47,7 @@ pub(super) struct Hca {
 }
 
 impl Hca {
-    /// That of a VM that has one at both ends.
+    /// Returns the HCA of a VM, if the VM has one at both ends.
     pub(super) fn between(source: &End, destination: &End) -> Option<Self> {
         Some(Self {
             source: Device::of(source)?,
