@@ -14,8 +14,8 @@ pub(crate) mod node;
 pub(crate) mod owner;
 pub(crate) mod report;
 pub(crate) mod sampler;
-pub(crate) mod told;
 pub(crate) mod topology;
+pub(crate) mod trap;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -17,8 +17,8 @@ use crate::agents::directed::Origin;
 use crate::fabric::Fabric;
 use crate::nodes::Nodes;
 use crate::nodes::node::Port;
-use crate::nodes::told::Told;
 use crate::nodes::topology::{NodeId, PortRef};
+use crate::nodes::trap::SentTrap;
 use crate::packet::Transit;
 use crate::paths::route::NoRoute;
 use crate::timers::Timer;
@@ -100,7 +100,7 @@ impl Fabric {
         let notice = Some(trap.from_node(kind, port.info.lid));
         let told = match ledger.told.iter().position(|told| told.number == number) {
             Some(index) => &mut ledger.told[index],
-            None => ledger.told.push_mut(Told {
+            None => ledger.told.push_mut(SentTrap {
                 number,
                 notice: None,
                 transaction: 0,

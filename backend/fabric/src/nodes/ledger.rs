@@ -12,8 +12,8 @@ use crate::nodes::congestion::HeldBack;
 use crate::nodes::counters::{Counter, SmpCounts, Totals};
 use crate::nodes::node::Port;
 use crate::nodes::sampler::Sampler;
-use crate::nodes::told::Told;
 use crate::nodes::topology::{NodeId, PortRef};
+use crate::nodes::trap::SentTrap;
 
 /// Counters and records of one node.
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ pub(crate) struct PortLedger {
     pub(crate) management: Totals,
     pub(crate) base_lines: BaseLines,
     /// Traps that the port has sent, or is to send.
-    pub(crate) told: Vec<Told>,
+    pub(crate) told: Vec<SentTrap>,
     /// When the lease of the management key ends, once it has begun.
     pub(crate) lease: Option<Duration>,
     /// Random draws of a faulty link, on the way out.

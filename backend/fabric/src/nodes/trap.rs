@@ -6,7 +6,7 @@ use wire::smp::DATA;
 
 /// A trap that a port has sent, or is to send.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct SentTrap {
     pub(crate) number: u16,
     /// The notice that nobody has acknowledged yet.
     pub(crate) notice: Option<[u8; DATA]>,
