@@ -14,7 +14,7 @@ mod paths;
 mod queries;
 mod requests;
 mod solicitation;
-mod strangers;
+mod unknown_neighbours;
 
 use std::collections::{HashMap, VecDeque};
 
@@ -29,7 +29,7 @@ use wire::{Gid, Lid, MadPacket, Mtu, PKey, Psn, QKey, Qpn, Sl};
 
 use crate::net_header::{self, NetHeader};
 use crate::translate::{
-    self, Dropped, ETHERNET_HEADER, Mac, Own, Packet, To, Told, Transactions, UNKNOWN,
+    self, Dropped, ETHERNET_HEADER, Learned, Mac, Own, Packet, To, Transactions, UNKNOWN,
     queue_pair_of,
 };
 use claims::Claimed;
@@ -38,7 +38,7 @@ use groups::{Group, Groups};
 use neighbours::Table;
 use paths::Paths;
 use requests::Requests;
-use strangers::Strangers;
+use unknown_neighbours::UnknownNeighbours;
 
 /// Nanoseconds of a second.
 const SECOND: u64 = 1_000_000_000;
@@ -86,7 +86,7 @@ pub struct Port {
     paths: Paths,
     groups: Groups,
     claimed: Claimed,
-    strangers: Strangers,
+    unknown_neighbours: UnknownNeighbours,
     /// The broadcast group, where the port is a member.
     broadcast: Option<Group>,
     requests: Requests,
@@ -114,7 +114,7 @@ impl Port {
             paths: Paths::default(),
             groups: Groups::default(),
             claimed: Claimed::default(),
-            strangers: Strangers::default(),
+            unknown_neighbours: UnknownNeighbours::default(),
             broadcast: None,
             requests: Requests::default(),
             outputs: VecDeque::new(),
@@ -161,7 +161,7 @@ impl Port {
         self.surroundings = surroundings;
         if before != self.own || claims {
             self.claimed = Claimed::default();
-            self.strangers = Strangers::default();
+            self.unknown_neighbours = UnknownNeighbours::default();
         }
         if before != self.own || moved {
             self.groups.clear();
@@ -267,9 +267,9 @@ impl Port {
         }
         let to = translate::outbound(packet, &own, &mut self.neighbours, &mut self.transactions);
         if to == Err(Dropped::Unknown)
-            && let Some(receiver) = Told::receiver(packet.datagram())
+            && let Some(receiver) = Learned::receiver(packet.datagram())
         {
-            self.strangers.meet(receiver, now);
+            self.unknown_neighbours.meet(receiver, now);
         }
         let to = to?;
         if self.surroundings.claims != Claims::Any {
@@ -497,9 +497,9 @@ impl Port {
         translate::inbound(packet, group, from, &own, table, &self.transactions)?;
         if packet.source() == UNKNOWN
             && group.is_none()
-            && let Some(sender) = Told::by(packet.datagram()).own[0]
+            && let Some(sender) = Learned::by(packet.datagram()).own[0]
         {
-            self.strangers.meet(sender, now);
+            self.unknown_neighbours.meet(sender, now);
         }
         Ok(())
     }
@@ -562,7 +562,10 @@ impl Port {
         self.paths.poll(now, &own, &mut self.requests, &mut mads);
         if let Some(group) = self.broadcast {
             let questions = self.claimed.poll(now, &own);
-            for datagram in questions.into_iter().chain(self.strangers.poll(&own)) {
+            for datagram in questions
+                .into_iter()
+                .chain(self.unknown_neighbours.poll(&own))
+            {
                 self.transmit_to(&own, broadcast, &group, datagram);
             }
         }
@@ -590,7 +593,11 @@ impl Port {
             .into_iter()
             .chain(self.paths.deadline())
             .chain(self.claimed.deadline().filter(|_| self.is_member()))
-            .chain(self.strangers.deadline().filter(|_| self.is_member()))
+            .chain(
+                self.unknown_neighbours
+                    .deadline()
+                    .filter(|_| self.is_member()),
+            )
             .min()
     }
 

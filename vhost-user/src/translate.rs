@@ -5,9 +5,9 @@
 mod arp;
 mod bytes;
 mod dhcp;
+mod learned;
 mod neighbour_discovery;
 mod offload;
-mod told;
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -19,8 +19,8 @@ use wire::{Gid, Guid, PKey, Qpn};
 
 pub(crate) use bytes::{checksum, ipv6_checksum};
 pub use dhcp::Transactions;
+pub use learned::Learned;
 pub use offload::complete;
-pub use told::Told;
 
 /// Bytes of an Ethernet header.
 pub const ETHERNET_HEADER: usize = 14;

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use super::{SECOND, solicitation};
-use crate::translate::{Dropped, Own, Told};
+use crate::translate::{Dropped, Learned, Own};
 
 /// The most addresses that are remembered, the guest's and others'.
 const MAX_ADDRESSES: usize = 64;
@@ -115,7 +115,7 @@ impl Claimed {
     /// # Errors
     /// [`Dropped::Claimed`] where it is not the guest's address, [`Dropped::Unproven`] where that is not known yet.
     pub fn check(&mut self, rule: &Claims, datagram: &[u8], now: u64) -> Result<(), Dropped> {
-        let told = Told::by(datagram);
+        let told = Learned::by(datagram);
         if told.own[0] == self.last && told.own[1].is_none() && self.last.is_some() {
             return Ok(());
         }
@@ -180,7 +180,7 @@ impl Claimed {
         if self.known.is_empty() {
             return;
         }
-        if let Some(address) = Told::announced(datagram)
+        if let Some(address) = Learned::announced(datagram)
             && let Some(owner) = self.known.get_mut(&address)
             && matches!(owner, Owner::Asked(..))
         {

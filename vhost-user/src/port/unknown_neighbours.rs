@@ -18,9 +18,9 @@ const AGAIN: u64 = SECOND;
 const BURST: u64 = 16;
 const PACE: u64 = SECOND / 10;
 
-/// The strangers.
+/// The unknown neighbours.
 #[derive(Debug, Default)]
-pub struct Strangers {
+pub struct UnknownNeighbours {
     /// When somebody was asked for last.
     asked: HashMap<IpAddr, u64>,
     /// Addresses that the next datagrams ask for.
@@ -29,7 +29,7 @@ pub struct Strangers {
     rested: u64,
 }
 
-impl Strangers {
+impl UnknownNeighbours {
     /// The guest speaks with somebody at this address, whom the port does not know.
     pub fn meet(&mut self, address: IpAddr, now: u64) {
         let is_recent = |asked: &u64| now < *asked + AGAIN;
@@ -68,26 +68,26 @@ mod tests {
 
     #[test]
     fn nobody_is_asked_for_without_end() {
-        let mut strangers = Strangers::default();
+        let mut neighbours = UnknownNeighbours::default();
         let mut asked = 0;
         let mut last = 0;
         for number in 0..100_000_u32 {
             // A thousand a second.
             last = u64::from(number) * SECOND / 1000;
-            strangers.meet(Ipv4Addr::from_bits(0x0a00_0000 + number).into(), last);
-            asked += strangers.due.drain(..).count() as u64;
-            assert!(strangers.asked.len() <= MAX_ADDRESSES);
+            neighbours.meet(Ipv4Addr::from_bits(0x0a00_0000 + number).into(), last);
+            asked += neighbours.due.drain(..).count() as u64;
+            assert!(neighbours.asked.len() <= MAX_ADDRESSES);
         }
         assert!(asked <= BURST + last / PACE + 1, "{asked}");
     }
 
     #[test]
     fn who_does_not_answer_is_asked_for_again_after_a_while() {
-        let mut strangers = Strangers::default();
+        let mut neighbours = UnknownNeighbours::default();
         let address = Ipv4Addr::new(10, 0, 0, 1).into();
         let mut asks_at = |now| {
-            strangers.meet(address, now);
-            strangers.due.drain(..).count()
+            neighbours.meet(address, now);
+            neighbours.due.drain(..).count()
         };
         assert_eq!(asks_at(0), 1);
         assert_eq!(asks_at(AGAIN - 1), 0);

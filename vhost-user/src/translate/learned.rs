@@ -19,14 +19,14 @@ const TARGET: usize = 40 + 8;
 
 /// Addresses in a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Told {
+pub struct Learned {
     /// Addresses that the sender says are its own: the source, and what ARP or an advertisement tells of.
     pub own: [Option<IpAddr>; 2],
     /// An address that it is about to have, if nobody says that it is his (RFC 4862, 5.4).
     pub tentative: Option<IpAddr>,
 }
 
-impl Told {
+impl Learned {
     /// Reads a datagram that has been translated, or is to be.
     #[must_use]
     pub fn by(datagram: &[u8]) -> Self {
