@@ -27,7 +27,7 @@ use connectx::bits::counter::query_q_counter_in;
 use connectx::bits::event::create_eq_out;
 use connectx::queue::event::EventQueue;
 
-use self::port::{modify_port, own_port, register};
+use self::port::{manage, modify_port, own_port, register};
 use crate::mediation::guest::{Guest, Kind, Stage, WholeKey};
 use crate::mediation::partitions::{Partitions, Place};
 use crate::policy::{Isolation, Policy};
@@ -254,7 +254,7 @@ impl Judge<'_> {
             Opcode::QueryHcaVportPkey => self.query_partitions(request),
             Opcode::ModifyHcaVportContext => modify_port(request),
             Opcode::AccessReg => register(request),
-            Opcode::MadIfc => self.manage(request),
+            Opcode::MadIfc => manage(self.facts.policy.smp, request),
             Opcode::AllocPd => made(Kind::ProtectionDomain),
             Opcode::DeallocPd => self.gone(Kind::ProtectionDomain, request),
             Opcode::AllocXrcd => made(Kind::XrcDomain),

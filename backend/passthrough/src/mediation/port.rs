@@ -8,7 +8,7 @@ use connectx::bits::port::{
     query_hca_vport_context_out,
 };
 
-use super::{After, FORWARD, Judge, Refusal, Verdict, refuse};
+use super::{After, FORWARD, Refusal, Verdict, refuse};
 use crate::mediation::partitions::Partitions;
 use crate::policy::{Policy, Smp};
 
@@ -47,40 +47,37 @@ const BLOCK: Field = Field::new(0x14, 15, 0);
 const BLOCK_KEYS: usize = 32;
 const BLOCK_AT: usize = 0x40;
 
-impl Judge<'_> {
-    /// A management datagram for the port's own agents.
-    pub(super) fn manage(&self, request: &[u8]) -> Result<Verdict, Refusal> {
-        if mad_ifc_in::PORT.get(request) > 1 {
-            return refuse(Status::BadParameter, "there is one port");
-        }
-        let mad: [u8; 256] = mad_ifc_in::MAD.array(request);
-        let (class, method) = (CLASS.get(&mad), METHOD.get(&mad));
-        let smp = self.facts.policy.smp;
-        let denied = if SUBNET_MANAGEMENT.contains(&class) {
-            match smp {
-                Smp::Deny => true,
-                Smp::OwnPort => method == SET,
-                Smp::Fabric => false,
-            }
-        } else {
-            let attribute = ATTRIBUTE.get(&mad);
-            let tells = class == TELLING && method == GET && TELLS.contains(&attribute);
-            DEVICE.contains(&class) && smp != Smp::Fabric && !tells
-        };
-        if !denied {
-            return Ok(Verdict::Forward(After::ShowAgent));
-        }
-        let mut answer = mad;
-        METHOD.set(&mut answer, GET_RESPONSE);
-        let returns = match class {
-            DIRECTED => RETURNS,
-            _ => 0,
-        };
-        STATUS.set(&mut answer, returns | NOT_SUPPORTED);
-        let mut reply = vec![0; mad_ifc_out::SIZE];
-        mad_ifc_out::RESPONSE_MAD_PACKET.set(&mut reply, &answer);
-        Ok(Verdict::Answer(reply))
+/// A management datagram for the port's own agents.
+pub(super) fn manage(smp: Smp, request: &[u8]) -> Result<Verdict, Refusal> {
+    if mad_ifc_in::PORT.get(request) > 1 {
+        return refuse(Status::BadParameter, "there is one port");
     }
+    let mad: [u8; 256] = mad_ifc_in::MAD.array(request);
+    let (class, method) = (CLASS.get(&mad), METHOD.get(&mad));
+    let denied = if SUBNET_MANAGEMENT.contains(&class) {
+        match smp {
+            Smp::Deny => true,
+            Smp::OwnPort => method == SET,
+            Smp::Fabric => false,
+        }
+    } else {
+        let attribute = ATTRIBUTE.get(&mad);
+        let tells = class == TELLING && method == GET && TELLS.contains(&attribute);
+        DEVICE.contains(&class) && smp != Smp::Fabric && !tells
+    };
+    if !denied {
+        return Ok(Verdict::Forward(After::ShowAgent));
+    }
+    let mut answer = mad;
+    METHOD.set(&mut answer, GET_RESPONSE);
+    let returns = match class {
+        DIRECTED => RETURNS,
+        _ => 0,
+    };
+    STATUS.set(&mut answer, returns | NOT_SUPPORTED);
+    let mut reply = vec![0; mad_ifc_out::SIZE];
+    mad_ifc_out::RESPONSE_MAD_PACKET.set(&mut reply, &answer);
+    Ok(Verdict::Answer(reply))
 }
 
 /// A virtual function has one port, and no say over those of others.
