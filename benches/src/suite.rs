@@ -7,7 +7,9 @@ use clap::ValueEnum;
 use crate::data_path::{bandwidth, engines, idle, latency, rate, registration, vhost};
 use crate::management::{migration, reconfiguration, routing, sa, sm, study};
 use crate::neighbours::Attack;
-use crate::{Effort, Measurement, Processors, Result, footprint, hoard, neighbours, passthrough};
+use crate::{
+    Effort, Measurement, Processors, Result, exhaustion, footprint, neighbours, passthrough,
+};
 
 /// Parameters of a suite.
 #[derive(Debug, Clone)]
@@ -89,7 +91,7 @@ impl Suite {
             Self::Idle => idle::run(context)?,
             Self::Registration => registration::run(context)?,
             Self::Footprint => footprint::run(context)?,
-            Self::Hoard => hoard::run(context)?,
+            Self::Hoard => exhaustion::run(context)?,
             Self::Neighbours => return neighbours::run(context, tell),
             Self::Passthrough => return passthrough::run(context, tell),
             Self::Sm => sm::run(context)?,

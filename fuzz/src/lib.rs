@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use connectx::{
     Configuration, Function, FunctionState, Host, Interrupts, IpOverInfiniBand, Mlx5, Parts,
-    Region, Software,
+    Region, Software, Turn,
 };
 use hca::{Clock, Engine, PortView, Quota, VfId};
 use wire::{Lid, PKey};
@@ -80,21 +80,7 @@ impl Host for Place {
 
     fn unmap_all(&mut self) {}
 
-    fn inspect<R, L>(&self, look: L) -> R
-    where
-        L: FnOnce(&Fuzzed) -> R,
-    {
-        look(&lock(&self.engine))
-    }
-
-    fn with<R, A>(&self, act: A) -> R
-    where
-        A: FnOnce(&mut Fuzzed) -> R,
-    {
-        act(&mut lock(&self.engine))
-    }
-
-    fn with_turn<R, A>(&self, act: A) -> R
+    fn with<R, A>(&self, _turn: Turn, act: A) -> R
     where
         A: FnOnce(&mut Fuzzed) -> R,
     {

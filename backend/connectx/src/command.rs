@@ -24,8 +24,8 @@ use crate::bits::initialization::UAR_CQ;
 use crate::bits::signature::create_psv_out;
 use crate::bits::work::BLOCK;
 use crate::configuration::Configuration;
-use crate::face::Mlx5;
 use crate::queue::event::Entry;
+use crate::queue_format::Mlx5;
 use crate::refusal::{Refusal, UNKNOWN};
 use crate::state::FunctionState;
 use crate::state::doorbell::Doorbell;
@@ -354,7 +354,7 @@ pub fn parse_command<D: Dma + 'static>(
 }
 
 /// A command that goes on in the next turn, or `None` where it is done.
-pub(crate) type Rest<D> = Result<Option<Command<D>>, Refusal>;
+pub(crate) type Continuation<D> = Result<Option<Command<D>>, Refusal>;
 
 /// A function of the engine, for as long as one access lasts. Work that its commands and doorbells
 /// cause is done when the engine runs next.
@@ -386,7 +386,7 @@ impl<D: Dma + 'static> Commands<'_, D> {
         head: &Head,
         command: Result<Command<D>, Refusal>,
         reply: &mut [u8],
-    ) -> Rest<D> {
+    ) -> Continuation<D> {
         head.admit(self.state())?;
         let owned = head.made().is_some() && head.uid != 0;
         if owned {
@@ -427,7 +427,7 @@ impl<D: Dma + 'static> Commands<'_, D> {
         }
     }
 
-    fn carry_out(&mut self, command: Command<D>, reply: &mut [u8]) -> Rest<D> {
+    fn carry_out(&mut self, command: Command<D>, reply: &mut [u8]) -> Continuation<D> {
         use Command as C;
         let outcome = match command {
             C::EnableHca => function::device::enable_hca(self),
@@ -553,7 +553,7 @@ impl<D: Dma + 'static> Commands<'_, D> {
     /// Tells the driver that its port is Active, though nothing has changed.
     pub fn port_is_up(&mut self) {
         let (state, dma) = self.engine.face_mut(self.vf);
-        state.event(dma, &crate::face::port_entry(PortChange::Active));
+        state.event(dma, &crate::queue_format::port_entry(PortChange::Active));
     }
 
     /// Forgets all objects of the function. The port is left as it is.

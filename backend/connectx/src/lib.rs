@@ -31,7 +31,7 @@
 //!
 //! A driver of enhanced IPoIB has send and receive queues without queue pairs, and an *underlay* queue pair without queues.
 //! To the engine all three are queue pairs with a half or none, so they have numbers, turns, quotas and images. For a packet
-//! to the underlay the face chooses a receive queue (`Face::steer`): through flow tables (eight at most, levels rise) to a TIR,
+//! to the underlay the face chooses a receive queue (`QueueFormat::steer`): through flow tables (eight at most, levels rise) to a TIR,
 //! and by a hash to a queue of its table.
 
 #![forbid(unsafe_code)]
@@ -40,11 +40,11 @@ mod backend;
 pub mod bits;
 mod command;
 mod configuration;
-mod face;
 mod function;
 mod paging;
 mod port;
 pub mod queue;
+mod queue_format;
 mod refusal;
 pub mod request;
 mod software;
@@ -60,13 +60,13 @@ pub use configuration::{
     Configuration, Doorbells, Identity, IpOverInfiniBand, Likeness, MAX_DEVICE_MEMORY,
     TRAPPED_PAGES,
 };
-pub use face::Mlx5;
 pub use function::absent::{Absent, Part};
 pub use function::image::{FunctionImage, FunctionImageV1, RestoreError, SoftwareImageV1};
 pub use function::transport::{MAX_REPLY, MAX_REQUEST};
 pub use function::{Effect, Function, Region, pci, segment};
 pub use port::{Port, PortAttributes};
 pub use queue::event::Interrupts;
-pub use software::firmware::Temper;
-pub use software::{Host, Parts, Software};
+pub use queue_format::Mlx5;
+pub use software::firmware::FirmwareFaults;
+pub use software::{Host, Parts, Software, Turn};
 pub use state::{FunctionState, Left};

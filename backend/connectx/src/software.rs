@@ -21,20 +21,29 @@ use crate::command::function::port::PortCommands;
 use crate::command::memory::user_memory;
 use crate::command::request::Head;
 use crate::command::rule::Class;
-use crate::command::{Command, Commands, Rest};
+use crate::command::{Command, Commands, Continuation};
 use crate::configuration::Configuration;
-use crate::face::Mlx5;
 use crate::function::image::{RestoreError, SoftwareImageV1};
 use crate::port::Port;
+use crate::queue_format::Mlx5;
 use crate::refusal::{Outcome, Refusal, UNKNOWN};
 use crate::state::doorbell::Doorbell;
 use crate::state::{CONTEXTS_PER_STEP, Contexts};
-use firmware::{Late, Temper};
+use firmware::{FirmwareFaults, Late};
 
 /// Ticks of the health counter are 2^24 ns, about 17 ms.
 const HEALTH_SHIFT: u32 = 24;
 /// Bytes of objects that are not worth the trouble of giving the heap's pages back.
 const LITTLE: usize = 2 << 20;
+
+/// When the work that an access leaves is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// When the engine runs next.
+    Later,
+    /// The function gets a turn at once, unless it has work from before.
+    Now,
+}
 
 /// Where a function lives: an engine, which it shares with others, and the memory of its guest.
 pub trait Host: Send {
@@ -63,20 +72,8 @@ pub trait Host: Send {
     /// As [`Backend::unmap_all`].
     fn unmap_all(&mut self);
 
-    /// Looks at the engine.
-    fn inspect<R, L>(&self, look: L) -> R
-    where
-        R: Send + 'static,
-        L: FnOnce(&Engine<Mlx5<Self::Dma>>) -> R + Send + 'static;
-
     /// Does something with the engine, be it by the engine's own thread.
-    fn with<R, A>(&self, act: A) -> R
-    where
-        R: Send + 'static,
-        A: FnOnce(&mut Engine<Mlx5<Self::Dma>>) -> R + Send + 'static;
-
-    /// The same, and gives the function a turn.
-    fn with_turn<R, A>(&self, act: A) -> R
+    fn with<R, A>(&self, turn: Turn, act: A) -> R
     where
         R: Send + 'static,
         A: FnOnce(&mut Engine<Mlx5<Self::Dma>>) -> R + Send + 'static;
@@ -121,7 +118,7 @@ pub struct Software<H> {
     /// The command that was executed last, and its reply, until it is taken.
     done: Option<u32>,
     reply: Vec<u8>,
-    temper: Arc<Temper>,
+    faults: Arc<FirmwareFaults>,
     late: Late,
 }
 
@@ -149,15 +146,15 @@ impl<H: Host> Software<H> {
             },
             done: None,
             reply: Vec::new(),
-            temper: Arc::default(),
+            faults: Arc::default(),
             late: Late::default(),
         }
     }
 
-    /// Temper of its firmware, to change it.
+    /// Faults of its firmware, to change them.
     #[must_use]
-    pub fn temper(&self) -> Arc<Temper> {
-        Arc::clone(&self.temper)
+    pub fn faults(&self) -> Arc<FirmwareFaults> {
+        Arc::clone(&self.faults)
     }
 
     /// Time until [`Backend::poll_reply`] has something to return; `None` where it has nothing to wait
@@ -195,10 +192,10 @@ impl<H: Host> Software<H> {
         let Parts { host, vf, port, .. } = &self.parts;
         let vf = *vf;
         // In parts, so that others get the engine between them.
-        let mut state = host.inspect(move |engine| engine.face(vf).save());
+        let mut state = host.with(Turn::Later, move |engine| engine.face(vf).save());
         let mut more = true;
         while more {
-            (state, more) = host.inspect(move |engine| {
+            (state, more) = host.with(Turn::Later, move |engine| {
                 let more = engine.face(vf).save_contexts(&mut state);
                 (state, more)
             });
@@ -206,7 +203,7 @@ impl<H: Host> Software<H> {
         let mut saving = Saving::default();
         let mut more = true;
         while more {
-            (saving, more) = host.inspect(move |engine| {
+            (saving, more) = host.with(Turn::Later, move |engine| {
                 let more = engine.save_part(vf, &mut saving);
                 (saving, more)
             });
@@ -233,7 +230,7 @@ impl<H: Host> Software<H> {
         }
         // In parts, so that others get the engine between them.
         let mut restoring = Restoring::new(objects)?;
-        let state = host.with(move |engine| {
+        let state = host.with(Turn::Later, move |engine| {
             let held = engine.face_mut(vf).0.restore(&state);
             for held in held.map_err(RestoreError::Invalid)? {
                 let taken = engine.take_memory(vf, held);
@@ -243,7 +240,7 @@ impl<H: Host> Software<H> {
         })?;
         let mut more = true;
         while more {
-            (restoring, more) = host.with(move |engine| {
+            (restoring, more) = host.with(Turn::Later, move |engine| {
                 let more = engine.restore_part(vf, &mut restoring)?;
                 Ok::<_, RestoreError>((restoring, more))
             })?;
@@ -255,7 +252,7 @@ impl<H: Host> Software<H> {
             .chunks(CONTEXTS_PER_STEP)
         {
             let mut numbers = numbers.to_vec();
-            qps.extend(host.inspect(move |engine| {
+            qps.extend(host.with(Turn::Later, move |engine| {
                 numbers.retain(|number| {
                     let number = Qpn::new(*number);
                     engine.query_qp(vf, number).is_ok() || engine.query_dct(vf, number).is_ok()
@@ -269,14 +266,16 @@ impl<H: Host> Software<H> {
             .chunks(CONTEXTS_PER_STEP)
         {
             let mut numbers = numbers.to_vec();
-            srqs.extend(host.with(move |engine| {
+            srqs.extend(host.with(Turn::Later, move |engine| {
                 numbers.retain(|number| engine.srq_mut(vf, *number).is_ok());
                 numbers
             }));
         }
         let contexts = Contexts::restore(state, |it| qps.contains(&it), |it| srqs.contains(&it));
         let contexts = contexts.map_err(RestoreError::Invalid)?;
-        host.with(move |engine| engine.face_mut(vf).0.take_contexts(contexts));
+        host.with(Turn::Later, move |engine| {
+            engine.face_mut(vf).0.take_contexts(contexts)
+        });
         if port.node_description() != description {
             port.set_node_description(&description);
         }
@@ -306,7 +305,9 @@ impl<H: Host> Software<H> {
     fn log_unknown(&self, request: &[u8], refusal: Refusal) -> Refusal {
         let (vf, code) = (self.parts.vf, head_in::OPCODE.get(request));
         let host = &self.parts.host;
-        host.with_turn(move |engine| Commands { engine, vf }.log_unknown(code));
+        host.with(Turn::Now, move |engine| {
+            Commands { engine, vf }.log_unknown(code)
+        });
         refusal
     }
 
@@ -314,12 +315,12 @@ impl<H: Host> Software<H> {
     fn resolve(&self, head: &mut Head, request: &mut Vec<u8>) -> Outcome {
         let (vf, asked) = (self.parts.vf, request.clone());
         let (opcode, form, uid) = (head.opcode, head.form, head.uid);
-        let resolve = move |engine: &Engine<Mlx5<H::Dma>>| {
+        let resolve = move |engine: &mut Engine<Mlx5<H::Dma>>| {
             let state = engine.face(vf);
             let may = |number| uid == 0 || state.user_contexts.has_memory(uid, number);
             user_memory::resolved(&state.user_memory, opcode, form, asked, may)
         };
-        (*request, head.named) = self.parts.host.inspect(resolve)?;
+        (*request, head.named) = self.parts.host.with(Turn::Later, resolve)?;
         Ok(())
     }
 
@@ -332,14 +333,16 @@ impl<H: Host> Software<H> {
     ) -> Outcome {
         let Parts { host, vf, port, .. } = &mut self.parts;
         let vf = *vf;
-        host.inspect(move |engine| head.admit(engine.face(vf)))?;
+        host.with(Turn::Later, move |engine| head.admit(engine.face(vf)))?;
         let Command::Port(command) = command? else {
             return Err(UNKNOWN);
         };
         let turns_up = command.turns_up();
         PortCommands(port.as_mut()).act(command, reply)?;
         if turns_up {
-            host.with_turn(move |engine| Commands { engine, vf }.port_is_up());
+            host.with(Turn::Now, move |engine| {
+                Commands { engine, vf }.port_is_up()
+            });
         }
         Ok(())
     }
@@ -355,10 +358,10 @@ impl<H: Host> Software<H> {
         let (vf, resets) = (*vf, head.opcode == AnyOpcode::DisableHca);
         loop {
             let mut answer = std::mem::take(reply);
-            let turn = host.with_turn(move |engine| {
+            let turn = host.with(Turn::Now, move |engine| {
                 let before = engine.memory_taken(vf);
                 let rest = Commands { engine, vf }.act(&head, command, &mut answer);
-                Turn {
+                Answer {
                     rest,
                     was_reset: engine.has_remains(vf),
                     lost: has_lost_much(engine, vf, before),
@@ -394,8 +397,8 @@ fn conclude(outcome: Outcome, request: &[u8], reply: &mut [u8]) {
 }
 
 /// Outcome of a command's turn.
-struct Turn<D: Dma + 'static> {
-    rest: Rest<D>,
+struct Answer<D: Dma + 'static> {
+    rest: Continuation<D>,
     /// The command's head and its reply.
     buffers: (Head, Vec<u8>),
     /// The function was reset.
@@ -450,10 +453,10 @@ impl<H: Host> Backend for Software<H> {
         reply.resize(reply_len, 0);
         let outcome = self.execute(request, &mut reply);
         conclude(outcome, request, &mut reply);
-        if self.temper.loses() {
+        if self.faults.loses() {
             return;
         }
-        let longest = self.temper.delay().as_nanos() as u64;
+        let longest = self.faults.delay().as_nanos() as u64;
         if longest > 0 {
             let now = self.parts.clock.now();
             self.late.keep(now, longest, slot, reply);
@@ -475,30 +478,30 @@ impl<H: Host> Backend for Software<H> {
 
     fn has_command_events(&self) -> bool {
         let vf = self.parts.vf;
-        let look = move |engine: &Engine<Mlx5<H::Dma>>| engine.face(vf).has_command_events();
-        self.parts.host.inspect(look)
+        let look = move |engine: &mut Engine<Mlx5<H::Dma>>| engine.face(vf).has_command_events();
+        self.parts.host.with(Turn::Later, look)
     }
 
     fn command_event(&mut self, entries: u32) {
         let vf = self.parts.vf;
-        self.parts
-            .host
-            .with(move |engine| Commands { engine, vf }.command_event(entries));
+        self.parts.host.with(Turn::Later, move |engine| {
+            Commands { engine, vf }.command_event(entries)
+        });
     }
 
     fn doorbell(&mut self, uar: u32, offset: usize, data: &[u8]) {
         let vf = self.parts.vf;
         if let Some(doorbell) = Doorbell::new(offset, data) {
-            self.parts
-                .host
-                .with_turn(move |engine| Commands { engine, vf }.doorbell(uar, doorbell));
+            self.parts.host.with(Turn::Now, move |engine| {
+                Commands { engine, vf }.doorbell(uar, doorbell)
+            });
         }
     }
 
     fn reset(&mut self) {
         let Parts { host, vf, port, .. } = &mut self.parts;
         let vf = *vf;
-        let lost = host.with(move |engine| {
+        let lost = host.with(Turn::Later, move |engine| {
             let before = engine.memory_taken(vf);
             Commands { engine, vf }.reset_objects();
             has_lost_much(engine, vf, before)

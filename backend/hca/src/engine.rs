@@ -23,13 +23,13 @@ use crate::objects::vf::Vf;
 use crate::objects::vf::port::{PortView, Quota};
 use crate::objects::work::{RecvWr, SendWr};
 use crate::path::Subnet;
-use crate::queue_format::{Event, Face, PortChange};
+use crate::queue_format::{Event, PortChange, QueueFormat};
 use crate::storage::discarded::Discarded;
 use crate::storage::spares::Spares;
 use crate::transport::datagram::MAX_DATAGRAM;
 use crate::transport::{Endpoint, Exits, Watch};
 
-pub(crate) mod failure;
+pub(crate) mod completion;
 mod held_events;
 pub(crate) mod paging;
 pub(crate) mod poll;
@@ -63,7 +63,7 @@ pub(crate) enum Burst {
 
 /// The engine. See the crate's documentation for who calls it.
 #[derive(Debug)]
-pub struct Engine<F: Face> {
+pub struct Engine<F: QueueFormat> {
     pub(crate) objects: Objects<F>,
     pub(crate) subnet: Box<dyn Subnet>,
     pub(crate) generation: Arc<AtomicU64>,
@@ -90,7 +90,7 @@ pub struct Engine<F: Face> {
     pub(crate) seed: u64,
 }
 
-impl<F: Face> Engine<F> {
+impl<F: QueueFormat> Engine<F> {
     /// An engine without functions. `seed` makes object numbers unguessable;
     /// draw it from the system, or fix it to repeat a run.
     #[must_use]
@@ -147,13 +147,13 @@ impl<F: Face> Engine<F> {
         &mut self.vf_mut(vf).dma
     }
 
-    /// Face state of a function.
+    /// QueueFormat state of a function.
     #[must_use]
     pub fn face(&self, vf: VfId) -> &F::Vf {
         &self.vf(vf).face
     }
 
-    /// Face state and memory of a function.
+    /// QueueFormat state and memory of a function.
     pub fn face_mut(&mut self, vf: VfId) -> (&mut F::Vf, &F::Dma) {
         let vf = self.vf_mut(vf);
         (&mut vf.face, &vf.dma)
@@ -182,7 +182,7 @@ impl<F: Face> Engine<F> {
     pub fn set_port(&mut self, vf: VfId, port: PortView) {
         let state = self.vf_mut(vf);
         state.port = port;
-        if let Some(rest) = &mut state.rest {
+        if let Some(rest) = &mut state.quiesced {
             rest.active = state.port.active;
             state.port.active &= rest.returns;
         }
@@ -203,7 +203,7 @@ impl<F: Face> Engine<F> {
 
     /// Tells a function's face what has changed at its port; a function that rests hears of it when it goes on.
     pub fn port_changed(&mut self, vf: VfId, change: PortChange) {
-        match &mut self.vf_mut(vf).rest {
+        match &mut self.vf_mut(vf).quiesced {
             Some(rest) => rest.note(change),
             None => self.objects.notify(vf, Event::Port(change)),
         }
@@ -262,7 +262,7 @@ impl<F: Face> Engine<F> {
         self.exits.injections.forget(vf);
         state.special = [None; 2];
         state.faults = Faults::default();
-        if let Some(rest) = &mut state.rest {
+        if let Some(rest) = &mut state.quiesced {
             rest.changes.clear();
         }
         state.version += 1;

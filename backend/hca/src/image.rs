@@ -18,7 +18,7 @@ use thiserror::Error;
 use wire::{Gid, Qpn};
 
 use crate::objects::tags::TagListImageV1;
-use crate::queue_format::Face;
+use crate::queue_format::QueueFormat;
 
 mod counters;
 mod held;
@@ -44,12 +44,12 @@ pub use save::Saving;
 /// The image of a function, in the version that its first key names.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(bound = "", rename_all = "snake_case")]
-pub enum VfImage<F: Face> {
+pub enum VfImage<F: QueueFormat> {
     /// Version 1.
     V1(VfImageV1<F>),
 }
 
-impl<F: Face> VfImage<F> {
+impl<F: QueueFormat> VfImage<F> {
     /// Has all queue pairs count in one set, as functions did before they had several. It begins at zero.
     pub fn count_all_in(&mut self, number: u8) {
         let Self::V1(image) = self;
@@ -66,7 +66,7 @@ impl<F: Face> VfImage<F> {
 /// Version 1 of the image of a function.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(bound = "", deny_unknown_fields)]
-pub struct VfImageV1<F: Face> {
+pub struct VfImageV1<F: QueueFormat> {
     /// Numbers of protection domains.
     pub(crate) pds: Vec<u32>,
     /// Numbers of XRC domains.
@@ -97,7 +97,7 @@ pub struct VfImageV1<F: Face> {
     pub(crate) held: Vec<HeldImageV1>,
 }
 
-impl<F: Face> Default for VfImageV1<F> {
+impl<F: QueueFormat> Default for VfImageV1<F> {
     fn default() -> Self {
         Self {
             pds: Vec::new(),
@@ -122,7 +122,7 @@ impl<F: Face> Default for VfImageV1<F> {
 /// A completion queue.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(bound = "", deny_unknown_fields)]
-pub struct CqImageV1<F: Face> {
+pub struct CqImageV1<F: QueueFormat> {
     pub(crate) cqn: u32,
     pub(crate) failed: bool,
     /// Its arming is looked at.
@@ -135,7 +135,7 @@ pub struct CqImageV1<F: Face> {
 /// A shared receive queue.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(bound = "", deny_unknown_fields)]
-pub struct SrqImageV1<F: Face> {
+pub struct SrqImageV1<F: QueueFormat> {
     pub(crate) srqn: u32,
     pub(crate) pd: u32,
     /// XRC domain and completion queue of an XRC one.

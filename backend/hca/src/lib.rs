@@ -6,7 +6,7 @@
 //! [`Engine::poll`] (looking for work). Messages between two functions of one engine are one copy from guest memory
 //! to guest memory, in bounded slices.
 //!
-//! Its environment comes in as traits: guest memory ([`Dma`]), the formats of queues ([`Face`]), the subnet
+//! Its environment comes in as traits: guest memory ([`Dma`]), the formats of queues ([`QueueFormat`]), the subnet
 //! ([`Subnet`]), time ([`Clock`]).
 //!
 //! The modules are rooms; no files import each other in a circle:
@@ -102,7 +102,7 @@ pub use objects::work::{MAX_IN_COMPLETION, MAX_MESSAGE};
 pub use path::{
     Crossing, End, Envelope, Heading, LinkId, NoRoute, Route, Shares, Subnet, WrongKey,
 };
-pub use queue_format::{Attention, CqError, Event, Face, PortChange, Steering};
+pub use queue_format::{Attention, CqError, Event, PortChange, QueueFormat, Steering};
 pub use storage::discarded::Discarded;
 pub use storage::numbers;
 pub use storage::share::Memory;

@@ -19,20 +19,20 @@ use crate::objects::ids::VfId;
 use crate::objects::qp::Qp;
 use crate::objects::srq::Srq;
 use crate::objects::vf::Vf;
-use crate::queue_format::{Event, Face};
+use crate::queue_format::{Event, QueueFormat};
 use crate::storage::slab::Slab;
 
 /// Functions, and what they have created. A function knows its objects by their numbers and has their
 /// indices here.
 #[derive(Debug)]
-pub(crate) struct Objects<F: Face> {
+pub(crate) struct Objects<F: QueueFormat> {
     pub vfs: Vec<Vf<F>>,
     pub qps: Slab<Qp<F>>,
     pub cqs: Slab<Cq<F>>,
     pub srqs: Slab<Srq<F>>,
 }
 
-impl<F: Face> Default for Objects<F> {
+impl<F: QueueFormat> Default for Objects<F> {
     fn default() -> Self {
         Self {
             vfs: Vec::new(),
@@ -43,7 +43,7 @@ impl<F: Face> Default for Objects<F> {
     }
 }
 
-impl<F: Face> Objects<F> {
+impl<F: QueueFormat> Objects<F> {
     #[inline]
     pub fn vf(&self, vf: VfId) -> &Vf<F> {
         &self.vfs[usize::from(vf.0)]

@@ -86,14 +86,14 @@ pub enum PortChange {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[must_use]
 pub struct Attention {
-    /// The queue's arming is not announced: [`Face::recheck`] is to be called
+    /// The queue's arming is not announced: [`QueueFormat::recheck`] is to be called
     /// from time to time.
     pub watch: bool,
     /// The queue's event waits for more entries, but no longer than this, in
-    /// nanoseconds; then [`Face::expire`] is to be called. Zero where no event
+    /// nanoseconds; then [`QueueFormat::expire`] is to be called. Zero where no event
     /// begins to wait.
     pub hold: u32,
-    /// Entries wait in the queue to be written together: [`Face::write_out`] is to be called at the turn's end.
+    /// Entries wait in the queue to be written together: [`QueueFormat::write_out`] is to be called at the turn's end.
     pub unwritten: bool,
 }
 
@@ -101,7 +101,7 @@ pub struct Attention {
 ///
 /// All functions take the DMA space of the virtual function that owns the
 /// queue. They run on the data path: no allocation, no system call.
-pub trait Face: Debug + Sized + Send + 'static {
+pub trait QueueFormat: Debug + Sized + Send + 'static {
     /// Guest memory.
     type Dma: Dma;
     /// State of a virtual function: event queues, doorbell pages, interrupts.
@@ -228,7 +228,7 @@ pub trait Face: Debug + Sized + Send + 'static {
         wr: &mut SendWr,
     ) -> Result<bool, WqeError>;
 
-    /// Takes the next receive request, as [`Face::take_send`].
+    /// Takes the next receive request, as [`QueueFormat::take_send`].
     ///
     /// # Errors
     /// [`WqeError`] for a request that makes no sense.
@@ -257,7 +257,7 @@ pub trait Face: Debug + Sized + Send + 'static {
     /// Writes a completion entry and, where the queue is armed, raises its event
     /// or lets it wait for more entries. The entry holds the message `held`, of
     /// [`MAX_IN_COMPLETION`](crate::MAX_IN_COMPLETION) bytes at most, if there are any. Where `more` may come in the same
-    /// turn, the entry may wait for those until [`Face::write_out`].
+    /// turn, the entry may wait for those until [`QueueFormat::write_out`].
     ///
     /// # Errors
     /// [`CqError`]; the queue is unusable from then on.
@@ -311,7 +311,7 @@ pub trait Face: Debug + Sized + Send + 'static {
     /// [`NO_READ`](crate::NO_READ) and [`NO_WRITE`](crate::NO_WRITE) what may not be done with them.
     fn decode_pages(bytes: &[u8], pages: &mut Vec<u64>);
 
-    /// As [`Face::decode_pages`], for indirect keys.
+    /// As [`QueueFormat::decode_pages`], for indirect keys.
     fn decode_klms(bytes: &[u8], klms: &mut Vec<crate::memory::klm::Klm>);
 }
 

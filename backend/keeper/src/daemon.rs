@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use tracing::{error, info};
-use vfio_user::{Resumed, StandIn, Stop, Witness};
+use vfio_user::{MessageLog, Resumed, StandIn, Stop};
 use vmm_socket::socket::Lost;
 
 use crate::channel::{Channel, Kind};
@@ -201,7 +201,7 @@ impl Notes {
     }
 }
 
-impl Witness for Kept {
+impl MessageLog for Kept {
     fn resume(&mut self, stop: &Stop) -> Option<Resumed> {
         match self.resumed(stop) {
             Ok(resumed) => {

@@ -22,9 +22,9 @@ use crate::message::{
     FLAG_REPLY, FLAG_TYPE, HEADER_LEN, Header, IrqInfoFields, IrqSet, MAX_DATA_XFER_SIZE,
     MAX_PAYLOAD, NUM_IRQS, NUM_REGIONS, PutFields, RegionAccess,
 };
+use crate::message_log::{Message, MessageLog, Nobody, Resumed, StandIn};
 use crate::migration::{MAX_BITMAP_SIZE, Progress, Written, is_logging};
 use crate::region::RegionInfo;
-use crate::witness::{Message, Nobody, Resumed, StandIn, Witness};
 use crate::{Device, Effect, Interrupts, IrqInfo, Mapping, Protection, Region, Stop};
 use vmm_socket::memory::{Files, MapError};
 use vmm_socket::socket::{Lost, ReceivedFds, Socket};
@@ -60,16 +60,16 @@ pub(crate) fn serve_before(
     device: &mut dyn Device,
     stop: &Stop,
     journal: &mut Journal,
-    witness: &mut dyn Witness,
+    message_log: &mut dyn MessageLog,
 ) -> End {
     let (stream, resumed) = match arrival {
         Arrival::New(stream) => {
-            witness.connected(&stream);
+            message_log.connected(&stream);
             (stream, None)
         }
         Arrival::Resumed(client) => (client.stream, Some((client.messages, client.shown))),
     };
-    let mut connection = Connection::new(stream, device, stop, journal, witness);
+    let mut connection = Connection::new(stream, device, stop, journal, message_log);
     connection.next = next;
     if let Some((messages, shown)) = resumed {
         connection.resume(messages, &shown);
@@ -90,12 +90,12 @@ pub(crate) fn serve_before(
         peer,
         interrupts,
         mut progress,
-        witness,
+        message_log,
         ..
     } = connection;
     // A server that stops leaves its client to whoever comes next.
     if end != End::Stopped {
-        witness.gone();
+        message_log.gone();
     }
     interrupts.disconnect();
     if peer.is_some() {
@@ -113,7 +113,7 @@ struct Connection<'a> {
     /// Where another client may wait, until the log tells of one.
     next: Option<BorrowedFd<'a>>,
     journal: &'a mut Journal,
-    witness: &'a mut dyn Witness,
+    message_log: &'a mut dyn MessageLog,
     /// By index, all of them.
     regions: Vec<Region>,
     /// By index, all of them.
@@ -136,7 +136,7 @@ struct Connection<'a> {
     unchecked: u32,
 }
 
-/// Bytes of a message that a witness notes: all of a short write.
+/// Bytes of a message that a message log notes: all of a short write.
 const NOTED: usize = 48;
 
 /// Whether another server of the client has to know of such a command.
@@ -162,7 +162,7 @@ impl<'a> Connection<'a> {
         device: &'a mut dyn Device,
         stop: &'a Stop,
         journal: &'a mut Journal,
-        witness: &'a mut dyn Witness,
+        message_log: &'a mut dyn MessageLog,
     ) -> Self {
         let (mut regions, irqs) = (device.regions(), device.irqs());
         let regions = (0..NUM_REGIONS)
@@ -188,7 +188,7 @@ impl<'a> Connection<'a> {
             stop: stop.as_fd(),
             next: None,
             journal,
-            witness,
+            message_log,
             regions,
             irqs,
             unshared: false,
@@ -253,10 +253,10 @@ impl<'a> Connection<'a> {
         self.show();
     }
 
-    /// Tells the witness how the device is to be seen where nobody serves it.
+    /// Tells the message log how the device is to be seen where nobody serves it.
     fn show(&mut self) {
         if let Some(stand_in) = self.device.stand_in() {
-            self.witness.shows(&stand_in);
+            self.message_log.shows(&stand_in);
         }
     }
 
@@ -301,7 +301,8 @@ impl<'a> Connection<'a> {
             return Err(End::BadLength(header.size));
         };
         if answered {
-            self.witness.takes(if taken == 0 { there } else { message });
+            self.message_log
+                .takes(if taken == 0 { there } else { message });
         }
         message.resize(HEADER_LEN + len, 0);
         self.socket
@@ -321,11 +322,11 @@ impl<'a> Connection<'a> {
             FLAG_COMMAND => {
                 let kept = Command::from_number(header.command).is_some_and(is_kept);
                 if kept {
-                    self.witness.keeps(message, &fds.fds);
+                    self.message_log.keeps(message, &fds.fds);
                 }
                 let outcome = self.execute(header.command, payload, fds.fds);
                 if kept && outcome.is_err() {
-                    self.witness.refused();
+                    self.message_log.refused();
                 }
                 outcome
             }
@@ -342,11 +343,11 @@ impl<'a> Connection<'a> {
             self.log_failure(&header, errno);
         }
         if answered {
-            self.witness.answers();
+            self.message_log.answers();
         }
         self.answer(&header, outcome)?;
         if answered {
-            self.witness.answered();
+            self.message_log.answered();
         }
         Ok(())
     }

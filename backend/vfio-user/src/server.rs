@@ -12,13 +12,13 @@ use crate::Device;
 use crate::connection::{Arrival, serve_before};
 use crate::end::End;
 use crate::journal::Journal;
-use crate::witness::{Nobody, Witness};
+use crate::message_log::{MessageLog, Nobody};
 
 /// A device's socket. Its file is removed on drop.
 pub struct Server {
     listener: Listener,
     journal: Journal,
-    witness: Box<dyn Witness>,
+    message_log: Box<dyn MessageLog>,
 }
 
 impl std::fmt::Debug for Server {
@@ -39,10 +39,10 @@ impl Server {
         Ok(Listener::bind(path)?.into())
     }
 
-    /// Has a witness told of the clients, so that another process can go on with them.
+    /// Has a log told of the clients, so that another process can go on with them.
     #[must_use]
-    pub fn witnessed(mut self, witness: Box<dyn Witness>) -> Self {
-        self.witness = witness;
+    pub fn with_message_log(mut self, message_log: Box<dyn MessageLog>) -> Self {
+        self.message_log = message_log;
         self
     }
 
@@ -58,7 +58,7 @@ impl Server {
     /// # Errors
     /// Where no client can be accepted any more.
     pub fn run(&mut self, device: &mut dyn Device, stop: &Stop) -> io::Result<()> {
-        let mut resumed = self.witness.resume(stop);
+        let mut resumed = self.message_log.resume(stop);
         loop {
             let arrival = match resumed.take() {
                 Some(resumed) => Arrival::Resumed(resumed),
@@ -72,8 +72,8 @@ impl Server {
                 }
             };
             let next = Some(self.listener.as_fd());
-            let witness = self.witness.as_mut();
-            let end = serve_before(next, arrival, device, stop, &mut self.journal, witness);
+            let message_log = self.message_log.as_mut();
+            let end = serve_before(next, arrival, device, stop, &mut self.journal, message_log);
             self.journal.gone(end);
             if end == End::Stopped {
                 break;
@@ -108,7 +108,7 @@ impl From<Listener> for Server {
         Self {
             listener,
             journal: Journal::default(),
-            witness: Box::new(Nobody),
+            message_log: Box::new(Nobody),
         }
     }
 }

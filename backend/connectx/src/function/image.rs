@@ -10,9 +10,9 @@ use hca::image::{ImageError, VfImage};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::face::Mlx5;
 use crate::function::pci::{ConfigImageV1, MsixImageV1};
 use crate::function::segment::SegmentImageV1;
+use crate::queue_format::Mlx5;
 use crate::state::StateImageV1;
 
 /// The image of a function, in the version that its first key names.

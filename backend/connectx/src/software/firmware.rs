@@ -6,21 +6,21 @@ use std::time::Duration;
 
 /// Faults of a firmware, such as delays and lost commands. They can change at any time.
 #[derive(Debug, Default)]
-pub struct Temper {
+pub struct FirmwareFaults {
     /// Longest time that a command takes, in nanoseconds.
     delay: AtomicU64,
     /// Number of commands that are not answered.
     lost: AtomicU32,
 }
 
-impl Temper {
+impl FirmwareFaults {
     /// Commands take up to this long each, as numbers say that are the same with every start.
     pub fn set_delay(&self, longest: Duration) {
         let nanoseconds = longest.as_nanos().try_into().unwrap_or(u64::MAX);
         self.delay.store(nanoseconds, Ordering::Relaxed);
     }
 
-    /// As given to [`Temper::set_delay`].
+    /// As given to [`FirmwareFaults::set_delay`].
     #[must_use]
     pub fn delay(&self) -> Duration {
         Duration::from_nanos(self.delay.load(Ordering::Relaxed))
@@ -132,10 +132,10 @@ mod tests {
 
     #[test]
     fn so_many_commands_are_lost() {
-        let temper = Temper::default();
-        assert!(!temper.loses());
-        temper.lose(2);
-        assert_eq!([(); 3].map(|()| temper.loses()), [true, true, false]);
-        assert_eq!(temper.to_lose(), 0);
+        let faults = FirmwareFaults::default();
+        assert!(!faults.loses());
+        faults.lose(2);
+        assert_eq!([(); 3].map(|()| faults.loses()), [true, true, false]);
+        assert_eq!(faults.to_lose(), 0);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use crate::objects::ids::{CqIndex, VfId};
-use crate::queue_format::Face;
+use crate::queue_format::QueueFormat;
 
 /// Time until the event of a quiesced function is looked at again, in nanoseconds.
 const QUIET_RECHECK: u64 = 1_000_000;
@@ -10,7 +10,7 @@ const QUIET_RECHECK: u64 = 1_000_000;
 /// Events that are raised for their time before others get a turn.
 const EXPIRY_BATCH: usize = 64;
 
-impl<F: Face> Engine<F> {
+impl<F: QueueFormat> Engine<F> {
     /// The event of a completion queue waits for more entries, no longer than
     /// these nanoseconds (completion queue moderation).
     #[cold]
@@ -44,7 +44,7 @@ impl<F: Face> Engine<F> {
                 self.held_events.set(state.held_until, cq, timer);
                 continue;
             }
-            if self.objects.vfs[usize::from(state.vf.0)].rest.is_some() {
+            if self.objects.vfs[usize::from(state.vf.0)].quiesced.is_some() {
                 self.held_events.set(now + QUIET_RECHECK, cq, timer);
                 continue;
             }

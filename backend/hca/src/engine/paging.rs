@@ -19,13 +19,13 @@ use crate::objects::qp::{Qp, Wait};
 use crate::objects::reason::Status;
 use crate::objects::reason::{KeyFault, Reason};
 use crate::objects::work::SendWr;
-use crate::queue_format::{Event, Face};
+use crate::queue_format::{Event, QueueFormat};
 
 /// Page faults that a function is told of at a time. Those beyond come when it has resumed others: its queue
 /// of events is not to overflow.
 pub const MAX_PAGE_FAULTS: usize = 512;
 
-impl<F: Face> Engine<F> {
+impl<F: QueueFormat> Engine<F> {
     /// The owner of a queue pair has done what it can about a page fault, and whether the page is there now.
     ///
     /// # Errors
@@ -203,7 +203,7 @@ impl<F: Face> Engine<F> {
     }
 }
 
-impl<F: Face> Objects<F> {
+impl<F: QueueFormat> Objects<F> {
     /// A queue pair of an image waits for pages of which its owner was told there.
     pub(crate) fn waits_for_pages(&mut self, index: QpIndex, [req, resp]: [Paging; 2]) {
         let Self { qps, vfs, .. } = self;
@@ -243,14 +243,14 @@ impl<F: Face> Objects<F> {
 
 impl Scheduler {
     /// Somebody of whom the function was told goes on.
-    fn gone_on<F: Face>(&mut self, objects: &mut Objects<F>, vf: VfId) {
+    fn gone_on<F: QueueFormat>(&mut self, objects: &mut Objects<F>, vf: VfId) {
         let faults = &mut objects.vf_mut(vf).faults;
         faults.told = faults.told.saturating_sub(1);
         self.call_later(objects, vf);
     }
 
     /// Has those try again of whom the function may be told now.
-    fn call_later<F: Face>(&mut self, objects: &mut Objects<F>, vf: VfId) {
+    fn call_later<F: QueueFormat>(&mut self, objects: &mut Objects<F>, vf: VfId) {
         let Objects { qps, vfs, .. } = objects;
         let faults = &mut vfs[usize::from(vf.0)].faults;
         if faults.told >= MAX_PAGE_FAULTS {

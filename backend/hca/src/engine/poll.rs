@@ -18,7 +18,7 @@ use crate::objects::ids::{CqIndex, QpIndex, VfId};
 use crate::objects::qp::attributes::QpState;
 use crate::objects::qp::{Qp, Wait};
 use crate::objects::vf::polled::Polled;
-use crate::queue_format::{Attention, Face};
+use crate::queue_format::{Attention, QueueFormat};
 
 /// Scheduler without work after which a queue pair is no longer hot.
 const COOL_AFTER: u32 = 20_000;
@@ -55,7 +55,7 @@ impl Polling {
     }
 }
 
-impl<F: Face> Engine<F> {
+impl<F: QueueFormat> Engine<F> {
     /// A doorbell page of `vf` says that `qpn` was rung. Others may have been
     /// rung before it and overwritten.
     pub fn hint(&mut self, vf: VfId, qpn: Qpn) {
@@ -192,7 +192,7 @@ impl<F: Face> Engine<F> {
 impl Polling {
     /// Looks at some of a function's cold records.
     #[inline]
-    fn look_at_cold<F: Face>(&mut self, objects: &mut Objects<F>, vf: VfId) -> bool {
+    fn look_at_cold<F: QueueFormat>(&mut self, objects: &mut Objects<F>, vf: VfId) -> bool {
         let mut busy = false;
         for _ in 0..objects.vfs[usize::from(vf.0)].polled.cold_looks() {
             let polled = &mut objects.vfs[usize::from(vf.0)].polled;
@@ -213,7 +213,7 @@ impl Polling {
 
     /// Looks at a queue pair's record on every turn from now on. Whether it did
     /// not before.
-    fn heat<F: Face>(&mut self, objects: &mut Objects<F>, index: QpIndex) -> bool {
+    fn heat<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) -> bool {
         if let Some(qp) = objects.qps.get_mut(index.0)
             && qp.core.polled
             && !qp.core.hot
@@ -231,7 +231,7 @@ impl Polling {
 
     /// A record is no longer looked at on every turn.
     #[cold]
-    fn cooled<F: Face>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+    fn cooled<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
         self.hot -= 1;
         if let Some(qp) = objects.qps.get_mut(index.0) {
             qp.core.hot = false;
@@ -239,7 +239,7 @@ impl Polling {
     }
 
     #[inline]
-    fn activate<F: Face>(&mut self, objects: &mut Objects<F>, vf: VfId) {
+    fn activate<F: QueueFormat>(&mut self, objects: &mut Objects<F>, vf: VfId) {
         let polled = &mut objects.vfs[usize::from(vf.0)].polled;
         if !polled.active {
             polled.active = true;
@@ -249,14 +249,14 @@ impl Polling {
 
     /// Looks at nothing of a function that is quiet: it counts as one that is looked at, and is in no
     /// list.
-    pub(crate) fn rest<F: Face>(&mut self, objects: &mut Objects<F>, vf: VfId) {
+    pub(crate) fn quiesce<F: QueueFormat>(&mut self, objects: &mut Objects<F>, vf: VfId) {
         objects.vf_mut(vf).polled.active = true;
         self.active.retain(|&it| it != vf);
         self.watching.retain(|&it| it != vf);
     }
 
     /// Looks at the records of a function again, and at all of them first.
-    pub(crate) fn resume<F: Face>(&mut self, objects: &mut Objects<F>, vf: VfId) {
+    pub(crate) fn resume<F: QueueFormat>(&mut self, objects: &mut Objects<F>, vf: VfId) {
         let polled = &mut objects.vf_mut(vf).polled;
         polled.active = false;
         if !polled.watched.is_empty() {
@@ -266,14 +266,18 @@ impl Polling {
     }
 
     /// Looks at every polled queue pair's record of a function.
-    pub(crate) fn sweep_vf<F: Face>(&mut self, objects: &mut Objects<F>, vf: VfId) {
+    pub(crate) fn sweep_vf<F: QueueFormat>(&mut self, objects: &mut Objects<F>, vf: VfId) {
         let polled = &mut objects.vf_mut(vf).polled;
         polled.sweep_left = polled.all.len();
         self.activate(objects, vf);
     }
 
     /// Begins to look at a new queue pair's record.
-    pub(crate) fn watch_record<F: Face>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+    pub(crate) fn watch_record<F: QueueFormat>(
+        &mut self,
+        objects: &mut Objects<F>,
+        index: QpIndex,
+    ) {
         let Objects { qps, vfs, .. } = objects;
         if let Some(Qp { core, .. }) = qps.get_mut(index.0) {
             let polled = &mut vfs[usize::from(core.vf.0)].polled;
@@ -284,7 +288,11 @@ impl Polling {
     }
 
     /// No longer looks at the record of a queue pair that is about to go.
-    pub(crate) fn forget_record<F: Face>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+    pub(crate) fn forget_record<F: QueueFormat>(
+        &mut self,
+        objects: &mut Objects<F>,
+        index: QpIndex,
+    ) {
         let Objects { qps, vfs, .. } = objects;
         let Some(Qp { core, .. }) = qps.get(index.0).filter(|qp| qp.core.polled) else {
             return;
@@ -305,20 +313,20 @@ impl Polling {
     }
 
     /// Looks at the arming of a completion queue from time to time.
-    pub(crate) fn watch_arming<F: Face>(&mut self, objects: &mut Objects<F>, cq: CqIndex) {
+    pub(crate) fn watch_arming<F: QueueFormat>(&mut self, objects: &mut Objects<F>, cq: CqIndex) {
         let Some(vf) = objects.cqs.get(cq.0).map(|cq| cq.vf) else {
             return;
         };
         let watched = &mut objects.vfs[usize::from(vf.0)].polled.watched;
         let begins = watched.is_empty();
         watched.push(cq);
-        if begins && objects.vf(vf).rest.is_none() {
+        if begins && objects.vf(vf).quiesced.is_none() {
             self.watching.push(vf);
         }
     }
 
     /// No longer looks at the arming of a completion queue that is about to go.
-    pub(crate) fn forget_watched<F: Face>(&mut self, objects: &mut Objects<F>, cq: CqIndex) {
+    pub(crate) fn forget_watched<F: QueueFormat>(&mut self, objects: &mut Objects<F>, cq: CqIndex) {
         let Some(cq_state) = objects.cqs.get(cq.0).filter(|cq| cq.watched) else {
             return;
         };
@@ -333,7 +341,7 @@ impl Polling {
     }
 
     /// No longer looks at anything of a function that is being reset. Returns its state, to be dropped.
-    pub fn forget<F: Face>(&mut self, objects: &mut Objects<F>, vf: VfId) -> Polled {
+    pub fn forget<F: QueueFormat>(&mut self, objects: &mut Objects<F>, vf: VfId) -> Polled {
         let state = objects.vf_mut(vf);
         self.all -= state.polled.all.len();
         self.hot -= state.polled.hot.len();
@@ -341,7 +349,7 @@ impl Polling {
         self.watching.retain(|&it| it != vf);
         let quiet = Polled {
             // Quiet it stays.
-            active: state.rest.is_some(),
+            active: state.quiesced.is_some(),
             ..Polled::default()
         };
         std::mem::replace(&mut state.polled, quiet)
@@ -349,7 +357,7 @@ impl Polling {
 
     /// Looks at the arming of one watched completion queue, of each function in turn. The queue, and
     /// for how many nanoseconds its event waits, if it begins to.
-    fn recheck_one<F: Face>(&mut self, objects: &mut Objects<F>) -> Option<(CqIndex, u32)> {
+    fn recheck_one<F: QueueFormat>(&mut self, objects: &mut Objects<F>) -> Option<(CqIndex, u32)> {
         if self.watching.is_empty() {
             return None;
         }
@@ -384,7 +392,7 @@ impl Polling {
     }
 }
 
-impl<F: Face> Objects<F> {
+impl<F: QueueFormat> Objects<F> {
     /// Whether a turn of this queue pair would find something to do. One that
     /// waits for a timer has nothing, whatever is posted, and one that is ready
     /// has its turn anyway.

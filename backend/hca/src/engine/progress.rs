@@ -14,7 +14,7 @@ use crate::objects::qp::{Qp, Wait};
 use crate::objects::reason::Reason;
 use crate::objects::reason::Status;
 use crate::objects::work::{CompletionEntry, SendWr, Side, WqeError};
-use crate::queue_format::{Event, Face};
+use crate::queue_format::{Event, QueueFormat};
 
 /// Outcome of one attempt at a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +62,7 @@ struct Ending {
 
 impl Ending {
     #[inline]
-    fn of<F: Face>(index: QpIndex, qp: &Qp<F>, last: bool) -> Self {
+    fn of<F: QueueFormat>(index: QpIndex, qp: &Qp<F>, last: bool) -> Self {
         Self {
             index,
             qpn: qp.core.qpn,
@@ -73,7 +73,7 @@ impl Ending {
     }
 }
 
-impl<F: Face> Engine<F> {
+impl<F: QueueFormat> Engine<F> {
     pub(crate) fn timer_fired(&mut self, index: QpIndex, id: u64) {
         let Some(qp) = self.objects.qps.get_mut(index.0) else {
             return;
@@ -101,7 +101,7 @@ impl<F: Face> Engine<F> {
         };
         let failed = match qp.req.wait {
             Wait::None => return,
-            Wait::Rnr | Wait::Rest | Wait::Page => None,
+            Wait::Rnr | Wait::Quiesced | Wait::Page => None,
             Wait::Ack | Wait::Nak if excused => None,
             // Without a timeout there is no retry to count (9.7.6.1.3).
             Wait::Ack if qp.core.attr.timeout == 0 => None,
@@ -287,11 +287,11 @@ impl<F: Face> Engine<F> {
             Outcome::QuiescedFunctions => {
                 if self.other_end_moves(index) {
                     // Nobody tells when there is a path again.
-                    self.wait_answer(index, wr, Wait::Rest);
+                    self.wait_answer(index, wr, Wait::Quiesced);
                 } else {
                     self.objects.keep(index, wr);
                     if let Some(qp) = self.objects.qps.get_mut(index.0) {
-                        qp.req.wait = Wait::Rest;
+                        qp.req.wait = Wait::Quiesced;
                     }
                 }
                 self.wait_for_rest(index);
@@ -456,7 +456,7 @@ impl<F: Face> Engine<F> {
 
 impl Scheduler {
     /// A queue pair waits from one time to another, in the clock's nanoseconds.
-    pub(crate) fn set_wait<F: Face>(
+    pub(crate) fn set_wait<F: QueueFormat>(
         &mut self,
         objects: &mut Objects<F>,
         index: QpIndex,
@@ -480,7 +480,7 @@ impl Scheduler {
 
     /// The wait of a queue pair is over before its time.
     #[cold]
-    pub(crate) fn end_wait<F: Face>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+    pub(crate) fn end_wait<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
         let Some(qp) = objects.qps.get_mut(index.0) else {
             return;
         };
@@ -493,7 +493,7 @@ impl Scheduler {
     }
 }
 
-impl<F: Face> Objects<F> {
+impl<F: QueueFormat> Objects<F> {
     #[inline]
     pub(crate) fn send_announced(&self, index: QpIndex) -> bool {
         let queue = self.qps.get(index.0).and_then(|qp| qp.req.queue.as_ref());

@@ -1,7 +1,7 @@
 //! Functions that rest. An image is made of a function that rests, and becomes one.
 //!
 //! Nothing gets lost by a rest. Packets on their way to the function when it is quiesced are held for it, in the
-//! order in which they came, and so are datagrams that others send to it meanwhile ([`Rest::held`]); all that goes
+//! order in which they came, and so are datagrams that others send to it meanwhile ([`Quiesced::held`]); all that goes
 //! along in the function's image. A peer that has a connection with it does not begin to send, and its earlier
 //! requests are not overdue: no retry is used up. A function that does not come back within [`MAX_QUIESCE_NS`] is
 //! dead to the others, as one with a port that is down.
@@ -18,8 +18,8 @@ use crate::engine::run_queue::{REQUEST_COST, TURN};
 use crate::objects::ids::{QpIndex, VfId};
 use crate::objects::qp::Wait;
 use crate::objects::vf::Vf;
-use crate::objects::vf::quiesce::{For, Held, QUIESCED, Rest};
-use crate::queue_format::{Event, Face};
+use crate::objects::vf::quiesce::{For, Held, QUIESCED, Quiesced};
+use crate::queue_format::{Event, QueueFormat};
 use crate::transport::datagram::Datagram;
 use crate::transport::{Content, Frame, InFlight, framed, unframed};
 
@@ -72,24 +72,24 @@ impl QuiescedFunctions {
     }
 }
 
-impl<F: Face> Engine<F> {
+impl<F: QueueFormat> Engine<F> {
     /// Lets a function rest: it has no turns, and what comes to it waits. Its commands have to be kept away,
     /// too. Where there are several engines, say so to each, and to the one where it lives last.
     pub fn quiesce(&mut self, vf: VfId) {
         let now = self.clock.now();
         let until = now.saturating_add(MAX_QUIESCE_NS);
         let state = self.vf_mut(vf);
-        if let Some(rest) = &mut state.rest {
+        if let Some(rest) = &mut state.quiesced {
             if std::mem::take(&mut rest.returns) {
                 rest.active = std::mem::take(&mut state.port.active);
                 self.exits.rests.returning.retain(|&it| it != vf);
             }
             return;
         }
-        state.rest = Some(Box::new(Rest {
+        state.quiesced = Some(Box::new(Quiesced {
             active: std::mem::take(&mut state.port.active),
             since: now,
-            ..Rest::default()
+            ..Quiesced::default()
         }));
         state.back = QUIESCED;
         state.version += 1;
@@ -100,16 +100,18 @@ impl<F: Face> Engine<F> {
         self.call_own(vf);
         self.exits.rests.patience.push((until, vf));
         self.exits.look();
-        self.polling.rest(&mut self.objects, vf);
+        self.polling.quiesce(&mut self.objects, vf);
         let run_queue = &mut self.objects.vfs[usize::from(vf.0)].run_queue;
-        self.scheduler.rest(vf, run_queue);
+        self.scheduler.quiesce(vf, run_queue);
     }
 
     /// A function goes on that rests, with what has come for it first. Where there are several engines, say
     /// so to each, and to the one where it lives first.
     pub fn resume(&mut self, vf: VfId) {
         let state = self.vf_mut(vf);
-        let Some(rest) = &mut state.rest else { return };
+        let Some(rest) = &mut state.quiesced else {
+            return;
+        };
         if std::mem::replace(&mut rest.returns, true) {
             return;
         }
@@ -125,7 +127,7 @@ impl<F: Face> Engine<F> {
     /// Whether a function rests, or has not got yet what has come for it meanwhile.
     #[must_use]
     pub fn is_quiet(&self, vf: VfId) -> bool {
-        self.vf(vf).rest.is_some()
+        self.vf(vf).quiesced.is_some()
     }
 
     /// Whether frames are on their way from or to a function, as far as this engine carries them. While the
@@ -148,7 +150,7 @@ impl<F: Face> Engine<F> {
 
     /// The clock of a function, in nanoseconds: it stands still while the function is quiesced.
     pub(crate) fn time_of(&self, vf: VfId) -> u64 {
-        let rest = self.vf(vf).rest.as_ref();
+        let rest = self.vf(vf).quiesced.as_ref();
         rest.map_or_else(|| self.clock.now(), |rest| rest.since)
     }
 
@@ -156,7 +158,7 @@ impl<F: Face> Engine<F> {
         let now = self.clock.now();
         let state = self.vf_mut(vf);
         state.end_rest(now);
-        let rest = state.rest.take();
+        let rest = state.quiesced.take();
         for change in rest.into_iter().flat_map(|rest| rest.changes) {
             self.objects.notify(vf, Event::Port(change));
         }
@@ -169,7 +171,7 @@ impl<F: Face> Engine<F> {
 
     /// A function gets nothing of what others have sent it.
     pub(crate) fn forget_held(&mut self, vf: VfId) {
-        if let Some(rest) = &mut self.vf_mut(vf).rest {
+        if let Some(rest) = &mut self.vf_mut(vf).quiesced {
             let held = rest.clear();
             self.discard(held);
         }
@@ -186,7 +188,12 @@ impl<F: Face> Engine<F> {
         while left > 0
             && let Some(&vf) = self.exits.rests.returning.first()
         {
-            match self.vf_mut(vf).rest.as_deref_mut().and_then(Rest::next) {
+            match self
+                .vf_mut(vf)
+                .quiesced
+                .as_deref_mut()
+                .and_then(Quiesced::next)
+            {
                 Some(held) => self.deliver_held(vf, held, &mut left),
                 None => self.come_back(vf),
             }
@@ -213,7 +220,7 @@ impl<F: Face> Engine<F> {
         *left -= REQUEST_COST + frame.payload.len() as i64;
         // It does not rest for this.
         let state = self.vf_mut(vf);
-        let rest = state.rest.take();
+        let rest = state.quiesced.take();
         let back = std::mem::replace(&mut state.back, 0);
         if frame.address.service == Service::Ud {
             self.deliver_datagram(vf, to, &mut frame);
@@ -221,7 +228,7 @@ impl<F: Face> Engine<F> {
             self.arrive(vf, frame, in_flight, left);
         }
         let state = self.vf_mut(vf);
-        (state.rest, state.back) = (rest, back);
+        (state.quiesced, state.back) = (rest, back);
     }
 
     fn deliver_datagram(&mut self, vf: VfId, to: For, frame: &mut Frame) {
@@ -268,7 +275,7 @@ impl<F: Face> Engine<F> {
         mut frame: Frame,
         in_flight: Option<Arc<InFlight>>,
     ) {
-        if let Some(rest) = &mut self.vf_mut(vf).rest {
+        if let Some(rest) = &mut self.vf_mut(vf).quiesced {
             // Its sender gets its memory back, and an image of it has it all.
             frame.take_along();
             if frame.loan.is_none() {
@@ -298,7 +305,7 @@ impl<F: Face> Engine<F> {
     /// A queue pair is to look again at the other end of its connection.
     fn call(&mut self, index: QpIndex) {
         if let Some(qp) = self.objects.qps.get_mut(index.0) {
-            if qp.req.wait == Wait::Rest {
+            if qp.req.wait == Wait::Quiesced {
                 qp.req.wait = Wait::None;
             }
             self.make_ready(index);
@@ -391,11 +398,11 @@ impl<F: Face> Engine<F> {
     }
 }
 
-impl<F: Face> Vf<F> {
+impl<F: QueueFormat> Vf<F> {
     /// Others wait for it no longer.
     fn end_rest(&mut self, now: u64) {
         if self.back == QUIESCED
-            && let Some(rest) = &self.rest
+            && let Some(rest) = &self.quiesced
         {
             self.rested.rotate_right(1);
             self.rested[0] = (rest.since, now);
@@ -406,7 +413,7 @@ impl<F: Face> Vf<F> {
 
     /// For how many nanoseconds from `begin` to `end` others had to wait for it.
     fn rested_since(&self, begin: u64, end: u64) -> u64 {
-        let present = self.rest.as_ref().filter(|_| self.back == QUIESCED);
+        let present = self.quiesced.as_ref().filter(|_| self.back == QUIESCED);
         let present = present.map(|rest| (rest.since, end));
         let rests = self.rested.iter().copied().chain(present);
         rests

@@ -5,9 +5,9 @@ use crate::objects::ids::QpIndex;
 use crate::objects::reason::Status;
 use crate::objects::reason::{Failure, Report};
 use crate::objects::work::SendWr;
-use crate::queue_format::Face;
+use crate::queue_format::QueueFormat;
 
-impl<F: Face> Engine<F> {
+impl<F: QueueFormat> Engine<F> {
     /// Has failed requests reported from now on.
     pub fn set_report(&mut self, report: Box<dyn Report>) {
         self.report = Some(report);

@@ -8,7 +8,7 @@ use crate::engine::Engine;
 use crate::objects::dynamic::Role;
 use crate::objects::ids::{QpIndex, VfId};
 use crate::objects::vf::run_queue::{Remains, RunQueue};
-use crate::queue_format::Face;
+use crate::queue_format::QueueFormat;
 use crate::storage::discarded::Discarded;
 
 /// Cost of a turn while nobody else has work: 10 to 20 microseconds.
@@ -28,7 +28,7 @@ const REMOVAL_COST: i64 = 256;
 /// Alarms of functions that ring at a time; the others follow.
 const ALARMS: usize = 64;
 
-impl<F: Face> Engine<F> {
+impl<F: QueueFormat> Engine<F> {
     /// A queue pair is to have a turn.
     #[inline]
     pub(crate) fn make_ready(&mut self, index: QpIndex) {

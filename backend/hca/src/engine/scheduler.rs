@@ -6,7 +6,7 @@ use crate::engine::Clock;
 use crate::objects::Objects;
 use crate::objects::ids::{QpIndex, VfId};
 use crate::objects::vf::run_queue::RunQueue;
-use crate::queue_format::Face;
+use crate::queue_format::QueueFormat;
 
 /// Scheduler in a row after which a function counts as the only one with work: short ones, so that a
 /// neighbour that sends a message every millisecond is still considered.
@@ -126,7 +126,7 @@ impl Scheduler {
     }
 
     /// A function that rests has no turns: it counts as one whose turn comes, and is in no list.
-    pub fn rest(&mut self, vf: VfId, run_queue: &mut RunQueue) {
+    pub fn quiesce(&mut self, vf: VfId, run_queue: &mut RunQueue) {
         self.round.retain(|&it| it != vf);
         self.forget_alarm(vf, run_queue);
         run_queue.queued = true;
@@ -172,7 +172,7 @@ impl Scheduler {
 
     /// A queue pair is to have a turn.
     #[inline]
-    pub fn make_ready<F: Face>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+    pub fn make_ready<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
         if let Some(qp) = objects.qps.get_mut(index.0)
             && !qp.req.queued
         {

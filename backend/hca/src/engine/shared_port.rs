@@ -16,16 +16,16 @@ use crate::engine::Engine;
 use crate::objects::Objects;
 use crate::objects::ids::VfId;
 use crate::objects::vf::Vf;
-use crate::queue_format::Face;
+use crate::queue_format::QueueFormat;
 
 /// Whether no function at the port of `vf` has a queue pair of this number.
-pub(crate) fn is_free<F: Face>(vfs: &[Vf<F>], vf: VfId, number: u32) -> bool {
+pub(crate) fn is_free<F: QueueFormat>(vfs: &[Vf<F>], vf: VfId, number: u32) -> bool {
     let sharers = vfs[usize::from(vf.0)].sharers.iter();
     let mut others = sharers.filter(|&&sharer| sharer != vf);
     others.all(|sharer| vfs[usize::from(sharer.0)].qps.get(number).is_none())
 }
 
-impl<F: Face> Engine<F> {
+impl<F: QueueFormat> Engine<F> {
     /// Says that these functions are at one port. To be said before they have queue pairs.
     pub fn share_port(&mut self, functions: &[VfId]) {
         let sharers: Arc<[VfId]> = functions.into();
@@ -35,7 +35,7 @@ impl<F: Face> Engine<F> {
     }
 }
 
-impl<F: Face> Objects<F> {
+impl<F: QueueFormat> Objects<F> {
     /// The function that a packet is for which reaches the port of `at` by a LID of `at`; `None` when
     /// it is nobody's there.
     #[inline]

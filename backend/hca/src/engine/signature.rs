@@ -11,9 +11,9 @@ use crate::objects::qp::{Qp, RecvQueue};
 use crate::objects::reason::Reason;
 use crate::objects::reason::Status;
 use crate::objects::work::{CompletionEntry, Operation, Side};
-use crate::queue_format::Face;
+use crate::queue_format::QueueFormat;
 
-impl<F: Face> Engine<F> {
+impl<F: QueueFormat> Engine<F> {
     /// Tells of the blocks that a message on the local path has found wrong: who sends data has looked at the
     /// signatures in its memory, and who takes them at those on the wire.
     #[cold]
@@ -81,7 +81,7 @@ impl<F: Face> Engine<F> {
     }
 }
 
-impl<F: Face> Objects<F> {
+impl<F: QueueFormat> Objects<F> {
     /// Whether blocks of these functions were wrong, and nobody has been told.
     #[inline]
     pub(crate) fn has_failed<const N: usize>(&self, vfs: [VfId; N]) -> bool {

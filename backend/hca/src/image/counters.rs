@@ -8,7 +8,7 @@ use wire::Sl;
 
 use crate::objects::counters::{Passed, QpCounters};
 use crate::objects::vf::Vf;
-use crate::queue_format::Face;
+use crate::queue_format::QueueFormat;
 
 /// Counters of a function.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -87,14 +87,14 @@ pub struct QpCountersImageV1 {
 macro_rules! counters {
     ($image:ident, |$of:ident: $from:ty| $(for $face:ident)? $(beside $save:path, $restore:path)? { $($group:expr => { $($field:ident),+ $(,)? })+ }) => {
         impl $image {
-            pub(crate) fn save$(<$face: Face>)?($of: &$from) -> Self {
+            pub(crate) fn save$(<$face: QueueFormat>)?($of: &$from) -> Self {
                 Self {
                     $($($field: $group.$field.load(Ordering::Relaxed),)+)+
                     $(..$save($of))?
                 }
             }
 
-            pub(crate) fn restore$(<$face: Face>)?(&self, $of: &$from) {
+            pub(crate) fn restore$(<$face: QueueFormat>)?(&self, $of: &$from) {
                 let set = |counter: &AtomicU64, value| counter.store(value, Ordering::Relaxed);
                 $($(set(&$group.$field, self.$field);)+)+
                 $($restore(self, $of);)?
@@ -104,7 +104,7 @@ macro_rules! counters {
 }
 
 impl CountersImageV1 {
-    fn save_passed<F: Face>(of: &Vf<F>) -> Self {
+    fn save_passed<F: QueueFormat>(of: &Vf<F>) -> Self {
         let passed = of.counters.passed();
         Self {
             xmit_words: passed.xmit_words,
@@ -121,7 +121,7 @@ impl CountersImageV1 {
         }
     }
 
-    fn restore_passed<F: Face>(&self, of: &Vf<F>) {
+    fn restore_passed<F: QueueFormat>(&self, of: &Vf<F>) {
         let mut rest = Passed {
             xmit_words: self.xmit_words,
             xmit_packets: self.xmit_packets,

@@ -8,7 +8,7 @@ use crate::engine::Engine;
 use crate::engine::quiesce::is_sound;
 use crate::objects::ids::VfId;
 use crate::objects::vf::quiesce::{For, Held};
-use crate::queue_format::Face;
+use crate::queue_format::QueueFormat;
 use crate::transport::{Address, Content, Frame, Session};
 
 /// Something that waits for a function.
@@ -109,7 +109,7 @@ impl HeldImageV1 {
     }
 }
 
-impl<F: Face> Engine<F> {
+impl<F: QueueFormat> Engine<F> {
     /// Has what an image has of others' frames wait for a function. They may say anything that others may
     /// send to it.
     pub(super) fn restore_held(
@@ -129,7 +129,7 @@ impl<F: Face> Engine<F> {
                 let what = "nobody could have sent it".to_owned();
                 return Err(ImageError::Invalid { of, what });
             }
-            if let Some(rest) = &mut self.vf_mut(vf).rest
+            if let Some(rest) = &mut self.vf_mut(vf).quiesced
                 && !rest.hold(held)
             {
                 return Err(ImageError::Exhausted(of));

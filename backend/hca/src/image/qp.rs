@@ -10,13 +10,13 @@ use crate::objects::qp::attributes::{AddressPath, InCompletion, QpAttr, QpState,
 use crate::objects::reason::Status;
 use crate::objects::tags::Tagged;
 use crate::objects::work::{RecvWr, SendWr};
-use crate::queue_format::Face;
+use crate::queue_format::QueueFormat;
 use crate::transport::responder::receiving::Receiving;
 
 /// A queue pair.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(bound = "", deny_unknown_fields)]
-pub struct QpImageV1<F: Face> {
+pub struct QpImageV1<F: QueueFormat> {
     pub(crate) qpn: Qpn,
     #[serde(default)]
     pub(crate) user_index: Option<u32>,
@@ -41,7 +41,7 @@ pub struct QpImageV1<F: Face> {
 /// The requesting half.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(bound = "", deny_unknown_fields)]
-pub struct RequesterImageV1<F: Face> {
+pub struct RequesterImageV1<F: QueueFormat> {
     pub(crate) queue: Option<F::SendImage>,
     pub(crate) cqn: Option<u32>,
     /// Request in progress, and bytes of it already moved.
@@ -111,7 +111,7 @@ pub struct FinishedImageV1 {
 /// The responding half.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(bound = "", deny_unknown_fields)]
-pub struct ResponderImageV1<F: Face> {
+pub struct ResponderImageV1<F: QueueFormat> {
     pub(crate) queue: RecvImageV1<F>,
     pub(crate) cqn: Option<u32>,
     pub(crate) psn: Psn,
@@ -169,7 +169,7 @@ pub struct ContextImageV1 {
 /// Where receive requests come from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(bound = "", rename_all = "snake_case", deny_unknown_fields)]
-pub enum RecvImageV1<F: Face> {
+pub enum RecvImageV1<F: QueueFormat> {
     /// Nowhere.
     None,
     /// The queue pair's own queue.

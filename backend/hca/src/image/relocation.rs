@@ -3,10 +3,10 @@
 use super::ImageError;
 use crate::engine::Engine;
 use crate::objects::ids::VfId;
-use crate::queue_format::Face;
+use crate::queue_format::QueueFormat;
 use crate::storage::share::Memory;
 
-impl<F: Face> Engine<F> {
+impl<F: QueueFormat> Engine<F> {
     /// Moves a function that lives here to another engine, which has the same functions and is joined to
     /// this one. Its objects keep their numbers, and go on where they were. Guest memory, the face's
     /// state and counters go along as they are.
@@ -21,7 +21,7 @@ impl<F: Face> Engine<F> {
         // Of a function at rest, it is here, and the other one may have been told, too.
         let (rested, told) = (self.is_quiet(vf), to.is_quiet(vf));
         let mut port = self.vf(vf).port.clone();
-        if let Some(rest) = &self.vf(vf).rest {
+        if let Some(rest) = &self.vf(vf).quiesced {
             port.active = rest.active;
         }
         to.set_port(vf, port);
@@ -76,7 +76,7 @@ impl<F: Face> Engine<F> {
         std::mem::swap(&mut one.face, &mut other.face);
         std::mem::swap(&mut one.counters, &mut other.counters);
         std::mem::swap(&mut one.in_flight, &mut other.in_flight);
-        if let (Some(one), Some(other)) = (&mut one.rest, &mut other.rest) {
+        if let (Some(one), Some(other)) = (&mut one.quiesced, &mut other.quiesced) {
             std::mem::swap(&mut one.changes, &mut other.changes);
         }
     }

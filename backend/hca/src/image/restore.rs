@@ -8,7 +8,7 @@ use super::{
     RecvImageV1, SrqImageV1, TargetImageV1,
 };
 use crate::engine::Engine;
-use crate::engine::failure::{ERROR_RECHECK, LONGEST_ERROR_RECHECK};
+use crate::engine::completion::{ERROR_RECHECK, LONGEST_ERROR_RECHECK};
 use crate::engine::shared_port::is_free;
 use crate::objects::Objects;
 use crate::objects::cq::Cq;
@@ -23,7 +23,7 @@ use crate::objects::vf::Vf;
 use crate::objects::vf::run_queue::Errored;
 use crate::objects::work::MAX_MESSAGE;
 use crate::objects::work::{ListTooLong, MAX_INLINE, MAX_SGE, RecvWr, SendWr};
-use crate::queue_format::Face;
+use crate::queue_format::QueueFormat;
 use crate::storage::numbers::Numbers;
 use crate::storage::share::Memory;
 use crate::transport::dynamic::Call;
@@ -70,7 +70,7 @@ fn receive_request(image: &RecvWr) -> Result<Box<RecvWr>, ListTooLong> {
     Ok(Box::new(wr))
 }
 
-impl<F: Face> Engine<F> {
+impl<F: QueueFormat> Engine<F> {
     pub(super) fn restore_cq(
         &mut self,
         vf: VfId,
@@ -432,7 +432,7 @@ impl<F: Face> Engine<F> {
     }
 }
 
-impl<F: Face> Objects<F> {
+impl<F: QueueFormat> Objects<F> {
     pub(crate) fn require_pd(&self, vf: VfId, of: Object, pd: u32) -> Result<(), ImageError> {
         let what = Object::new("protection domain", pd);
         require(self.vf(vf).pds.get(pd), of, what).map(|_| ())

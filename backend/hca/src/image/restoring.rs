@@ -16,21 +16,21 @@ use crate::memory::mr::MemoryKey;
 use crate::objects::counters::QpCounters;
 use crate::objects::ids::{QpIndex, VerbError, VfId};
 use crate::objects::vf::Vf;
-use crate::queue_format::Face;
+use crate::queue_format::QueueFormat;
 
 /// Steps of a part. Neighbours wait no longer.
 const PART: usize = 256;
 
 /// An image of which a function is being made.
 #[derive(Debug)]
-pub struct Restoring<F: Face> {
+pub struct Restoring<F: QueueFormat> {
     steps: VecDeque<Step<F>>,
     begun: bool,
 }
 
 /// One object, or what is as quickly done.
 #[derive(Debug)]
-enum Step<F: Face> {
+enum Step<F: QueueFormat> {
     Pd(u32),
     CounterSet(Box<CounterSetImageV1>),
     Xrcd(u32),
@@ -63,7 +63,7 @@ enum Table {
     Qps,
 }
 
-impl<F: Face> Restoring<F> {
+impl<F: QueueFormat> Restoring<F> {
     /// Takes an image apart, which needs no engine: lists of pages are made here, and only given there.
     ///
     /// # Errors
@@ -111,7 +111,7 @@ impl<F: Face> Restoring<F> {
     }
 }
 
-impl<F: Face> Engine<F> {
+impl<F: QueueFormat> Engine<F> {
     /// Makes a function, which must have no objects, what it was when the image was saved. It goes on at
     /// once, unless it rests.
     ///

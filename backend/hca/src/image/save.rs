@@ -15,7 +15,7 @@ use crate::objects::ids::{CqIndex, QpIndex, VfId};
 use crate::objects::qp::attributes::Inbound;
 use crate::objects::qp::{Qp, RecvQueue, Wait};
 use crate::objects::srq::Srq;
-use crate::queue_format::Face;
+use crate::queue_format::QueueFormat;
 
 /// Cost of a part of an image: 256 objects, or a block of pages of one key. Neighbours wait no longer.
 const PART: usize = 4096;
@@ -24,7 +24,7 @@ const OBJECT: usize = PART / 256;
 
 /// An image that is being made in parts, with others at the engine between them.
 #[derive(Debug)]
-pub struct Saving<F: Face> {
+pub struct Saving<F: QueueFormat> {
     image: VfImageV1<F>,
     stage: Stage,
     /// The next item of this stage: a slot, or a place in a list.
@@ -54,7 +54,7 @@ enum Stage {
     Done,
 }
 
-impl<F: Face> Default for Saving<F> {
+impl<F: QueueFormat> Default for Saving<F> {
     fn default() -> Self {
         Self {
             image: VfImageV1::default(),
@@ -67,7 +67,7 @@ impl<F: Face> Default for Saving<F> {
     }
 }
 
-impl<F: Face> Saving<F> {
+impl<F: QueueFormat> Saving<F> {
     /// The image, when [`Engine::save_part`] has said that it is complete.
     #[must_use]
     pub fn finish(mut self) -> VfImage<F> {
@@ -89,7 +89,7 @@ impl<F: Face> Saving<F> {
     }
 }
 
-impl<F: Face> Engine<F> {
+impl<F: QueueFormat> Engine<F> {
     /// The image of a function as it is now, between two turns. Where it is to go on elsewhere,
     /// [`Engine::quiesce`] it before.
     #[must_use]
@@ -229,7 +229,7 @@ impl<F: Face> Engine<F> {
                     .in_slot(at)
                     .and_then(|index| objects.qps.get(index.0));
                 let again =
-                    |qp: &&Qp<F>| qp.req.wait == Wait::Rest || qp.req.paging.is_to_be_told();
+                    |qp: &&Qp<F>| qp.req.wait == Wait::Quiesced || qp.req.paging.is_to_be_told();
                 let qp = qp.filter(|qp| !qp.req.queued).filter(again);
                 image.ready.extend(qp.map(|qp| qp.core.qpn));
                 1
@@ -248,7 +248,7 @@ impl<F: Face> Engine<F> {
                 }
                 None => saving.next_stage(Stage::Held),
             },
-            Stage::Held => match state.rest.as_ref().and_then(|rest| rest.held.get(at)) {
+            Stage::Held => match state.quiesced.as_ref().and_then(|rest| rest.held.get(at)) {
                 Some(held) => {
                     image.held.push(HeldImageV1::save(held));
                     OBJECT + held.frame.payload.len() / OBJECT
@@ -270,7 +270,7 @@ impl<F: Face> Engine<F> {
     }
 }
 
-impl<F: Face> Objects<F> {
+impl<F: QueueFormat> Objects<F> {
     pub(crate) fn cqn(&self, cq: CqIndex) -> Option<u32> {
         self.cqs.get(cq.0).map(|cq| cq.cqn)
     }
@@ -323,7 +323,7 @@ impl<F: Face> Objects<F> {
 
     pub(crate) fn save_qp(&self, Qp { core, req, resp }: &Qp<F>, now: u64) -> QpImageV1<F> {
         let wait = match req.wait {
-            Wait::Rest | Wait::Page => Wait::None,
+            Wait::Quiesced | Wait::Page => Wait::None,
             wait => wait,
         };
         let due = match wait {
@@ -397,7 +397,7 @@ fn save_inbound(inbound: &Inbound) -> InboundImageV1 {
     }
 }
 
-fn save_cq<F: Face>(cq: &Cq<F>, now: u64) -> CqImageV1<F> {
+fn save_cq<F: QueueFormat>(cq: &Cq<F>, now: u64) -> CqImageV1<F> {
     CqImageV1 {
         cqn: cq.cqn,
         failed: cq.failed,

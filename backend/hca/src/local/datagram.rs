@@ -26,7 +26,7 @@ use crate::objects::work::{
     Side, Source, WqeError,
 };
 use crate::path::{Envelope, Heading, NoRoute, Route, WrongKey};
-use crate::queue_format::Face;
+use crate::queue_format::QueueFormat;
 use crate::transport::datagram::{Datagram, GRH_LEN, HOP_LIMIT, MAX_DATAGRAM};
 use crate::transport::{DATAGRAM_WORDS, Destination, Room};
 
@@ -47,7 +47,7 @@ pub(super) enum Packet {
     Segment(Train, u32),
 }
 
-impl<F: Face> Engine<F> {
+impl<F: QueueFormat> Engine<F> {
     /// One attempt, which is also the last: nobody acknowledges a datagram.
     pub(crate) fn send_datagram(
         &mut self,
@@ -627,7 +627,7 @@ impl<F: Face> Engine<F> {
     }
 }
 
-impl<F: Face> Objects<F> {
+impl<F: QueueFormat> Objects<F> {
     /// Gathers a packet of a request at the start of `buffer`, and gives its length.
     fn gather_datagram(
         &self,

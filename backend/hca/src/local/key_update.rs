@@ -17,7 +17,7 @@ use crate::objects::reason::Reason;
 use crate::objects::reason::Status;
 use crate::objects::work::payload::read_payload;
 use crate::objects::work::{KeyUpdate, SendWr};
-use crate::queue_format::Face;
+use crate::queue_format::QueueFormat;
 
 /// Bytes of an octword, the unit in which translations are counted.
 const OCTWORD: u64 = 16;
@@ -29,7 +29,7 @@ const PADDING: u64 = 4;
 /// Bytes that are gathered in one go, and bytes of entries that are laid in one go.
 const SLICE: i64 = 16 * 1024;
 
-impl<F: Face> Objects<F> {
+impl<F: QueueFormat> Objects<F> {
     /// Invalidates a key of the requester's own domain (10.6.5).
     pub(crate) fn local_invalidate(&mut self, index: QpIndex, wr: &mut SendWr) -> Outcome {
         let Some(qp) = self.qps.get(index.0) else {
@@ -241,7 +241,7 @@ enum Laid {
 
 /// Puts translations into a key whose capacity has been checked, as many as a turn has time for. The
 /// list may take `most` bytes.
-fn lay<F: Face>(
+fn lay<F: QueueFormat>(
     region: &mut MemoryKey,
     update: &mut KeyUpdate,
     most: usize,
@@ -336,7 +336,7 @@ fn lay<F: Face>(
 }
 
 /// Puts stretches into the list of an indirect key, which may take `most` bytes, as many as a turn has time for.
-fn lay_stretches<F: Face>(
+fn lay_stretches<F: QueueFormat>(
     list: &mut KlmList,
     capacity: usize,
     update: &mut KeyUpdate,

@@ -23,7 +23,7 @@ use crate::objects::srq::Srq;
 use crate::objects::vf::Vf;
 use crate::objects::work::payload::{check_local, local_access, missing_of, read_payload};
 use crate::objects::work::{Operation, RecvWr, SendWr};
-use crate::queue_format::Face;
+use crate::queue_format::QueueFormat;
 use crate::storage::slab::Slab;
 use crate::storage::spares::Spares;
 use crate::transport::HEADER_WORDS;
@@ -43,7 +43,7 @@ pub(crate) enum Progress {
 }
 
 /// One message between two halves of queue pairs.
-pub(crate) struct Message<'a, F: Face> {
+pub(crate) struct Message<'a, F: QueueFormat> {
     pub from_core: &'a Core,
     pub to_core: &'a Core,
     /// Protection domain in which the responder takes the message: its own, or
@@ -61,7 +61,7 @@ pub(crate) struct Message<'a, F: Face> {
     pub mtu: u32,
 }
 
-impl<F: Face> Message<'_, F> {
+impl<F: QueueFormat> Message<'_, F> {
     /// Packets of the message, or of the response to a read.
     #[inline]
     pub fn packets(&self) -> u32 {

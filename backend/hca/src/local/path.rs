@@ -14,9 +14,9 @@ use crate::objects::qp::attributes::{AddressPath, Transport};
 use crate::objects::qp::{Peer, Qp};
 use crate::objects::vf::route_cache::CachedRoute;
 use crate::path::{Envelope, Heading, Route, WrongKey};
-use crate::queue_format::Face;
+use crate::queue_format::QueueFormat;
 
-impl<F: Face> Engine<F> {
+impl<F: QueueFormat> Engine<F> {
     /// The peer of a connected queue pair, if a packet to it would arrive and
     /// be taken for this connection's.
     #[inline]
@@ -44,7 +44,7 @@ impl<F: Face> Engine<F> {
         let port = route.here().filter(|port| !self.vf(*port).elsewhere)?;
         let function = self.objects.function_at(port, dgid, qp.core.attr.dest_qp)?;
         let to = self.vf(function);
-        if !to.port.active || to.rest.is_some() {
+        if !to.port.active || to.quiesced.is_some() {
             return None;
         }
         let mut peer_index = *to.qps.get(u32::from(qp.core.attr.dest_qp))?;
@@ -140,7 +140,7 @@ impl<F: Face> Engine<F> {
     }
 }
 
-impl<F: Face> Objects<F> {
+impl<F: QueueFormat> Objects<F> {
     #[inline]
     pub(crate) fn versions(&self, from: VfId, to: VfId) -> [u64; 2] {
         [self.vf(from).version, self.vf(to).version]

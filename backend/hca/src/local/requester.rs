@@ -24,10 +24,10 @@ use crate::objects::vf::route_cache::CachedRoute;
 use crate::objects::work::payload::check_local;
 use crate::objects::work::{MAX_MESSAGE, Operation, RecvKind, SendWr};
 use crate::path::NoRoute;
-use crate::queue_format::{Event, Face};
+use crate::queue_format::{Event, QueueFormat};
 use crate::transport::HEADER_WORDS;
 
-impl<F: Face> Engine<F> {
+impl<F: QueueFormat> Engine<F> {
     /// One attempt at a request of a connected (or key-update) queue pair.
     #[inline]
     pub(crate) fn send_connected(
@@ -384,7 +384,7 @@ impl<F: Face> Engine<F> {
     }
 }
 
-impl<F: Face> Objects<F> {
+impl<F: QueueFormat> Objects<F> {
     /// First packet while in Ready-to-Receive (11.6.3.1.5).
     #[cold]
     pub(crate) fn established(&mut self, index: QpIndex) {
@@ -440,7 +440,7 @@ impl Transport {
 
 /// Outcome of a message whose PSN is not the expected one; `None` when it is executed all the same.
 #[cold]
-fn out_of_order<F: Face>(
+fn out_of_order<F: QueueFormat>(
     message: &mut Message<'_, F>,
     transport: Transport,
     operation: Operation,

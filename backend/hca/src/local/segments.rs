@@ -10,12 +10,12 @@ use crate::objects::ids::QpIndex;
 use crate::objects::reason::Reason;
 use crate::objects::reason::Status;
 use crate::objects::work::{AddressVector, Segmentation, SendWr};
-use crate::queue_format::Face;
+use crate::queue_format::QueueFormat;
 
 /// Most bytes of a stretch, its headers among them.
 const MAX_STRETCH: u64 = 1 << 18;
 
-impl<F: Face> Engine<F> {
+impl<F: QueueFormat> Engine<F> {
     /// Sends the segments of a request that have not gone yet, as far as the turn's bytes go, each as long as the
     /// request says and no longer than `most` bytes with its headers.
     #[cold]

@@ -8,7 +8,7 @@ use crate::objects::ids::{QpIndex, VfId};
 use crate::objects::qp::attributes::{QpState, Transport};
 use crate::objects::qp::{Core, Qp};
 use crate::objects::work::PacketHash;
-use crate::queue_format::Face;
+use crate::queue_format::QueueFormat;
 
 /// Cost of finding the receive queue of a packet without its flow tables, in bytes that could be copied in the
 /// time: its headers and its hash, the TIR and its table of queues.
@@ -17,7 +17,7 @@ const FOUND: i64 = 2048;
 const TABLE: i64 = 512;
 const ENTRY: i64 = 16;
 
-impl<F: Face> Objects<F> {
+impl<F: QueueFormat> Objects<F> {
     /// The underlay queue pair whose address datagrams of a send queue have, while that one may send.
     #[inline(never)]
     pub(super) fn underlay(&self, queue: &Core) -> Option<(QpIndex, &Qp<F>)> {

@@ -11,10 +11,10 @@ use crate::objects::tags::{Head, RENDEZVOUS};
 use crate::objects::work::SendWr;
 use crate::objects::work::payload::check_local;
 use crate::objects::work::payload::read_payload;
-use crate::queue_format::Face;
+use crate::queue_format::QueueFormat;
 use crate::transport::tagged::take_tagged;
 
-impl<F: Face> Message<'_, F> {
+impl<F: QueueFormat> Message<'_, F> {
     /// Moves a message on whose receiver matches it with tags.
     pub(super) fn send_tagged(
         &mut self,

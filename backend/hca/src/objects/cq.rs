@@ -4,11 +4,11 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::objects::ids::{CqIndex, VfId};
-use crate::queue_format::Face;
+use crate::queue_format::QueueFormat;
 
 /// A completion queue.
 #[derive(Debug)]
-pub(crate) struct Cq<F: Face> {
+pub(crate) struct Cq<F: QueueFormat> {
     pub vf: VfId,
     pub cqn: u32,
     pub ring: F::Completion,
@@ -49,7 +49,7 @@ impl HeldEvents {
     }
 
     /// Has the event of a completion queue wait until then.
-    pub fn hold<F: Face>(&mut self, index: CqIndex, cq: &mut Cq<F>, until: u64) {
+    pub fn hold<F: QueueFormat>(&mut self, index: CqIndex, cq: &mut Cq<F>, until: u64) {
         cq.held_until = until;
         // A timer that is set already fires sooner and is then set anew.
         if cq.timer == 0 {
@@ -71,7 +71,7 @@ impl HeldEvents {
     }
 }
 
-impl<F: Face> Cq<F> {
+impl<F: QueueFormat> Cq<F> {
     pub const fn new(vf: VfId, cqn: u32, ring: F::Completion) -> Self {
         Self {
             vf,

@@ -10,7 +10,7 @@ use crate::objects::qp::attributes::Inbound;
 use crate::objects::qp::{Core, RecvQueue, Requester, Responder};
 use crate::objects::work::payload::{local_access, missing_of};
 use crate::objects::work::{Operation, SendWr};
-use crate::queue_format::Face;
+use crate::queue_format::QueueFormat;
 
 impl PageFault {
     /// A responder's, of its receive request, which a message fills from byte `committed` to byte `end` at least.
@@ -29,7 +29,7 @@ impl PageFault {
 
     /// A responder's, of what its message goes to in this memory, which has come as far as byte `committed` and goes
     /// on to `end` at least.
-    pub(crate) fn message<F: Face>(
+    pub(crate) fn message<F: QueueFormat>(
         core: &Core,
         resp: &Responder<F>,
         memory: Domain<'_, F::Dma>,
@@ -58,7 +58,7 @@ impl PageFault {
     }
 
     /// A requester's, of this request's own memory.
-    pub(crate) fn send<F: Face>(
+    pub(crate) fn send<F: QueueFormat>(
         core: &Core,
         req: &Requester<F>,
         memory: Domain<'_, F::Dma>,

@@ -15,14 +15,14 @@ use crate::objects::ids::{CqIndex, QpIndex, SrqIndex, VfId};
 use crate::objects::page_fault::Paging;
 use crate::objects::vf::route_cache::CachedRoute;
 use crate::objects::work::SendWr;
-use crate::queue_format::Face;
+use crate::queue_format::QueueFormat;
 use crate::storage::numbers::Numbers;
 use crate::transport::Away;
 use crate::transport::responder::receiving::Receiving;
 
 /// A queue pair to be created.
 #[derive(Debug)]
-pub struct QpDesc<F: Face> {
+pub struct QpDesc<F: QueueFormat> {
     /// Transport service.
     pub transport: Transport,
     /// Protection domain.
@@ -88,7 +88,7 @@ pub(crate) enum Wait {
     Nak,
     /// For a peer at rest. No image has it: who waits so looks again.
     #[serde(skip)]
-    Rest,
+    Quiesced,
     /// For a page of its own memory. An image has that with the requester's [`Paging`].
     #[serde(skip)]
     Page,
@@ -96,7 +96,7 @@ pub(crate) enum Wait {
 
 /// The requesting half of a queue pair.
 #[derive(Debug)]
-pub(crate) struct Requester<F: Face> {
+pub(crate) struct Requester<F: QueueFormat> {
     pub queue: Option<F::Send>,
     pub cq: Option<CqIndex>,
     /// Request in progress: taken, not completed.
@@ -158,7 +158,7 @@ impl Found {
     }
 }
 
-impl<F: Face> Requester<F> {
+impl<F: QueueFormat> Requester<F> {
     pub fn new(queue: Option<F::Send>, cq: Option<CqIndex>) -> Self {
         Self {
             queue,
@@ -214,7 +214,7 @@ pub(crate) struct Peer {
 
 /// The receive queue of a queue pair.
 #[derive(Debug)]
-pub(crate) enum RecvQueue<F: Face> {
+pub(crate) enum RecvQueue<F: QueueFormat> {
     None,
     Own(F::Recv),
     Shared(SrqIndex),
@@ -223,7 +223,7 @@ pub(crate) enum RecvQueue<F: Face> {
     Xrc(u32),
 }
 
-impl<F: Face> RecvQueue<F> {
+impl<F: QueueFormat> RecvQueue<F> {
     /// The shared receive queue that it is.
     pub const fn shared(&self) -> Option<SrqIndex> {
         match self {
@@ -235,7 +235,7 @@ impl<F: Face> RecvQueue<F> {
 
 /// The responding half of a queue pair.
 #[derive(Debug)]
-pub(crate) struct Responder<F: Face> {
+pub(crate) struct Responder<F: QueueFormat> {
     pub queue: RecvQueue<F>,
     pub cq: Option<CqIndex>,
     pub psn: Psn,
@@ -258,7 +258,7 @@ pub(crate) struct Responder<F: Face> {
     pub role: Role,
 }
 
-impl<F: Face> Responder<F> {
+impl<F: QueueFormat> Responder<F> {
     pub fn new(queue: RecvQueue<F>, cq: Option<CqIndex>) -> Self {
         Self {
             queue,
@@ -280,7 +280,7 @@ impl<F: Face> Responder<F> {
 
 /// A queue pair.
 #[derive(Debug)]
-pub(crate) struct Qp<F: Face> {
+pub(crate) struct Qp<F: QueueFormat> {
     pub core: Core,
     pub req: Requester<F>,
     pub resp: Responder<F>,

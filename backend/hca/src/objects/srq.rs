@@ -2,11 +2,11 @@
 
 use crate::objects::ids::CqIndex;
 use crate::objects::tags::TagList;
-use crate::queue_format::{Event, Face};
+use crate::queue_format::{Event, QueueFormat};
 
 /// A shared receive queue.
 #[derive(Debug)]
-pub(crate) struct Srq<F: Face> {
+pub(crate) struct Srq<F: QueueFormat> {
     pub srqn: u32,
     pub pd: u32,
     /// XRC domain and completion queue of an XRC one.
@@ -25,7 +25,7 @@ pub(crate) struct Srq<F: Face> {
     pub user_index: Option<u32>,
 }
 
-impl<F: Face> Srq<F> {
+impl<F: QueueFormat> Srq<F> {
     pub const fn new(srqn: u32, pd: u32, xrc: Option<(u32, CqIndex)>, ring: F::Shared) -> Self {
         Self {
             srqn,

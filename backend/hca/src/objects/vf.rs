@@ -23,14 +23,14 @@ use crate::objects::ids::{CqIndex, QpIndex, SrqIndex, VfId};
 use crate::objects::page_fault::Faults;
 use crate::objects::qp::{Core, QpNumbers};
 use crate::objects::vf::polled::Polled;
-use crate::objects::vf::quiesce::{QUIESCE_HISTORY, Rest};
+use crate::objects::vf::quiesce::{QUIESCE_HISTORY, Quiesced};
 use crate::objects::vf::run_queue::RunQueue;
-use crate::queue_format::Face;
+use crate::queue_format::QueueFormat;
 use crate::storage::numbers::Numbers;
 use crate::storage::share::Memory;
 
 #[derive(Debug)]
-pub(crate) struct Vf<F: Face> {
+pub(crate) struct Vf<F: QueueFormat> {
     pub dma: F::Dma,
     pub face: F::Vf,
     /// Changes with the port and with a reset: connections from and to here look their peers up again.
@@ -66,7 +66,7 @@ pub(crate) struct Vf<F: Face> {
     /// Results of look-ups.
     pub ways: Ways,
     /// While the function rests.
-    pub rest: Option<Box<Rest>>,
+    pub quiesced: Option<Box<Quiesced>>,
     /// When it came back from its last rest, in the clock's nanoseconds; [`QUIESCED`](crate::objects::vf::quiesce::QUIESCED) while it rests, as far
     /// as others wait for it.
     pub back: u64,
@@ -79,7 +79,7 @@ pub(crate) struct Vf<F: Face> {
     pub polled: Polled,
 }
 
-impl<F: Face> Vf<F> {
+impl<F: QueueFormat> Vf<F> {
     /// The memory that a protection domain can reach.
     pub fn domain(&self, pd: u32) -> Domain<'_, F::Dma> {
         Domain {
@@ -114,7 +114,7 @@ impl<F: Face> Vf<F> {
             taken: 0,
             in_flight: Arc::default(),
             ways: Ways::default(),
-            rest: None,
+            quiesced: None,
             back: 0,
             rested: [(0, 0); QUIESCE_HISTORY],
             quota,

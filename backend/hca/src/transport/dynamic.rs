@@ -17,7 +17,7 @@ use crate::objects::reason::Status;
 use crate::objects::vf::port::PortView;
 use crate::objects::work::{AddressVector, GlobalRoute, SendWr, Source};
 use crate::path::Route;
-use crate::queue_format::{Event, Face};
+use crate::queue_format::{Event, QueueFormat};
 use crate::transport::responder::receiving::Receiving;
 use crate::verbs::dynamic::MAX_CONTEXTS;
 
@@ -80,7 +80,7 @@ pub(crate) struct LetIn {
     pub begins: bool,
 }
 
-impl<F: Face> Engine<F> {
+impl<F: QueueFormat> Engine<F> {
     /// The context of a target that takes a call.
     pub(crate) fn let_in(&mut self, index: QpIndex, call: &Call) -> Result<LetIn, Denied> {
         let now = self.clock.now();
@@ -256,7 +256,7 @@ impl<F: Face> Engine<F> {
     }
 }
 
-impl<F: Face> Objects<F> {
+impl<F: QueueFormat> Objects<F> {
     /// Where a message comes from that the context of a target has got: the target's owner can answer there.
     #[inline]
     pub(crate) fn initiator(&self, qp: &Qp<F>) -> Option<Source> {
@@ -413,7 +413,7 @@ impl<F: Face> Objects<F> {
     }
 }
 
-impl<F: Face> Qp<F> {
+impl<F: QueueFormat> Qp<F> {
     /// A connection of an initiator begins at its context.
     fn begin(&mut self, call: &Call) {
         let Self { core, req, resp } = self;

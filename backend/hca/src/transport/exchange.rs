@@ -26,7 +26,7 @@ use crate::objects::vf::quiesce::{For, QUIESCED};
 use crate::objects::vf::route_cache::CachedRoute;
 use crate::objects::work::{Operation, SendWr};
 use crate::path::{End, LinkId, NoRoute, Route};
-use crate::queue_format::Face;
+use crate::queue_format::QueueFormat;
 use crate::transport::endpoint::delay::Delayed;
 use crate::transport::endpoint::loss::Lossy;
 use crate::transport::endpoint::mesh::Mesh;
@@ -45,13 +45,13 @@ const BYTES_PER_SLOT: usize = 4096 + 512;
 const RETRY_INTERVAL_NS: u64 = 100_000;
 
 /// Whether a function may have one thing more.
-fn has_room<F: Face>(vf: &Vf<F>) -> bool {
+fn has_room<F: QueueFormat>(vf: &Vf<F>) -> bool {
     let in_flight = vf.in_flight.load(Ordering::Relaxed);
     vf.taken.max(in_flight) < MAX_OUTSTANDING && vf.memory.left() >= BYTES_PER_SLOT
 }
 
 /// Whether a function has as much on its way as it may.
-fn is_full<F: Face>(vf: &Vf<F>) -> bool {
+fn is_full<F: QueueFormat>(vf: &Vf<F>) -> bool {
     vf.in_flight.load(Ordering::Relaxed) >= MAX_OUTSTANDING
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn over(links: Option<Box<dyn Links>>, wire: impl Wire + 'static) -> 
     }
 }
 
-impl<F: Face> Engine<F> {
+impl<F: QueueFormat> Engine<F> {
     /// A turn of a queue pair with requests under way.
     #[cold]
     pub(crate) fn away_turn(&mut self, index: QpIndex, budget: &mut i64) {
@@ -627,7 +627,7 @@ impl<F: Face> Engine<F> {
 
 impl Scheduler {
     /// So many requests of a restored queue pair are under way.
-    pub(crate) fn start_frames<F: Face>(
+    pub(crate) fn start_frames<F: QueueFormat>(
         &mut self,
         objects: &mut Objects<F>,
         index: QpIndex,
@@ -643,7 +643,11 @@ impl Scheduler {
     }
 
     /// Sees to it that the queue pair has a turn when an answer is overdue.
-    pub(crate) fn set_away_timer<F: Face>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+    pub(crate) fn set_away_timer<F: QueueFormat>(
+        &mut self,
+        objects: &mut Objects<F>,
+        index: QpIndex,
+    ) {
         let Objects { qps, vfs, .. } = objects;
         let Some(qp) = qps.get_mut(index.0) else {
             return;
@@ -664,7 +668,7 @@ impl Scheduler {
     }
 }
 
-impl<F: Face> Objects<F> {
+impl<F: QueueFormat> Objects<F> {
     /// Has a request go in frames, and those that follow it.
     #[cold]
     pub(crate) fn send_in_frames(

@@ -14,7 +14,7 @@ use crate::objects::reason::Reason;
 use crate::objects::reason::Status;
 use crate::objects::refusal::Refusal;
 use crate::objects::work::RecvKind;
-use crate::queue_format::Face;
+use crate::queue_format::QueueFormat;
 
 /// A message is complete, and a receive request with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Reply {
     }
 }
 
-impl<F: Face> Engine<F> {
+impl<F: QueueFormat> Engine<F> {
     /// Acts on the result of a request. Its answer takes the room that it has reserved.
     pub(super) fn reply(&mut self, index: QpIndex, reply: Reply, reserved: Option<Arc<InFlight>>) {
         let Reply {

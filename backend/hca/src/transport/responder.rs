@@ -30,13 +30,13 @@ use crate::objects::refusal::Refusal;
 use crate::objects::srq::Srq;
 use crate::objects::vf::Vf;
 use crate::objects::work::{AtomicOperands, Operation, RecvKind, RecvWr, WqeError};
-use crate::queue_format::Face;
+use crate::queue_format::QueueFormat;
 use crate::storage::slab::Slab;
 use crate::storage::spares::Spares;
 use crate::transport::responder::receiving::Open;
 
 /// The responding side, with what of the engine is its own.
-pub(crate) struct Reception<'a, F: Face> {
+pub(crate) struct Reception<'a, F: QueueFormat> {
     pub core: &'a Core,
     pub resp: &'a mut Responder<F>,
     pub vf: &'a mut Vf<F>,
@@ -46,7 +46,7 @@ pub(crate) struct Reception<'a, F: Face> {
     pub lends: bool,
 }
 
-impl<F: Face> Reception<'_, F> {
+impl<F: QueueFormat> Reception<'_, F> {
     /// A request has come.
     pub fn handle(&mut self, frame: &mut Frame, budget: &mut i64) -> Reply {
         let reliable = self.core.transport.is_reliable();
@@ -607,7 +607,7 @@ pub(super) const fn unread(why: Unread<Option<KeyError>>, at_fault: Refusal) -> 
 /// whoever opened the XRC domain first, often the guest's kernel; memory is that of the queue's owner
 /// (annex A14).
 #[inline]
-pub(crate) fn xrc_domain<F: Face>(
+pub(crate) fn xrc_domain<F: QueueFormat>(
     vf: &Vf<F>,
     srqs: &Slab<Srq<F>>,
     xrcd: u32,
@@ -643,7 +643,7 @@ pub(crate) fn check_remote<'a, D>(
 /// Takes the responder's next receive request, for the message to fill. One that an aborted message
 /// left behind is filled anew.
 #[inline]
-pub(crate) fn take_receive<F: Face>(
+pub(crate) fn take_receive<F: QueueFormat>(
     core: &Core,
     resp: &mut Responder<F>,
     vf: &Vf<F>,
@@ -700,7 +700,7 @@ pub(crate) fn take_receive<F: Face>(
 }
 
 /// Invalidates a key of the responder on behalf of its peer (10.6.5).
-pub(crate) fn invalidate<F: Face>(
+pub(crate) fn invalidate<F: QueueFormat>(
     vf: &mut Vf<F>,
     core: &Core,
     pd: u32,

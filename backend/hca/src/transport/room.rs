@@ -7,7 +7,7 @@ use crate::engine::Engine;
 use crate::objects::ids::{QpIndex, VfId};
 use crate::objects::qp::Qp;
 use crate::path::Route;
-use crate::queue_format::Face;
+use crate::queue_format::QueueFormat;
 
 /// When there is room for a frame on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(crate) enum Room {
     Unknown,
 }
 
-impl<F: Face> Engine<F> {
+impl<F: QueueFormat> Engine<F> {
     /// When there is room on the way for a frame of a connection.
     pub(super) fn room_to_send(&mut self, index: QpIndex) -> Room {
         let Some(Qp { core, req, .. }) = self.objects.qps.get(index.0) else {

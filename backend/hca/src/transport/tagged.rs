@@ -20,11 +20,11 @@ use crate::objects::srq::Srq;
 use crate::objects::tags::{Arrival, Head, Step, TagList, Tagged};
 use crate::objects::vf::Vf;
 use crate::objects::work::{CompletionEntry, Operation, RecvKind, RecvWr, SendWr, Side, TagEvent};
-use crate::queue_format::Face;
+use crate::queue_format::QueueFormat;
 use crate::storage::slab::Slab;
 use crate::storage::spares::Spares;
 
-impl<F: Face> Responder<F> {
+impl<F: QueueFormat> Responder<F> {
     /// Result of matching the message that arrives at a queue pair with tags.
     pub(crate) fn arrival(&self) -> Arrival {
         match &self.role {
@@ -51,7 +51,7 @@ impl<F: Face> Responder<F> {
 
 /// Takes the memory of the entry that a message has matched which begins so, or else the next receive request. A
 /// receive request taken for a message whose copy failed is filled anew.
-pub(crate) fn take_tagged<F: Face>(
+pub(crate) fn take_tagged<F: QueueFormat>(
     core: &Core,
     resp: &mut Responder<F>,
     vf: &Vf<F>,
@@ -91,7 +91,7 @@ pub(crate) fn take_tagged<F: Face>(
     Ok(())
 }
 
-impl<F: Face> Reception<'_, F> {
+impl<F: QueueFormat> Reception<'_, F> {
     /// Takes what the message goes to that a frame begins.
     pub(super) fn take_tagged(&mut self, frame: &mut Frame) -> Result<(), Refusal> {
         frame.take_along();
@@ -157,7 +157,7 @@ impl<F: Face> Reception<'_, F> {
     }
 }
 
-impl<F: Face> Engine<F> {
+impl<F: QueueFormat> Engine<F> {
     /// Changes the list of tags of a queue pair that is connected to itself.
     #[inline(never)]
     pub(crate) fn change_tags(&mut self, index: QpIndex, wr: &mut SendWr) -> Outcome {
@@ -371,7 +371,7 @@ impl<F: Face> Engine<F> {
     }
 }
 
-impl<F: Face> Objects<F> {
+impl<F: QueueFormat> Objects<F> {
     /// Does something with what a queue pair keeps of tags, and with the list.
     fn with_tags<R>(
         &mut self,

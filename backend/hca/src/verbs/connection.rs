@@ -15,14 +15,17 @@ use crate::objects::srq::Srq;
 use crate::objects::tags::Tagged;
 use crate::objects::vf::Vf;
 use crate::objects::work::{MAX_INLINE, MAX_SGE, RecvWr, SendWr};
-use crate::queue_format::{Event, Face};
+use crate::queue_format::{Event, QueueFormat};
 use crate::verbs::multicast::ATTACHMENT;
 use crate::verbs::objects::LISTED;
 
 /// Send and receive queue of a queue pair, where it has one of its own.
-pub type QpQueues<'a, F> = (Option<&'a <F as Face>::Send>, Option<&'a <F as Face>::Recv>);
+pub type QpQueues<'a, F> = (
+    Option<&'a <F as QueueFormat>::Send>,
+    Option<&'a <F as QueueFormat>::Recv>,
+);
 
-impl<F: Face> Engine<F> {
+impl<F: QueueFormat> Engine<F> {
     /// Creates a queue pair in the Reset state and returns its number.
     ///
     /// # Errors
@@ -352,7 +355,7 @@ impl<F: Face> Engine<F> {
     }
 
     /// Rings the send doorbell of a queue pair: everything before `through`,
-    /// counted as its send queue counts ([`Face::ring_send`]), is posted. It is
+    /// counted as its send queue counts ([`QueueFormat::ring_send`]), is posted. It is
     /// executed by [`Engine::run`].
     pub fn ring_send(&mut self, vf: VfId, qpn: Qpn, through: u16) {
         if let Ok(index) = self.objects.qp_index(vf, qpn) {
@@ -366,7 +369,7 @@ impl<F: Face> Engine<F> {
     }
 }
 
-impl<F: Face> Objects<F> {
+impl<F: QueueFormat> Objects<F> {
     /// The receive queue that a shared one is to a queue pair. Only reliable connections have tags.
     pub(crate) fn shared_queue(
         &self,
@@ -409,7 +412,7 @@ const TIMERS: usize = 2 * 4 * 24;
 
 /// Blocks of the host's memory that a queue pair takes: with the lists in which it stands, its timers
 /// and the requests that are being carried out at either end; and what its own queues have.
-pub(crate) fn held<F: Face>(send: Option<&F::Send>, recv: &RecvQueue<F>) -> [usize; 3] {
+pub(crate) fn held<F: QueueFormat>(send: Option<&F::Send>, recv: &RecvQueue<F>) -> [usize; 3] {
     let requests = size_of::<SendWr>() + size_of::<RecvWr>() + 2 * MAX_SGE * size_of::<Sge>();
     let own = size_of::<Qp<F>>() + LISTED + TIMERS + F::OF_QP + requests + MAX_INLINE;
     let recv = match recv {

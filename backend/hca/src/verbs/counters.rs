@@ -7,9 +7,9 @@ use crate::objects::counters::QpCounters;
 use crate::objects::counters::set::{CounterSet, MAX_COUNTER_SETS};
 use crate::objects::ids::{VerbError, VfId};
 use crate::objects::vf::Vf;
-use crate::queue_format::Face;
+use crate::queue_format::QueueFormat;
 
-impl<F: Face> Engine<F> {
+impl<F: QueueFormat> Engine<F> {
     /// Allocates a set of counters for queue pairs, and returns its number.
     ///
     /// # Errors

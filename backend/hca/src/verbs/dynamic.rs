@@ -17,7 +17,7 @@ use crate::objects::qp::attributes::{QpAttr, QpState, QpView, RecvSide, Transpor
 use crate::objects::qp::{Qp, QpDesc};
 use crate::objects::reason::Status;
 use crate::objects::work::{MAX_SGE, RecvKind, RecvWr};
-use crate::queue_format::{Event, Face};
+use crate::queue_format::{Event, QueueFormat};
 use crate::verbs::objects::LISTED;
 
 /// Initiators that a target has contexts for at a time.
@@ -32,7 +32,7 @@ const IDLE: u64 = 10_000_000;
 /// Time without a packet after which the rest of a message counts as lost, in nanoseconds.
 const ABANDONED: u64 = 10_000_000_000;
 
-impl<F: Face> Engine<F> {
+impl<F: QueueFormat> Engine<F> {
     /// Creates a DC target, which receives at once, and returns its number: one of a queue pair.
     ///
     /// # Errors
@@ -220,7 +220,7 @@ impl<F: Face> Engine<F> {
 pub(crate) const OF_TARGET: usize =
     size_of::<Target>() + LEFT_BEHIND * (size_of::<RecvWr>() + MAX_SGE * size_of::<Sge>());
 
-impl<F: Face> Objects<F> {
+impl<F: QueueFormat> Objects<F> {
     /// Bytes of the host's memory that a context takes.
     pub(crate) const OF_CONTEXT: usize = size_of::<Qp<F>>()
         + size_of::<Context>()

@@ -9,9 +9,9 @@ use crate::engine::Engine;
 use crate::objects::ids::QpIndex;
 use crate::objects::qp::Found;
 use crate::objects::qp::attributes::Transport;
-use crate::queue_format::{Event, Face};
+use crate::queue_format::{Event, QueueFormat};
 
-impl<F: Face> Engine<F> {
+impl<F: QueueFormat> Engine<F> {
     /// Moves a connection to its alternate path, and its other end with it; whether it could. Its retries count
     /// anew, and its owner is told.
     #[cold]

@@ -12,7 +12,7 @@ use crate::objects::vf::quiesce::{For, QUIESCED};
 use crate::objects::vf::route_cache::{CachedFanout, FANOUT_CACHE};
 use crate::objects::work::AddressVector;
 use crate::path::{End, Route};
-use crate::queue_format::Face;
+use crate::queue_format::QueueFormat;
 use crate::transport::datagram::Datagram;
 use crate::transport::{DATAGRAM_WORDS, Destination};
 
@@ -30,7 +30,7 @@ pub(crate) type Group = (Gid, Option<u16>);
 /// a list.
 pub(crate) const ATTACHMENT: usize = 160;
 
-impl<F: Face> Engine<F> {
+impl<F: QueueFormat> Engine<F> {
     /// Attaches a datagram queue pair to a multicast group.
     ///
     /// # Errors
@@ -250,7 +250,7 @@ impl<F: Face> Engine<F> {
     }
 }
 
-impl<F: Face> Objects<F> {
+impl<F: QueueFormat> Objects<F> {
     /// Number of underlay queue pairs of a function in a group.
     fn underlays(&self, vf: VfId, mgid: Gid) -> usize {
         let members = self

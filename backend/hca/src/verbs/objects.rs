@@ -9,7 +9,7 @@ use crate::objects::ids::{CqIndex, SrqIndex, VerbError, VfId};
 use crate::objects::srq::Srq;
 use crate::objects::tags::{LOG_MAX_TAGS, TagList, TagView};
 use crate::objects::vf::Vf;
-use crate::queue_format::Face;
+use crate::queue_format::QueueFormat;
 use crate::storage::numbers::Numbers;
 use crate::storage::share::Memory;
 
@@ -22,12 +22,12 @@ const LONG_LIST: usize = 128 << 10;
 
 /// The ring of a completion queue, and the face state and memory of its function.
 pub type CqParts<'a, F> = (
-    &'a mut <F as Face>::Completion,
-    &'a mut <F as Face>::Vf,
-    &'a <F as Face>::Dma,
+    &'a mut <F as QueueFormat>::Completion,
+    &'a mut <F as QueueFormat>::Vf,
+    &'a <F as QueueFormat>::Dma,
 );
 
-impl<F: Face> Engine<F> {
+impl<F: QueueFormat> Engine<F> {
     // Protection and XRC domains.
 
     /// Allocates a protection domain.
@@ -397,7 +397,7 @@ impl<F: Face> Engine<F> {
     }
 }
 
-impl<F: Face> Objects<F> {
+impl<F: QueueFormat> Objects<F> {
     /// Bytes of the host's memory that a completion queue takes without what its ring has.
     pub(crate) const OF_CQ: usize = size_of::<Cq<F>>() + LISTED;
     /// The same of a shared receive queue.

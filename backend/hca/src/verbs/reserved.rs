@@ -7,14 +7,14 @@ use crate::engine::Engine;
 use crate::engine::shared_port::is_free;
 use crate::objects::ids::{QpIndex, VerbError, VfId};
 use crate::objects::vf::Vf;
-use crate::queue_format::Face;
+use crate::queue_format::QueueFormat;
 
 impl QpIndex {
     /// Where reserved numbers lead: to no queue pair.
     pub(crate) const NOBODY: Self = Self(u32::MAX);
 }
 
-impl<F: Face> Engine<F> {
+impl<F: QueueFormat> Engine<F> {
     /// Takes a number that no queue pair at the function's port has, and that none gets until it is given back.
     ///
     /// # Errors

@@ -4,12 +4,12 @@
 // By its path: this file is also a module of another program of tests.
 #[path = "lab/engines.rs"]
 mod engines;
-#[path = "lab/face.rs"]
-mod face;
 #[path = "lab/memory.rs"]
 mod memory;
 #[path = "lab/net.rs"]
 pub mod net;
+#[path = "lab/queue_format.rs"]
+mod queue_format;
 #[path = "lab/requests.rs"]
 mod requests;
 
@@ -24,7 +24,7 @@ use hca::{
 };
 use wire::{Gid, Lid, Mtu, PKey, Psn, Qpn, Sl};
 
-pub use face::{Cq, Events, Plain, Ring};
+pub use queue_format::{Cq, Events, Plain, Ring};
 // Each program of tests uses its part of these.
 #[allow(unused_imports)]
 pub use memory::{ALIAS, ALIAS_PERIOD, Memory, base};

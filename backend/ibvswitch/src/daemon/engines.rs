@@ -15,9 +15,10 @@ use std::task::{Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
+use connectx::Turn;
 use hca::image::ImageError;
 use hca::transport::{Crossings, Homes, Mesh};
-use hca::{Clock, Engine, Face, PortView, VfId};
+use hca::{Clock, Engine, PortView, QueueFormat, VfId};
 use parking_lot::MutexGuard;
 
 use crate::daemon::engines::deferred::{Bell, Deferred, Later, Task};
@@ -30,7 +31,7 @@ const LONGEST_DRAIN: Duration = Duration::from_secs(1);
 
 /// All engines.
 #[derive(Debug)]
-pub struct Engines<F: Face> {
+pub struct Engines<F: QueueFormat> {
     all: Vec<Arc<SharedEngine<F>>>,
     homes: Arc<Homes>,
     /// By engine; none where there is one alone.
@@ -74,15 +75,15 @@ impl Wake for Arrivals {
 
 /// Calls an engine that sleeps.
 #[derive(Debug)]
-struct Caller<F: Face>(OnceLock<Weak<SharedEngine<F>>>);
+struct Caller<F: QueueFormat>(OnceLock<Weak<SharedEngine<F>>>);
 
-impl<F: Face> Default for Caller<F> {
+impl<F: QueueFormat> Default for Caller<F> {
     fn default() -> Self {
         Self(OnceLock::new())
     }
 }
 
-impl<F: Face> Wake for Caller<F>
+impl<F: QueueFormat> Wake for Caller<F>
 where
     SharedEngine<F>: Send + Sync,
 {
@@ -94,7 +95,7 @@ where
 }
 
 /// An engine that is to be one of several, and what it leaves to be done.
-pub struct Part<F: Face> {
+pub struct Part<F: QueueFormat> {
     /// With all functions.
     pub engine: Engine<F>,
     /// Rung by whatever the engine leaves to be done.
@@ -103,13 +104,13 @@ pub struct Part<F: Face> {
     pub tasks: Vec<Task>,
 }
 
-impl<F: Face> std::fmt::Debug for Part<F> {
+impl<F: QueueFormat> std::fmt::Debug for Part<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Part").finish_non_exhaustive()
     }
 }
 
-impl<F: Face + 'static> Engines<F> {
+impl<F: QueueFormat + 'static> Engines<F> {
     /// Joins `parts`, which have the same functions. `homes` has the number of each function's engine. The functions
     /// of `ports`, which live in no engine, come behind. Also returns the links of these ports.
     #[must_use]
@@ -235,25 +236,7 @@ impl<F: Face + 'static> Engines<F> {
         R: Send + 'static,
         A: FnOnce(&mut Engine<F>) -> R + Send + 'static,
     {
-        self.at_home(vf, false, act)
-    }
-
-    /// The same, and gives the function a turn ([`SharedEngine::with_vf`]).
-    pub fn with_turn<R, A>(&self, vf: VfId, act: A) -> R
-    where
-        R: Send + 'static,
-        A: FnOnce(&mut Engine<F>) -> R + Send + 'static,
-    {
-        self.at_home(vf, true, act)
-    }
-
-    /// Looks at a function's engine.
-    pub fn inspect<R, L>(&self, vf: VfId, look: L) -> R
-    where
-        R: Send + 'static,
-        L: FnOnce(&Engine<F>) -> R + Send + 'static,
-    {
-        self.with(vf, |engine| look(engine))
+        self.act(vf, Turn::Later, act)
     }
 
     /// Takes away what a function had before it was reset.
@@ -261,8 +244,10 @@ impl<F: Face + 'static> Engines<F> {
         self.home_of(vf).clear_away(vf);
     }
 
-    /// Finds the engine that a function lives in, once more when the function has moved meanwhile.
-    fn at_home<R, A>(&self, vf: VfId, gives_turn: bool, mut act: A) -> R
+    /// Does something with the engine that a function lives in, which is looked for once more when the function has
+    /// moved meanwhile. If the function has work from before, it has had its turn, and the engine thread does this
+    /// work too when it has the next one.
+    pub fn act<R, A>(&self, vf: VfId, turn: Turn, mut act: A) -> R
     where
         R: Send + 'static,
         A: FnOnce(&mut Engine<F>) -> R + Send + 'static,
@@ -271,18 +256,17 @@ impl<F: Face + 'static> Engines<F> {
         loop {
             let engine = self.home_of(vf);
             let here = move |engine: &mut Engine<F>| {
-                if apart || engine.is_home(vf) {
-                    Ok(act(engine))
-                } else {
-                    Err(act)
+                if !apart && !engine.is_home(vf) {
+                    return Err(act);
                 }
+                let runs = turn == Turn::Now && !engine.is_pending(vf);
+                let result = act(engine);
+                if runs {
+                    engine.run_vf(vf);
+                }
+                Ok(result)
             };
-            let outcome = if gives_turn {
-                engine.with_vf(vf, here)
-            } else {
-                engine.with(here)
-            };
-            match outcome {
+            match engine.with(here) {
                 Ok(result) => return result,
                 Err(again) => act = again,
             }
@@ -322,7 +306,7 @@ impl<F: Face + 'static> Engines<F> {
 
     /// Lets a resting function go on. Messages that waited for it come before new ones.
     pub fn resume(&self, vf: VfId) {
-        self.with_turn(vf, move |engine| engine.resume(vf));
+        self.act(vf, Turn::Now, move |engine| engine.resume(vf));
         self.each_other(vf, move |engine| engine.resume(vf));
     }
 

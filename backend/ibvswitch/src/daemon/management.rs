@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use fabric::PortEvent;
-use hca::{Clock, Face, PortView, VfId};
+use hca::{Clock, PortView, QueueFormat, VfId};
 use parking_lot::Mutex;
 use subnet_manager::MigrationError;
 use tracing::{info, warn};
@@ -125,7 +125,7 @@ pub fn check(config: &Config) -> Result<(), ManagementError> {
 
 /// The vSwitch, and those whom its outputs are for.
 #[derive(Debug)]
-pub struct Management<F: Face> {
+pub struct Management<F: QueueFormat> {
     vswitch: Arc<VSwitch>,
     engines: Arc<Engines<F>>,
     /// Functions that live in no engine.
@@ -201,7 +201,7 @@ impl<T> Drop for Expected<'_, T> {
     }
 }
 
-impl<F: Face> Management<F> {
+impl<F: QueueFormat> Management<F> {
     /// For a vSwitch whose functions are `engine`'s, but for those in `ports`.
     #[must_use]
     pub fn new(
@@ -399,7 +399,7 @@ impl<F: Face> Management<F> {
     }
 }
 
-impl<F: Face + Send + 'static> Management<F> {
+impl<F: QueueFormat + Send + 'static> Management<F> {
     /// Brings the subnets up, before anybody uses them, and starts the thread that
     /// manages them from then on.
     ///
@@ -457,12 +457,12 @@ impl<F: Face + Send + 'static> Management<F> {
 
 /// The running management thread; stops when dropped.
 #[derive(Debug)]
-pub struct ManagementThread<F: Face> {
+pub struct ManagementThread<F: QueueFormat> {
     management: Arc<Management<F>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl<F: Face> Drop for ManagementThread<F> {
+impl<F: QueueFormat> Drop for ManagementThread<F> {
     fn drop(&mut self) {
         self.management.stopping.store(true, Ordering::Release);
         Arc::clone(&self.management.signal).wake();

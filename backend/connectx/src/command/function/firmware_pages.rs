@@ -14,8 +14,8 @@ use crate::bits::command::{
 use crate::bits::event::EventType;
 use crate::command::Commands;
 use crate::configuration::{Configuration, Likeness};
-use crate::face::Mlx5;
 use crate::queue::event::Entry;
+use crate::queue_format::Mlx5;
 use crate::refusal::{Outcome, Refusal, refuse};
 
 /// Operations of QUERY_PAGES: what is needed to boot, and to be initialized.

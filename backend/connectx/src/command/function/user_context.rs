@@ -5,7 +5,7 @@ use wire::Qpn;
 
 use crate::bits::command::{Status, UCTX, UCTX_RIGHTS};
 use crate::command::memory::user_memory::drop_umem;
-use crate::command::{Command, Commands, Rest};
+use crate::command::{Command, Commands, Continuation};
 use crate::refusal::{Outcome, refuse};
 use crate::state::network::Network;
 use crate::state::user_context::{HELD, Kind};
@@ -53,7 +53,10 @@ pub(crate) fn open_context<D: Dma + 'static>(
 }
 
 /// Closes a context, some of its objects at a time.
-pub(crate) fn close_context<D: Dma + 'static>(commands: &mut Commands<'_, D>, uid: u16) -> Rest<D> {
+pub(crate) fn close_context<D: Dma + 'static>(
+    commands: &mut Commands<'_, D>,
+    uid: u16,
+) -> Continuation<D> {
     if !commands.state().user_contexts.is_open(uid) {
         return Err(refuse(Status::BadResource, "no such user context"));
     }

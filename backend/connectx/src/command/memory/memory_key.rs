@@ -4,7 +4,7 @@ use hca::dma::DEVICE_MEMORY;
 use hca::mr::{Access, KlmList, MAX_KLMS, MemoryKey, PAGE_SIZES, Translation};
 use hca::signature::key::{FORMAT_OCTWORDS, Signed};
 use hca::uniform::{MAX_STRETCHES, Stretches};
-use hca::{Dma, Face, PageList, VerbError};
+use hca::{Dma, PageList, QueueFormat, VerbError};
 
 use crate::bits::command::Status;
 use crate::bits::memory_key::{
@@ -12,8 +12,8 @@ use crate::bits::memory_key::{
     query_mkey_out,
 };
 use crate::command::{Commands, NUMBER, UID, list};
-use crate::face::Mlx5;
 use crate::paging;
+use crate::queue_format::Mlx5;
 use crate::refusal::{Outcome, Refusal, refuse};
 use crate::request::{key_length, key_queue_pair};
 

@@ -15,7 +15,7 @@ use crate::command::NUMBER;
 use crate::testing::{Memory, Raised};
 use crate::{
     Configuration, Effect, Function, FunctionState, Host, Mlx5, Parts, Port, PortAttributes,
-    Region, Software,
+    Region, Software, Turn,
 };
 
 pub const MEMORY: usize = 8 << 20;
@@ -141,19 +141,7 @@ impl Host for Alone {
         Err(())
     }
     fn unmap_all(&mut self) {}
-    fn inspect<R, L>(&self, look: L) -> R
-    where
-        L: FnOnce(&Engine<Mlx5<Memory>>) -> R,
-    {
-        look(&self.engine.lock().unwrap())
-    }
-    fn with<R, A>(&self, act: A) -> R
-    where
-        A: FnOnce(&mut Engine<Mlx5<Memory>>) -> R,
-    {
-        act(&mut self.engine.lock().unwrap())
-    }
-    fn with_turn<R, A>(&self, act: A) -> R
+    fn with<R, A>(&self, _turn: Turn, act: A) -> R
     where
         A: FnOnce(&mut Engine<Mlx5<Memory>>) -> R,
     {

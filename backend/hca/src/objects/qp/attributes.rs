@@ -27,7 +27,7 @@ pub enum Transport {
     /// Target of dynamic connections.
     Dct,
     /// Unreliable datagram, without queues: the address of those that [`Self::SendQueue`]s send, and what comes to it
-    /// goes to the [`Self::ReceiveQueue`] that the face chooses ([`Face::steer`](crate::Face::steer)).
+    /// goes to the [`Self::ReceiveQueue`] that the face chooses ([`QueueFormat::steer`](crate::QueueFormat::steer)).
     Underlay,
     /// A send queue alone. Its datagrams are those of the underlay queue pair that is its
     /// [`QpDesc::source_qpn`](crate::QpDesc::source_qpn), as long as that one may send.

@@ -47,7 +47,7 @@ pub(crate) struct Held {
 
 /// A function at rest.
 #[derive(Debug, Default)]
-pub(crate) struct Rest {
+pub(crate) struct Quiesced {
     /// Whether management says that its port is Active.
     pub active: bool,
     /// Since when, in the clock's nanoseconds.
@@ -62,7 +62,7 @@ pub(crate) struct Rest {
     pub changes: Vec<PortChange>,
 }
 
-impl Rest {
+impl Quiesced {
     /// Has something wait; false where there is no room for it.
     pub fn hold(&mut self, held: Held) -> bool {
         let bytes = FRAME + held.frame.payload.len();

@@ -9,12 +9,12 @@ use crate::objects::counters::TrafficCounters;
 use crate::objects::ids::VfId;
 use crate::objects::work::AddressVector;
 use crate::path::Route;
-use crate::queue_format::Face;
+use crate::queue_format::QueueFormat;
 use crate::transport::datagram::Datagram;
 use crate::transport::endpoint::{Destination, InFlight};
 use crate::transport::frame::{Address, Content, Frame};
 
-impl<F: Face> Engine<F> {
+impl<F: QueueFormat> Engine<F> {
     /// Sends a datagram in a frame. `psn` is its number.
     #[cold]
     pub(crate) fn launch_datagram(

@@ -16,7 +16,7 @@ use crate::engine::Engine;
 use crate::objects::ids::{QpIndex, VfId};
 use crate::objects::qp::attributes::AddressPath;
 use crate::path::{Heading, Route, Shares};
-use crate::queue_format::Face;
+use crate::queue_format::QueueFormat;
 use crate::transport::endpoint::Destination;
 use crate::transport::endpoint::share::Load;
 use crate::transport::frame::{Address, Content, Frame};
@@ -201,7 +201,7 @@ impl Injections {
     }
 }
 
-impl<F: Face> Engine<F> {
+impl<F: QueueFormat> Engine<F> {
     /// Rules by which a function's port holds back frames; `None` where it does not.
     fn injection(&mut self, vf: VfId, generation: u64) -> Option<Arc<Injection>> {
         let Self { exits, subnet, .. } = self;

@@ -3,11 +3,11 @@
 use crate::local::message::check_room;
 use crate::memory::domain::Domain;
 use crate::objects::refusal::Refusal;
-use crate::queue_format::Face;
+use crate::queue_format::QueueFormat;
 use crate::transport::frame::{Bytes, Frame};
 use crate::transport::responder::Reception;
 
-impl<F: Face> Reception<'_, F> {
+impl<F: QueueFormat> Reception<'_, F> {
     /// Keeps a message for its completion, if that may hold it. Its receive request has to have room for it all the
     /// same.
     pub(crate) fn hold(&mut self, frame: &mut Frame) -> Result<bool, Refusal> {

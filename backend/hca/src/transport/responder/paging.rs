@@ -4,12 +4,12 @@ use crate::objects::page_fault::{PageFault, Paging};
 use crate::objects::qp::RecvQueue;
 use crate::objects::refusal::Refusal;
 use crate::objects::work::Operation;
-use crate::queue_format::Face;
+use crate::queue_format::QueueFormat;
 use crate::transport::frame::{Content, Frame, Target};
 use crate::transport::responder::receiving::Open;
 use crate::transport::responder::{Reception, xrc_domain};
 
-impl<F: Face> Reception<'_, F> {
+impl<F: QueueFormat> Reception<'_, F> {
     /// The page fault of a frame that is refused for one, if there is somebody to tell.
     pub(crate) fn fault(&self, frame: &Frame, refusal: Refusal) -> Option<PageFault> {
         if refusal != Refusal::Absent || self.resp.paging != Paging::None {

@@ -8,7 +8,7 @@ use hca::transport::{Links, Load, Passed};
 use hca::{End, Heading, LinkId, NoRoute, PathId, Route, Shares, Subnet, VfId};
 use wire::{Lid, MadPacket, Mtu, PKey, Sl, Vl};
 
-use super::face::locked;
+use super::queue_format::locked;
 
 /// State of the laboratory's subnet.
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use connectx::{Temper, want_pages};
+use connectx::{FirmwareFaults, want_pages};
 use hca::VfId;
 
 use crate::control::{ErrorKind, FirmwareReport, FirmwareRequest};
@@ -12,12 +12,12 @@ use crate::daemon::engines::dma::Format;
 
 /// The functions of software by their names, with what the firmware is like of those that have some.
 #[derive(Debug, Default)]
-pub struct Firmware(Vec<(String, VfId, Option<Arc<Temper>>)>);
+pub struct Firmware(Vec<(String, VfId, Option<Arc<FirmwareFaults>>)>);
 
 impl Firmware {
     /// Adds a function.
-    pub fn add(&mut self, name: &str, vf: VfId, temper: Option<Arc<Temper>>) {
-        self.0.push((name.to_owned(), vf, temper));
+    pub fn add(&mut self, name: &str, vf: VfId, faults: Option<Arc<FirmwareFaults>>) {
+        self.0.push((name.to_owned(), vf, faults));
     }
 
     /// Does what is asked, and tells how it is then.
@@ -30,12 +30,12 @@ impl Firmware {
         request: &FirmwareRequest,
     ) -> Result<FirmwareReport, (ErrorKind, String)> {
         let name = &request.vf;
-        let Some((_, vf, temper)) = self.0.iter().find(|(of, ..)| of == name) else {
+        let Some((_, vf, faults)) = self.0.iter().find(|(of, ..)| of == name) else {
             let message = format!("there is no VF `{name}` of software; see `ibvswitch vf show`");
             return Err((ErrorKind::Unknown, message));
         };
         let failed = |message: String| (ErrorKind::Failed, message);
-        let Some(temper) = temper else {
+        let Some(faults) = faults else {
             let message = format!("`{name}` has no firmware; give it `like = \"connectx-5\"`");
             return Err(failed(message));
         };
@@ -45,16 +45,16 @@ impl Firmware {
             wanted.map_err(|error| failed(format!("`{name}`: {error}")))?;
         }
         if let Some(delay) = request.delay_us {
-            temper.set_delay(Duration::from_micros(delay));
+            faults.set_delay(Duration::from_micros(delay));
         }
         if let Some(count) = request.lose {
-            temper.lose(count);
+            faults.lose(count);
         }
-        let pages = engines.inspect(vf, move |engine| engine.face(vf).firmware_pages());
+        let pages = engines.with(vf, move |engine| engine.face(vf).firmware_pages());
         Ok(FirmwareReport {
             vf: name.clone(),
-            delay_us: temper.delay().as_micros() as u64,
-            lose: temper.to_lose(),
+            delay_us: faults.delay().as_micros() as u64,
+            lose: faults.to_lose(),
             pages: pages as u64,
         })
     }

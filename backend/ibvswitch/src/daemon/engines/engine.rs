@@ -23,7 +23,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use hca::transport::MyDoor;
-use hca::{Clock, Discarded, Engine, Face, VfId};
+use hca::{Clock, Discarded, Engine, QueueFormat, VfId};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl::set_timerslack;
 use nix::unistd::Pid;
@@ -86,14 +86,14 @@ pub enum Idle {
 }
 
 /// Finds what was rung on doorbell pages that the guest writes without telling.
-pub trait Hints<F: Face>: Send {
+pub trait Hints<F: QueueFormat>: Send {
     /// Passes what it finds to [`Engine::hint`].
     fn look(&mut self, engine: &mut Engine<F>);
 }
 
 /// State behind the mutex.
 #[derive(Debug)]
-pub(super) struct Guarded<F: Face> {
+pub(super) struct Guarded<F: QueueFormat> {
     pub engine: Engine<F>,
     /// When the engine thread wakes up by itself, on the clock; `None` while it
     /// is awake or waits for ever.
@@ -110,7 +110,7 @@ pub(super) struct Left {
 
 /// An engine, shared by the threads of the program.
 #[derive(Debug)]
-pub struct SharedEngine<F: Face> {
+pub struct SharedEngine<F: QueueFormat> {
     guarded: Mutex<Guarded<F>>,
     wake: Condvar,
     /// Open while the thread polls.
@@ -124,7 +124,7 @@ pub struct SharedEngine<F: Face> {
     busy: AtomicU64,
 }
 
-impl<F: Face + 'static> SharedEngine<F> {
+impl<F: QueueFormat + 'static> SharedEngine<F> {
     /// Shares `engine`, which may leave something to do `afterwards`. Others leave word at its `door`.
     #[must_use]
     pub fn new(engine: Engine<F>, deferred: Deferred, door: Option<MyDoor>) -> Arc<Self> {
@@ -182,24 +182,6 @@ impl<F: Face + 'static> SharedEngine<F> {
                 result
             }
         }
-    }
-
-    /// Does something with the engine for function `vf`, and gives the function
-    /// a turn. If it has work from before, it has had its turn, and the engine
-    /// thread does this work too when it has the next one.
-    pub fn with_vf<R, A>(&self, vf: VfId, act: A) -> R
-    where
-        R: Send + 'static,
-        A: FnOnce(&mut Engine<F>) -> R + Send + 'static,
-    {
-        self.with(move |engine| {
-            let waits = engine.is_pending(vf);
-            let result = act(engine);
-            if !waits {
-                engine.run_vf(vf);
-            }
-            result
-        })
     }
 
     /// Takes away what a function had before it was reset, with others at the
@@ -454,12 +436,12 @@ fn pin(cpu: usize) -> io::Result<()> {
 
 /// The running engine thread; stops when dropped.
 #[derive(Debug)]
-pub struct EngineThread<F: Face> {
+pub struct EngineThread<F: QueueFormat> {
     shared: Arc<SharedEngine<F>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl<F: Face> Drop for EngineThread<F> {
+impl<F: QueueFormat> Drop for EngineThread<F> {
     fn drop(&mut self) {
         self.shared.stop();
         if let Some(thread) = self.thread.take() {

@@ -9,18 +9,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, Thread};
 
-use hca::{Discarded, Engine, Face};
+use hca::{Discarded, Engine, QueueFormat};
 use parking_lot::Mutex;
 
 /// Jobs in their order. For each of them somebody waits.
-pub(super) struct Mailbox<F: Face> {
+pub(super) struct Mailbox<F: QueueFormat> {
     /// `None` while nobody takes any.
     jobs: Mutex<Option<VecDeque<Job<F>>>>,
     /// Number of jobs.
     waiting: AtomicUsize,
 }
 
-impl<F: Face> std::fmt::Debug for Mailbox<F> {
+impl<F: QueueFormat> std::fmt::Debug for Mailbox<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Mailbox")
             .field("waiting", &self.waiting)
@@ -28,7 +28,7 @@ impl<F: Face> std::fmt::Debug for Mailbox<F> {
     }
 }
 
-impl<F: Face> Default for Mailbox<F> {
+impl<F: QueueFormat> Default for Mailbox<F> {
     fn default() -> Self {
         Self {
             jobs: Mutex::new(None),
@@ -37,7 +37,7 @@ impl<F: Face> Default for Mailbox<F> {
     }
 }
 
-impl<F: Face> Mailbox<F> {
+impl<F: QueueFormat> Mailbox<F> {
     /// From now on jobs are taken.
     pub fn open(&self) {
         self.jobs.lock().get_or_insert_default();
@@ -100,22 +100,22 @@ impl<F: Face> Mailbox<F> {
 }
 
 /// A job for the engine. Its waiting thread is told when it is done, or dropped.
-pub(super) struct Job<F: Face>(Arc<dyn Work<F>>);
+pub(super) struct Job<F: QueueFormat>(Arc<dyn Work<F>>);
 
-impl<F: Face> Job<F> {
+impl<F: QueueFormat> Job<F> {
     /// Does it.
     pub fn run(self, engine: &mut Engine<F>) {
         self.0.act(engine);
     }
 }
 
-impl<F: Face> Drop for Job<F> {
+impl<F: QueueFormat> Drop for Job<F> {
     fn drop(&mut self) {
         self.0.end();
     }
 }
 
-trait Work<F: Face>: Send + Sync {
+trait Work<F: QueueFormat>: Send + Sync {
     fn act(&self, engine: &mut Engine<F>);
     fn end(&self);
 }
@@ -130,7 +130,7 @@ struct Letter<A, R> {
 
 impl<F, R, A> Work<F> for Letter<A, R>
 where
-    F: Face,
+    F: QueueFormat,
     R: Send,
     A: FnOnce(&mut Engine<F>) -> R + Send,
 {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use hca::transport::Homes;
-use hca::{Face, VfId};
+use hca::{QueueFormat, VfId};
 use parking_lot::Mutex;
 
 use crate::control::{
@@ -71,7 +71,7 @@ pub fn companions(config: &Config, vf: VfId) -> Vec<VfId> {
 ///
 /// # Errors
 /// What kind of error, and what is wrong.
-pub fn pin<F: Face>(
+pub fn pin<F: QueueFormat>(
     config: &Config,
     engines: &Engines<F>,
     request: &PinRequest,
@@ -133,7 +133,7 @@ struct Talk {
 }
 
 impl Talks {
-    fn now<F: Face>(engines: &Engines<F>, vfs: &[VfStatus]) -> Vec<Talk> {
+    fn now<F: QueueFormat>(engines: &Engines<F>, vfs: &[VfStatus]) -> Vec<Talk> {
         let count = engines.each().len();
         let talks = vfs.iter().enumerate().map(|(at, vf)| {
             let crossed = |engine| engines.crossed(VfId(at as u16), engine) * 4;
@@ -146,12 +146,16 @@ impl Talks {
     }
 
     /// Counts anew.
-    pub fn forget<F: Face>(&self, engines: &Engines<F>, vfs: &[VfStatus]) {
+    pub fn forget<F: QueueFormat>(&self, engines: &Engines<F>, vfs: &[VfStatus]) {
         *self.before.lock() = Self::now(engines, vfs);
     }
 
     /// Where VFs live, where there are several engines.
-    pub fn placement<F: Face>(&self, engines: &Engines<F>, vfs: &[VfStatus]) -> Option<Placement> {
+    pub fn placement<F: QueueFormat>(
+        &self,
+        engines: &Engines<F>,
+        vfs: &[VfStatus],
+    ) -> Option<Placement> {
         if engines.each().len() == 1 {
             return None;
         }

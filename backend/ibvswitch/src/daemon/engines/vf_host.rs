@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use connectx::Host;
+use connectx::{Host, Turn};
 use hca::{Engine, VfId};
 use nix::errno::Errno;
 use vfio_user::{DmaTable, Mapping};
@@ -55,8 +55,7 @@ impl VfHost {
     #[must_use]
     pub fn memory_taken(&self) -> usize {
         let vf = self.vf;
-        self.engines
-            .inspect(vf, move |engine| engine.memory_taken(vf))
+        self.engines.with(vf, move |engine| engine.memory_taken(vf))
     }
 
     /// Queue pairs of the function.
@@ -65,7 +64,7 @@ impl VfHost {
         let vf = self.vf;
         let counts = self
             .engines
-            .inspect(vf, move |engine| engine.object_counts(vf));
+            .with(vf, move |engine| engine.object_counts(vf));
         let queue_pairs = counts.iter().find(|(kind, _)| *kind == "qp");
         queue_pairs.map_or(0, |&(_, count)| count as u64)
     }
@@ -76,7 +75,7 @@ impl VfHost {
         /// Bytes of an object with a short queue.
         const OBJECT: u64 = 4096;
         let vf = self.vf;
-        let objects: usize = self.engines.inspect(vf, move |engine| {
+        let objects: usize = self.engines.with(vf, move |engine| {
             let counts = engine.object_counts(vf);
             counts.iter().map(|(_, count)| count).sum()
         });
@@ -134,28 +133,12 @@ impl Host for VfHost {
         drop(gone);
     }
 
-    fn inspect<R, L>(&self, look: L) -> R
-    where
-        R: Send + 'static,
-        L: FnOnce(&Engine<Format>) -> R + Send + 'static,
-    {
-        self.engines.inspect(self.vf, look)
-    }
-
-    fn with<R, A>(&self, act: A) -> R
+    fn with<R, A>(&self, turn: Turn, act: A) -> R
     where
         R: Send + 'static,
         A: FnOnce(&mut Engine<Format>) -> R + Send + 'static,
     {
-        self.engines.with(self.vf, act)
-    }
-
-    fn with_turn<R, A>(&self, act: A) -> R
-    where
-        R: Send + 'static,
-        A: FnOnce(&mut Engine<Format>) -> R + Send + 'static,
-    {
-        self.engines.with_turn(self.vf, act)
+        self.engines.act(self.vf, turn, act)
     }
 
     fn clear_away(&self) {

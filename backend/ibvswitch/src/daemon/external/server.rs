@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use hca::Face;
+use hca::QueueFormat;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -76,7 +76,7 @@ impl ExternalServer {
     ///
     /// # Errors
     /// [`StartError`].
-    pub fn start<F: Face + Send + 'static>(
+    pub fn start<F: QueueFormat + Send + 'static>(
         base: &str,
         management: Arc<Management<F>>,
     ) -> Result<Self, StartError> {
@@ -139,7 +139,7 @@ struct Attached {
     thread: Option<JoinHandle<()>>,
 }
 
-struct Serving<F: Face> {
+struct Serving<F: QueueFormat> {
     base: String,
     control: OwnedFd,
     management: Arc<Management<F>>,
@@ -148,7 +148,7 @@ struct Serving<F: Face> {
     clients: BTreeMap<u16, Attached>,
 }
 
-impl<F: Face + Send + 'static> Serving<F> {
+impl<F: QueueFormat + Send + 'static> Serving<F> {
     fn run(mut self) {
         let mut probe = Instant::now();
         while !self.stopping.load(Ordering::Acquire) {

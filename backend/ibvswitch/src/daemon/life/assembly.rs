@@ -348,10 +348,10 @@ impl Assembly {
                 port: Box::new(port),
             });
             let calls = DeviceCalls::new().map_err(system("create an event descriptor"))?;
-            let temper = (configuration.like == Likeness::ConnectX5).then(|| backend.temper());
-            let alarm = temper.as_ref().map(|_| Alarm::new(calls.ready()));
+            let faults = (configuration.like == Likeness::ConnectX5).then(|| backend.faults());
+            let alarm = faults.as_ref().map(|_| Alarm::new(calls.ready()));
             let alarm = alarm.transpose().map_err(system("create a timer"))?;
-            firmware.add(&name, vf, temper);
+            firmware.add(&name, vf, faults);
             ends.push(End {
                 name: name.clone(),
                 hypervisor,
@@ -385,7 +385,7 @@ impl Assembly {
             if let Some(last) = handover.last_mut() {
                 last.device = Some((calls, client_log.clone()));
             }
-            let server = Server::from(listener).witnessed(Box::new(client_log));
+            let server = Server::from(listener).with_message_log(Box::new(client_log));
             sockets.push(serve(name, server, device, abort.clone())?);
         }
         let count = before.as_ref().map_or(0, |before| before.count);

@@ -84,7 +84,7 @@ impl DaemonState {
     }
 
     fn objects(&self, vf: VfId) -> Objects {
-        self.engines.inspect(vf, move |engine| objects(engine, vf))
+        self.engines.with(vf, move |engine| objects(engine, vf))
     }
 
     fn functions(&self) -> Vec<Function> {

@@ -10,7 +10,7 @@ use std::time::Instant;
 use keeper::{Client, Kept};
 use parking_lot::Mutex;
 use tracing::warn;
-use vfio_user::{Message, Resumed, StandIn, Stop, Witness};
+use vfio_user::{Message, MessageLog, Resumed, StandIn, Stop};
 
 use super::{ClientRecord, Leaving, Taken};
 
@@ -132,7 +132,7 @@ impl ClientLog {
     }
 }
 
-impl Witness for ClientLog {
+impl MessageLog for ClientLog {
     fn resume(&mut self, stop: &Stop) -> Option<Resumed> {
         let mut state = self.0.lock();
         if let Some(inherited) = state.inherited.take() {

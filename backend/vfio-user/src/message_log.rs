@@ -1,6 +1,6 @@
 //! Somebody to go on with a client when this process dies.
 //!
-//! The client's socket is not read by anybody else meanwhile. The witness is told of what is rare: a client
+//! The client's socket is not read by anybody else meanwhile. The log is told of what is rare: a client
 //! comes or goes, its memory, its eventfds, its configuration space. Of a message that has a reply it notes the
 //! beginning, in memory that outlives this process, from before the message is taken from the socket until it
 //! has been answered: so whoever comes next knows which message is left without an answer.
@@ -56,8 +56,8 @@ pub struct Resumed {
 }
 
 /// Remembers what a client and its device have agreed on, so that another process can go on with the client when this
-/// one dies. The methods return no errors: a witness that fails has to handle it itself.
-pub trait Witness: Send {
+/// one dies. The methods return no errors: a log that fails has to handle it itself.
+pub trait MessageLog: Send {
     /// A client that there is already, once it may be told that its device has failed. Called before
     /// anybody is accepted. `None` where there is no client, or `stop` is signalled.
     fn resume(&mut self, stop: &Stop) -> Option<Resumed>;
@@ -87,11 +87,11 @@ pub trait Witness: Send {
     fn gone(&mut self);
 }
 
-/// There is no witness.
+/// There is no log.
 #[derive(Debug)]
 pub(crate) struct Nobody;
 
-impl Witness for Nobody {
+impl MessageLog for Nobody {
     fn resume(&mut self, _stop: &Stop) -> Option<Resumed> {
         None
     }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use hca::mr::Klm;
 use hca::work::{CompletionEntry, RecvWr, SendWr, WqeError};
-use hca::{Attention, CqError, Event, Face};
+use hca::{Attention, CqError, Event, QueueFormat};
 
 use super::memory::Memory;
 
@@ -124,7 +124,7 @@ impl Events {
 #[derive(Debug)]
 pub struct Plain;
 
-impl Face for Plain {
+impl QueueFormat for Plain {
     type Dma = Memory;
     type Vf = Events;
     type Send = Ring<SendWr>;

@@ -20,7 +20,7 @@ use crate::objects::reason::Status;
 use crate::objects::srq::Srq;
 use crate::objects::vf::run_queue::{Errored, ErroredList};
 use crate::objects::work::{CompletionEntry, RecvKind, RecvWr, SendWr, Side, WqeError};
-use crate::queue_format::{Attention, CqError, Event, Face};
+use crate::queue_format::{Attention, CqError, Event, QueueFormat};
 use crate::transport::responder::receiving::Receiving;
 
 /// Time until a queue pair in error is looked at again after a flush, in nanoseconds.
@@ -31,7 +31,7 @@ pub(crate) const LONGEST_ERROR_RECHECK: u64 = 100_000_000;
 /// Bytes of a message that takes longer than a look at the clock.
 const LONG_MESSAGE: u32 = 4096;
 
-impl<F: Face> Engine<F> {
+impl<F: QueueFormat> Engine<F> {
     /// The time of a completion now, of `byte_len` bytes. In a turn the clock is read with the first one and with
     /// long messages, for a look costs as much as a short message does. Requests that complete in a turn were
     /// posted before its first completion, so that none has a time from before its request.
@@ -505,7 +505,7 @@ impl<F: Face> Engine<F> {
 
 impl Scheduler {
     #[cold]
-    pub(crate) fn cq_failed<F: Face>(
+    pub(crate) fn cq_failed<F: QueueFormat>(
         &mut self,
         objects: &mut Objects<F>,
         cq: CqIndex,
@@ -526,7 +526,11 @@ impl Scheduler {
     }
 
     /// A queue pair is no longer in error, or no longer there.
-    pub(crate) fn forget_errored<F: Face>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+    pub(crate) fn forget_errored<F: QueueFormat>(
+        &mut self,
+        objects: &mut Objects<F>,
+        index: QpIndex,
+    ) {
         let Objects { qps, vfs, .. } = objects;
         let Some(Qp { core, .. }) = qps.get(index.0) else {
             return;
@@ -549,7 +553,7 @@ impl Scheduler {
     }
 }
 
-impl<F: Face> Objects<F> {
+impl<F: QueueFormat> Objects<F> {
     /// Counts a completion with an error.
     #[cold]
     fn ended_badly(&self, cq: CqIndex, entry: &CompletionEntry) {

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use hca::Steering;
 use hca::mr::Klm;
 use hca::work::{CompletionEntry, RecvWr, SendWr, WqeError};
-use hca::{Attention, CqError, Dma, Event, Face, PortChange};
+use hca::{Attention, CqError, Dma, Event, PortChange, QueueFormat};
 use wire::Qpn;
 
 use crate::bits::dynamic::EVENT_QUEUE_TYPE;
@@ -30,7 +30,7 @@ const DATA_NUMBER: usize = 0x18;
 /// Offset of the kind of a work queue in the data of events about those.
 const DATA_QUEUE_TYPE: usize = 0x14;
 
-impl<D: Dma + 'static> Face for Mlx5<D> {
+impl<D: Dma + 'static> QueueFormat for Mlx5<D> {
     type Dma = D;
     type Vf = FunctionState;
     type Send = SendQueue;
