@@ -327,7 +327,7 @@ impl<'d> Reader<'d> {
                 port
             }
             None => {
-                let ordinary = adapters().filter(|(spec, _, _)| !is_aggregation_node(spec));
+                let ordinary = adapters().filter(|(spec, _, _)| !spec.is_aggregation_node());
                 let first = ordinary
                     .filter_map(|(_, id, _)| Some((id, cabled(id)?)))
                     .next();
@@ -376,17 +376,6 @@ impl<'d> Reader<'d> {
         });
         wiring
     }
-}
-
-/// Whether an adapter is the part of a switch that reduces data of others (SHARP): it runs no programs.
-fn is_aggregation_node(spec: &NodeSpec) -> bool {
-    /// Device IDs of the aggregation nodes of SwitchIB-2 and Quantum.
-    const DEVICES: [u16; 2] = [0xcf08, 0xcf09];
-    let text = spec.description.to_string().to_lowercase();
-    let ends = ["aggregation node", "sharp", "/an"];
-    DEVICES.contains(&spec.device_id)
-        || text.contains(ends[0])
-        || ends[1..].iter().any(|end| text.ends_with(end))
 }
 
 /// A name for each node: its text, or where that is empty or another's too, its GUID.

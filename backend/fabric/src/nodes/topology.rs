@@ -114,6 +114,19 @@ impl NodeSpec {
         }
     }
 
+    /// Whether it is the part of a switch that reduces data of others (SHARP): an adapter that runs no programs.
+    #[must_use]
+    pub fn is_aggregation_node(&self) -> bool {
+        /// Of SwitchIB-2's and Quantum's.
+        const DEVICES: [u16; 2] = [0xcf08, 0xcf09];
+        let text = self.description.to_string().to_lowercase();
+        let ends = ["aggregation node", "sharp", "/an"];
+        self.kind == NodeType::ChannelAdapter
+            && (DEVICES.contains(&self.device_id)
+                || text.contains(ends[0])
+                || ends[1..].iter().any(|end| text.ends_with(end)))
+    }
+
     /// A router with a port in each of several subnets.
     pub fn router(guid: Guid, port_guids: Vec<Guid>, description: &str) -> Self {
         Self {

@@ -108,6 +108,12 @@ impl SplitGraph {
         self.weights[path]
     }
 
+    /// The number of paths that part from this one.
+    pub(super) fn degree(&self, path: usize) -> usize {
+        let neighbours = self.neighbours(path).ones();
+        neighbours.map(|other| self.weight(other)).sum()
+    }
+
     /// The split graph of some of the paths.
     pub(super) fn restrict(&self, paths: &[usize]) -> Self {
         let edges = paths.iter().map(|&path| {

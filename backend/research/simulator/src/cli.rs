@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use serde::Serialize;
 
 use crate::plot::Figure;
@@ -29,7 +29,12 @@ use number::at_least;
 
 /// Experiments with large subnets: routing, migration, LIDs.
 #[derive(Debug, Parser)]
-#[command(name = "ibvswitch simulate", version, max_term_width = 100)]
+#[command(
+    name = "ibvswitch simulate",
+    bin_name = "ibvswitch simulate",
+    version,
+    max_term_width = 100
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -59,11 +64,22 @@ enum CliError {
     Output(#[from] io::Error),
 }
 
+/// The arguments. A negative number is a value, so that its option says which numbers it takes.
+fn arguments() -> clap::Command {
+    let negative = |argument: clap::Arg| {
+        let has_value = argument.get_action().takes_values();
+        argument.allow_negative_numbers(has_value)
+    };
+    Cli::command().mut_subcommands(|command| command.mut_args(negative))
+}
+
 /// Reads and runs the command line.
 #[must_use]
 pub fn main() -> ExitCode {
     // On a mistake, clap prints it and leaves with 2.
-    let done = match Cli::parse().command {
+    let matches = arguments().get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let done = match cli.command {
         Command::Routing(args) => routing::run(&args),
         Command::Migration(args) => migration::run(&args),
         Command::Lids(args) => lids::run(&args),
@@ -199,13 +215,11 @@ fn draw(figure: &Figure, file: &Path) -> Result<(), CliError> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
-    use super::Cli;
+    use super::{Cli, CommandFactory, arguments};
 
     #[test]
     fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
+        arguments().debug_assert();
     }
 
     #[test]

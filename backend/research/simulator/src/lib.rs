@@ -23,7 +23,7 @@ pub mod routing;
 mod shape;
 
 pub use comparison::{Column, Comparison, Row, Value};
-pub use network::{TooManyLids, graph, with_hypervisors};
+pub use network::{TooManyLids, graph, with_hypervisors, without_aggregation_nodes};
 pub use progress::{Progress, Step, silent};
 pub use random::generator;
 pub use shape::{InParts, Shape, ShapeError, connected};

@@ -5,6 +5,7 @@
 //! same for a network of one's own choice.
 
 mod broken;
+mod claims;
 mod optima;
 pub mod papers;
 mod paths;
@@ -24,7 +25,7 @@ use serde::Serialize;
 use crate::generator;
 use crate::progress::{Progress, Step};
 pub use broken::{BrokenLids, broken};
-pub use optima::{OptimumLids, optima};
+pub use optima::{OptimumLids, Selected, optima};
 pub use paths::Scheme;
 pub use survey::{MethodLids, Survey, survey};
 pub use topology::{Regular, TopologyError, dimension_order, irregular, m_port_n_tree, torus};

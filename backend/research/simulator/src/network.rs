@@ -12,6 +12,24 @@ use wire::{Guid, Lid};
 #[error("{0} ports need a LID each; a subnet has 49151")]
 pub struct TooManyLids(pub usize);
 
+/// A topology without aggregation nodes, and the number of these: they are channel adapters, and no hosts.
+#[must_use]
+pub fn without_aggregation_nodes(topology: &Topology) -> (Topology, usize) {
+    let nodes = topology.nodes();
+    let mut kept = Topology::new();
+    let places: Vec<Option<NodeId>> = nodes
+        .iter()
+        .map(|node| (!node.is_aggregation_node()).then(|| kept.add(node.clone())))
+        .collect();
+    for &(a, b, rate) in topology.links() {
+        if let (Some(near), Some(far)) = (places[a.node.index()], places[b.node.index()]) {
+            kept.link((near, a.port), (far, b.port), rate);
+        }
+    }
+    let left_out = nodes.len() - kept.nodes().len();
+    (kept, left_out)
+}
+
 /// The graph of a topology with every cable whole, as a subnet manager finds it: LIDs from 1, by
 /// rising GUID.
 ///
@@ -151,6 +169,21 @@ mod tests {
         assert_eq!((first.lid, first.switch, first.port), (Lid::new(1), 2, 1));
         let last = graph.endpoints[7];
         assert_eq!((last.lid, last.switch, last.port), (Lid::new(8), 3, 0));
+    }
+
+    #[test]
+    fn aggregation_nodes_are_no_hosts() {
+        let text = "Switch 4 \"s\"\n[1] \"h\"[1]\n[2] \"a\"[1]\n[3] \"i\"[1]\n\n\
+                    Ca 1 \"h\" # \"host\"\n[1] \"s\"[1]\n\n\
+                    Ca 1 \"a\" # \"Mellanox Technologies Aggregation Node\"\n[1] \"s\"[2]\n\n\
+                    Ca 1 \"i\" # \"host 2\"\n[1] \"s\"[3]\n";
+        let all = Topology::from_netlist(text).unwrap();
+        let (hosts, left_out) = without_aggregation_nodes(&all);
+        assert_eq!(left_out, 1);
+        let graph = graph(&hosts).unwrap();
+        let ports: Vec<u8> = graph.endpoints.iter().map(|end| end.port).collect();
+        assert_eq!(ports.iter().filter(|&&port| port != 0).count(), 2);
+        assert!(!ports.contains(&2), "{ports:?}");
     }
 
     #[test]

@@ -56,8 +56,8 @@ pub struct Study<'a> {
     pub name: &'a str,
     /// Names of engines.
     pub engines: &'a [&'static str],
-    /// In place of each of so many adapters a hypervisor with so many virtual functions.
-    pub hypervisors: Option<(usize, u8)>,
+    /// In place of each of so many adapters, or of all, a hypervisor with so many virtual functions.
+    pub hypervisors: Option<(Option<usize>, u8)>,
     /// Traffic between the adapters, of which the bandwidth is wanted.
     pub traffic: Option<Demand>,
     /// Whether OpenSM is to route the same topology with its engines of these names.
@@ -90,6 +90,8 @@ pub struct Outcome {
     pub cables: usize,
     /// By engine.
     pub engines: Vec<Row>,
+    /// Remarks on the topology.
+    pub remarks: Vec<String>,
 }
 
 /// Results of an engine.
@@ -156,6 +158,14 @@ pub enum StudyError {
     /// The cables leave nodes out.
     #[error(transparent)]
     InParts(#[from] InParts),
+    /// Fewer adapters than hypervisors.
+    #[error("{asked} hypervisors; the topology has {adapters} adapters, give at most as many")]
+    Hypervisors {
+        /// Asked for.
+        asked: usize,
+        /// Adapters that hypervisors can replace.
+        adapters: usize,
+    },
     /// Nothing to route.
     #[error("there is no switch in it; routing is between switches")]
     NoSwitch,
@@ -185,7 +195,15 @@ impl Study<'_> {
         }
         connected(self.topology)?;
         let mut graph = graph(self.topology)?;
-        if let Some((hosts, functions)) = self.hypervisors {
+        if let Some((asked, functions)) = self.hypervisors {
+            let adapters = graph.endpoints.iter().filter(|end| end.port != 0).count();
+            let hosts = asked.unwrap_or(adapters);
+            if hosts > adapters {
+                return Err(StudyError::Hypervisors {
+                    asked: hosts,
+                    adapters,
+                });
+            }
             graph = with_hypervisors(&graph, hosts, functions)?;
         }
         let theirs = |name: &str| self.compare_opensm && name != OURS_ALONE;
@@ -221,7 +239,24 @@ impl Study<'_> {
             adapters: at_adapters.count(),
             cables: trunks.sum::<usize>() / 2,
             engines: rows,
+            remarks: Vec::new(),
         })
+    }
+}
+
+impl Row {
+    /// The engine that was asked for and, in brackets, the one that took its place.
+    #[must_use]
+    pub fn name(&self) -> String {
+        by_another(self.engine, self.fallback.as_ref().map(|_| "minhop"))
+    }
+}
+
+/// An engine's name and, in brackets, the engine that routed in its place.
+pub(crate) fn by_another(engine: &str, used: Option<&str>) -> String {
+    match used.filter(|used| *used != engine) {
+        Some(used) => format!("{engine} ({used})"),
+        None => engine.to_owned(),
     }
 }
 
@@ -358,6 +393,7 @@ mod tests {
             panic!("three engines");
         };
         assert!(ftree.fallback.is_some());
+        assert_eq!([ftree, minhop].map(Row::name), ["ftree (minhop)", "minhop"]);
         assert_eq!(ftree.walk, minhop.walk);
         assert!(minhop.walk.deadlock.is_some());
         assert_eq!(

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::quality::Traffic;
-use crate::routing::{Demand, Outcome, Row, Study, Walk, engines};
+use crate::routing::{Demand, Outcome, Row, Study, Walk, by_another, engines};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use comfy_table::CellAlignment;
@@ -31,7 +31,7 @@ Generators:
 
 Examples:
   ibvswitch simulate routing --topology \"XGFT(3;18,18,36;18,18,1)\"
-  ibvswitch simulate routing --topology net.txt --engine dfsssp,lash --json
+  ibnetdiscover | ibvswitch simulate routing - --engine dfsssp,lash --json
   ibvswitch simulate routing --topology \"RLFT(36,2891)\" --vfs 16 --engine vswitch-ftree
   ibvswitch simulate routing --topology \"torus(4x4x4,2)\" --compare-opensm")]
 pub(super) struct RoutingArgs {
@@ -73,7 +73,8 @@ pub(super) struct RoutingArgs {
 }
 
 pub(super) fn run(args: &RoutingArgs) -> Result<(), CliError> {
-    let topology = args.topology.load(args.common.seed)?;
+    let name = args.topology.name();
+    let loaded = args.topology.load(args.common.seed)?;
     let chosen = |name: &&str| {
         args.engine
             .iter()
@@ -82,12 +83,10 @@ pub(super) fn run(args: &RoutingArgs) -> Result<(), CliError> {
     let engines: Vec<&'static str> = engines().into_iter().filter(chosen).collect();
     let bar = Bar::new();
     let outcome = Study {
-        topology: &topology,
-        name: &args.topology.topology,
+        topology: &loaded.topology,
+        name,
         engines: &engines,
-        hypervisors: args
-            .vfs
-            .map(|functions| (args.hypervisors.unwrap_or(usize::MAX), functions)),
+        hypervisors: args.vfs.map(|functions| (args.hypervisors, functions)),
         traffic: args.traffic.map(|traffic| Demand {
             traffic,
             draws: args.draws,
@@ -97,16 +96,17 @@ pub(super) fn run(args: &RoutingArgs) -> Result<(), CliError> {
     }
     .run(&|step| bar.show(step));
     drop(bar);
-    let name = &args.topology.topology;
-    let outcome = outcome.map_err(|error| CliError::Failed(format!("{name}: {error}")))?;
+    let mut outcome = outcome.map_err(|error| CliError::Failed(format!("{name}: {error}")))?;
+    outcome.remarks = loaded.remarks;
     args.common.output.show(&outcome)?;
     let failing = outcome.engines.iter().find(|row| row.walk.failing > 0);
     match failing {
         None => Ok(()),
-        Some(Row { engine, walk, .. }) => Err(CliError::Failed(format!(
-            "{name}: of {engine}'s paths {} do not arrive, first {}",
-            walk.failing,
-            walk.faults.first().map_or("", String::as_str)
+        Some(row) => Err(CliError::Failed(format!(
+            "{name}: of {}'s paths {} do not arrive, first {}",
+            row.name(),
+            row.walk.failing,
+            row.walk.faults.first().map_or("", String::as_str)
         ))),
     }
 }
@@ -148,18 +148,21 @@ fn walks(outcome: &Outcome) -> impl Iterator<Item = (String, &Walk)> {
     outcome.engines.iter().flat_map(|row| {
         let theirs = row.opensm.as_ref();
         let theirs = theirs.map(|opensm| (format!("OpenSM {}", opensm.used), &opensm.walk));
-        [(row.engine.to_owned(), &row.walk)]
-            .into_iter()
-            .chain(theirs)
+        [(row.name(), &row.walk)].into_iter().chain(theirs)
     })
 }
 
 impl Report for Outcome {
     fn text(&self) -> String {
         let mut text = format!(
-            "{}: {} switches, {} LIDs at adapters, {} LIDs, {} cables between switches\n\n",
+            "{}: {} switches, {} LIDs at adapters, {} LIDs, {} cables between switches\n",
             self.topology, self.switches, self.adapters, self.lids, self.cables
         );
+        for remark in &self.remarks {
+            text += remark;
+            text.push('\n');
+        }
+        text.push('\n');
         let heading = [
             "ENGINE",
             "TIME",
@@ -178,7 +181,7 @@ impl Report for Outcome {
             rows[0][10].clear();
         }
         for row in &self.engines {
-            rows.push(cells(row.engine, row.seconds, &row.walk).to_vec());
+            rows.push(cells(&row.name(), row.seconds, &row.walk).to_vec());
             if let Some(opensm) = &row.opensm {
                 let name = format!("  OpenSM's {}", opensm.used);
                 rows.push(cells(&name, opensm.seconds, &opensm.walk).to_vec());
@@ -188,13 +191,15 @@ impl Report for Outcome {
         text += "\nPaths by links between switches:\n";
         let longest = self.engines.iter().map(|row| row.walk.hops.len()).max();
         // Writing to a string does not fail.
-        let _ = write!(text, "{:15}", "");
+        let names = self.engines.iter().map(|row| row.name().len());
+        let width = names.max().unwrap_or(0).max(13) + 2;
+        let _ = write!(text, "{:width$}", "");
         for hops in 0..longest.unwrap_or(0) {
             let _ = write!(text, "{hops:>10}");
         }
         text.push('\n');
         for row in &self.engines {
-            let _ = write!(text, "{:15}", row.engine);
+            let _ = write!(text, "{:width$}", row.name());
             for paths in &row.walk.hops {
                 let _ = write!(text, "{paths:>10}");
             }
@@ -209,7 +214,7 @@ impl Report for Outcome {
                 );
             }
             if let Some(deadlock) = &row.walk.deadlock {
-                let _ = write!(text, "\n{}: {deadlock}\n", row.engine);
+                let _ = write!(text, "\n{}: {deadlock}\n", row.name());
             }
         }
         text
@@ -235,11 +240,11 @@ impl Report for Outcome {
             "bandwidth",
         ];
         let mut rows = vec![heading.map(str::to_owned).to_vec()];
-        let mut add = |row: &Row, by: &str, seconds: f64, walk: &Walk| {
+        let mut add = |row: &Row, name: String, by: &str, seconds: f64, walk: &Walk| {
             let number = |number: Option<f64>| number.map_or_else(String::new, |n| n.to_string());
             rows.push(vec![
                 self.topology.clone(),
-                row.engine.to_owned(),
+                name,
                 by.to_owned(),
                 row.fallback.clone().unwrap_or_default(),
                 seconds.to_string(),
@@ -257,9 +262,10 @@ impl Report for Outcome {
             ]);
         };
         for row in &self.engines {
-            add(row, "ibvswitch", row.seconds, &row.walk);
+            add(row, row.name(), "ibvswitch", row.seconds, &row.walk);
             if let Some(opensm) = &row.opensm {
-                add(row, "opensm", opensm.seconds, &opensm.walk);
+                let name = by_another(row.engine, Some(&opensm.used));
+                add(row, name, "opensm", opensm.seconds, &opensm.walk);
             }
         }
         rows
@@ -284,7 +290,7 @@ impl Report for Outcome {
             let paths = walk.hops.iter().map(|&paths| Some(paths as f64));
             Bars::new(name, paths.collect())
         });
-        let engines = self.engines.iter().map(|row| row.engine.to_owned());
+        let engines = self.engines.iter().map(Row::name);
         let times = |name: &str, of: fn(&Row) -> Option<f64>| {
             Bars::new(name, self.engines.iter().map(of).collect())
         };

@@ -1,33 +1,57 @@
 //! Topology of an experiment.
 
+use std::io::{self, Read};
 use std::path::Path;
 
-use crate::Shape;
+use crate::{Shape, without_aggregation_nodes};
 use clap::Args;
-use fabric::{Listing, NetlistError, Topology};
+use fabric::{Listing, NETLIST_MAX, NetlistError, Topology};
 use topologies::Hosts;
 
 use super::CliError;
 
+/// Name of standard input.
+const STANDARD_INPUT: &str = "-";
+
 /// The topology.
 #[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
 pub(super) struct TopologyArgs {
-    /// A generator such as "XGFT(2;18,18;18,1)", or a file in the format of ibnetdiscover and ibsim.
+    /// A generator such as "XGFT(2;18,18;18,1)", a file in the format of ibnetdiscover and ibsim, or - for
+    /// standard input. LIDs and link speeds of a file do not count.
     #[arg(long, short, value_name = "GENERATOR|FILE")]
-    pub(super) topology: String,
+    topology: Option<String>,
+    /// The same without the option.
+    #[arg(value_name = "GENERATOR|FILE")]
+    positional: Option<String>,
+}
+
+/// The nodes and cables, with adapters for hosts.
+pub(super) struct Loaded {
+    pub(super) topology: Topology,
+    /// Remarks on a file that is not taken as it is.
+    pub(super) remarks: Vec<String>,
 }
 
 impl TopologyArgs {
-    /// The nodes and cables, with adapters for hosts.
-    pub(super) fn load(&self, seed: u64) -> Result<Topology, CliError> {
-        let text = &self.topology;
+    /// The generator or file, as typed.
+    pub(super) fn name(&self) -> &str {
+        let typed = self.topology.as_deref().or(self.positional.as_deref());
+        typed.unwrap_or_default()
+    }
+
+    pub(super) fn load(&self, seed: u64) -> Result<Loaded, CliError> {
+        let text = self.name();
         let wrong = |error: &dyn std::fmt::Display| CliError::Failed(format!("{text}: {error}"));
         if Shape::is_meant_by(text) {
             let shape: Shape = text.parse().map_err(|error| wrong(&error))?;
             let topology = shape.topology(Hosts::Adapters, seed);
-            return topology.map_err(|error| wrong(&error));
+            return Ok(Loaded {
+                topology: topology.map_err(|error| wrong(&error))?,
+                remarks: Vec::new(),
+            });
         }
-        let listing = Listing::open(Path::new(text)).map_err(|error| {
+        let listing = listing(text).map_err(|error| {
             CliError::Failed(match error {
                 NetlistError::Unreadable(error) => format!(
                     "{text} cannot be read: {error}; give a file as ibnetdiscover writes it, or a \
@@ -39,6 +63,30 @@ impl TopologyArgs {
         for notice in &listing.notices {
             eprintln!("ibvswitch simulate: warning: {text}: {notice}");
         }
-        Ok(listing.topology)
+        let (topology, left_out) = without_aggregation_nodes(&listing.topology);
+        let mut remarks = vec![
+            "LIDs and link speeds of the file do not count: LIDs are given anew, by rising GUID, and all cables \
+             are alike."
+                .to_owned(),
+        ];
+        if left_out > 0 {
+            remarks.push(format!(
+                "Left out, since they send no traffic of hosts: {left_out} aggregation nodes (SHARP)."
+            ));
+        }
+        Ok(Loaded { topology, remarks })
     }
+}
+
+/// Reads a file or standard input.
+fn listing(name: &str) -> Result<Listing, NetlistError> {
+    if name != STANDARD_INPUT {
+        return Listing::open(Path::new(name));
+    }
+    let mut bytes = Vec::new();
+    let input = io::stdin().lock().take(NETLIST_MAX as u64 + 1);
+    { input }
+        .read_to_end(&mut bytes)
+        .map_err(|error| NetlistError::Unreadable(error.to_string()))?;
+    Listing::read(&bytes)
 }

@@ -17,12 +17,16 @@ use crate::generator;
 pub struct BrokenLids {
     /// The topology.
     pub topology: &'static str,
+    /// Its machines.
+    pub machines: usize,
     /// Cables that broke.
     pub cables: usize,
     /// Mean total LIDs with greedy.
     pub greedy: f64,
     /// With color/L.
     pub color_largest: f64,
+    /// With color/L by degrees of the whole split graph.
+    pub color_whole: f64,
     /// The optimum, where every problem was solved in time.
     pub optimum: Option<f64>,
 }
@@ -58,9 +62,11 @@ pub fn broken(topology: &Regular, cables: usize, effort: Effort) -> Result<Broke
     let optima: Option<Vec<f64>> = all.iter().map(|found| found.optimum).collect();
     Ok(BrokenLids {
         topology: topology.name,
+        machines: network.machines().count(),
         cables,
         greedy: mean(all.iter().map(|found| found.greedy)),
         color_largest: mean(all.iter().map(|found| found.color_largest)),
+        color_whole: mean(all.iter().map(|found| found.color_whole)),
         optimum: optima.map(|optima| mean(optima.into_iter())),
     })
 }

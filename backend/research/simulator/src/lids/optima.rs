@@ -22,6 +22,8 @@ pub struct OptimumLids {
     pub greedy: f64,
     /// color/L over all.
     pub color_largest: f64,
+    /// color/L by degrees of the whole split graph, over all.
+    pub color_whole: f64,
 }
 
 /// Mean total LIDs of networks whose optimum is known.
@@ -33,12 +35,15 @@ pub struct Selected {
     pub greedy: f64,
     /// color/L.
     pub color_largest: f64,
+    /// color/L by degrees of the whole split graph.
+    pub color_whole: f64,
 }
 
 /// LIDs of one network.
 pub(super) struct Found {
     pub(super) greedy: f64,
     pub(super) color_largest: f64,
+    pub(super) color_whole: f64,
     /// `None` when the solver needed more time than it was given.
     pub(super) optimum: Option<f64>,
 }
@@ -52,15 +57,24 @@ impl Found {
                 let classes = EquivalentPaths::new(routed.network, paths);
                 let graph = classes.graph(routed.network);
                 let paths = classes.paths();
-                let known = Heuristic::ColorLargest.assign_graph(routed.network, paths, &graph);
+                let known = [Heuristic::ColorLargest, Heuristic::ColorLargestWhole]
+                    .map(|heuristic| heuristic.assign_graph(routed.network, paths, &graph));
+                let [figure, whole] = known;
+                let fewer = whole.configurations() < figure.configurations();
+                let known = if fewer { whole } else { figure };
                 let best = fewest_lids(&graph, &known, effort.limit)?;
                 Ok(charged(best.configurations()))
             })
             .collect();
-        let [greedy, color_largest] = routed.lids([Heuristic::Greedy, Heuristic::ColorLargest]);
+        let [greedy, color_largest, color_whole] = routed.lids([
+            Heuristic::Greedy,
+            Heuristic::ColorLargest,
+            Heuristic::ColorLargestWhole,
+        ]);
         Self {
             greedy,
             color_largest,
+            color_whole,
             optimum: best.ok().map(|lids| lids.iter().sum::<usize>() as f64),
         }
     }
@@ -80,18 +94,20 @@ pub fn optima(
         Ok(Found::new(&Routed::new(instance, scheme)?, effort))
     })?;
     let row = |(&setting, found): (&Setting, Vec<Found>)| {
-        let (greedy, color_largest) = (
-            mean(found.iter().map(|found| found.greedy)),
-            mean(found.iter().map(|found| found.color_largest)),
-        );
+        let all = |lids: fn(&Found) -> f64| mean(found.iter().map(lids));
+        let greedy = all(|found| found.greedy);
+        let color_largest = all(|found| found.color_largest);
+        let color_whole = all(|found| found.color_whole);
         let solved: Vec<Found> = found
             .into_iter()
             .filter(|found| found.optimum.is_some())
             .collect();
+        let of = |lids: fn(&Found) -> f64| mean(solved.iter().map(lids));
         let selected = (!solved.is_empty()).then(|| Selected {
-            optimum: mean(solved.iter().map(|found| found.optimum.unwrap_or_default())),
-            greedy: mean(solved.iter().map(|found| found.greedy)),
-            color_largest: mean(solved.iter().map(|found| found.color_largest)),
+            optimum: of(|found| found.optimum.unwrap_or_default()),
+            greedy: of(|found| found.greedy),
+            color_largest: of(|found| found.color_largest),
+            color_whole: of(|found| found.color_whole),
         });
         OptimumLids {
             setting,
@@ -99,6 +115,7 @@ pub fn optima(
             selected,
             greedy,
             color_largest,
+            color_whole,
         }
     };
     Ok(settings.iter().zip(all).map(row).collect())

@@ -1,6 +1,7 @@
 //! The paper's tables, to be put beside ours.
 
-/// Table I: settings, and mean LIDs with shortest-widest paths by [`lid_assignment::Heuristic::ALL`].
+/// Table I: settings, and mean LIDs with shortest-widest paths by the first of
+/// [`lid_assignment::Heuristic::ALL`].
 pub const TABLE_I: [((usize, usize), [f64; 5]); 9] = [
     ((128, 16), [478.7, 478.9, 477.3, 479.3, 476.4]),
     ((256, 16), [1044.3, 1045.4, 1041.5, 1047.7, 1039.2]),

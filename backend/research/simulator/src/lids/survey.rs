@@ -18,7 +18,7 @@ pub struct Survey {
     /// Mean largest load of a link when every machine sends 1 in all, in equal parts to all others.
     pub load: f64,
     /// By heuristic, in the order of [`Heuristic::ALL`].
-    pub lids: [MethodLids; 5],
+    pub lids: [MethodLids; Heuristic::ALL.len()],
 }
 
 /// LIDs of all machines with one heuristic.
@@ -50,7 +50,7 @@ pub fn survey(
         let routed = Routed::new(instance, scheme)?;
         Ok((routed.load, routed.lids(Heuristic::ALL)))
     })?;
-    let row = |(&setting, networks): (&Setting, Vec<(f64, [f64; 5])>)| {
+    let row = |(&setting, networks): (&Setting, Vec<(f64, [f64; Heuristic::ALL.len()])>)| {
         let method = |at: usize| {
             let lids = || networks.iter().map(|(_, lids)| lids[at]);
             let mean = mean(lids());

@@ -13,9 +13,13 @@ struct Outcome {
 }
 
 fn simulate(args: &[&str]) -> Outcome {
+    simulate_from(args, Stdio::null())
+}
+
+fn simulate_from(args: &[&str], input: Stdio) -> Outcome {
     let output = Command::new(env!("CARGO_BIN_EXE_ibvswitch-simulate"))
         .args(args)
-        .stdin(Stdio::null())
+        .stdin(input)
         .output()
         .expect("is started");
     Outcome {
@@ -73,6 +77,10 @@ fn routing_of_a_small_tree() {
         text.contains("dor cannot route this topology; minhop did: "),
         "{text}"
     );
+    // Wherever an engine that gave way is named, the one that took its place is named, too.
+    assert!(text.matches("dor (minhop) ").count() == 2, "{text}");
+    let csv = good(&[&args[..], &["--engine", "dor", "--csv"]].concat());
+    assert!(csv.contains("\",dor (minhop),ibvswitch,"), "{csv}");
     let csv = good(&[&args[..], &["--engine", "ftree", "--csv"]].concat());
     let lines: Vec<&str> = csv.lines().collect();
     assert!(lines[0].starts_with("topology,engine,by,fallback,seconds,paths,"));
@@ -93,6 +101,22 @@ fn a_file_is_routed_as_the_generator() {
     };
     let of_file = engines(file.to_str().expect("is text"));
     assert_eq!(of_file, engines("XGFT(2;4,2;2,1)"));
+    // From standard input, and without the option.
+    let args = ["routing", "-", "--engine", "minhop"];
+    let piped = simulate_from(&args, fs::File::open(&file).expect("is there").into());
+    assert_eq!(piped.status, 0, "{}", piped.err);
+    let first = piped.out.lines().next();
+    assert_eq!(
+        first,
+        Some("-: 6 switches, 8 LIDs at adapters, 14 LIDs, 8 cables between switches")
+    );
+    assert!(
+        piped
+            .out
+            .contains("LIDs and link speeds of the file do not count"),
+        "{}",
+        piped.out
+    );
 }
 
 #[test]
@@ -314,7 +338,16 @@ fn bad_arguments() {
     with(&["--vfs", "0"], "write a whole number from 1 to 253");
     with(&["--hypervisors", "4"], "--vfs");
     with(&["--json", "--csv"], "cannot be used with");
+    with(&["XGFT(2;4,2;2,1)"], "cannot be used with");
+    with(
+        &["--vfs", "-1"],
+        "'-1' for '--vfs <NUMBER>': write a whole number from 1 to 253",
+    );
     bad(&["routing"], USAGE, "--topology");
+    bad(&["routing"], USAGE, "\nUsage: ibvswitch simulate routing ");
+    let many = [&tree[..], &["--vfs", "2", "--hypervisors", "99"]].concat();
+    let message = "99 hypervisors; the topology has 8 adapters, give at most as many";
+    bad(&many, FAILURE, message);
 }
 
 #[test]

@@ -1,62 +1,107 @@
-//! The published study of migrations on its smallest fat-trees: what is found must be what the paper
-//! finds.
+//! The published study of migrations, "Efficient Routing and Reconfiguration in Virtualized HPC Environments with
+//! vSwitch-enabled Lossless Networks", section 7, on its fat-trees.
+
+use std::collections::BTreeMap;
 
 use ibvswitch_simulator::migration::{Outcome, Pattern, Start, TREES, run, studies};
 use ibvswitch_simulator::silent;
 
 /// Draws of each bandwidth: enough to tell 1 %, with as many machines as there are.
 const DRAWS: usize = 500;
-/// Precision of draws and of a figure. A fresh routing gives every root as many machines, and not every root as
-/// many of those that a draw pairs: so it is worse in some snapshots, by less than this.
-const RESOLUTION: f64 = 0.01;
+/// Seeds that no bound below was chosen by.
+const SEEDS: std::ops::RangeInclusive<u64> = 101..=103;
+/// Switches that FTreeMinRC changes at most, by tree: two leaves, and all that is above them up to where both meet.
+const MOST_CHANGED: [usize; 6] = [6, 10, 26, 18, 82, 82];
+/// A fresh routing gives every root as many machines, and not every root as many of those that a draw pairs: by this
+/// much it was worse in a snapshot. "It is never worse" does not reproduce.
+const WORSE: f64 = 0.035;
 
-fn outcomes(tree: &str) -> Vec<Outcome> {
-    let outcomes = run(&studies(&tree.parse().unwrap(), DRAWS, 1), &silent).unwrap();
-    assert_eq!(outcomes.len(), 21);
-    outcomes
+/// Bounds of the improvement by a fresh routing at the end, in percent, of the mean over populations and seeds.
+/// Published: up to almost 10 after random and to-uniform, about 1 after the others.
+fn bounds(start: Start, pattern: Pattern) -> std::ops::Range<f64> {
+    match (start, pattern) {
+        (_, Pattern::Random | Pattern::ToUniform) => 1.5..10.0,
+        (Start::Uniform, Pattern::Consolidate) => -0.3..0.5,
+        (Start::Random, Pattern::Consolidate) => 0.1..3.0,
+        (_, Pattern::Grouping) => 0.2..6.5,
+    }
 }
 
-/// "Efficient Routing and Reconfiguration in Virtualized HPC Environments with vSwitch-enabled
-/// Lossless Networks", section 7: FTreeMinRC changes fewer switches than the iterative method, in
-/// the mean and at most; a fresh routing is never worse, by what a figure resolves; it improves little
-/// after consolidation, and up to about 10 % after other moves. That it improves about 1 % after
-/// grouping does not reproduce: here it is up to some 4 %.
-#[test]
-fn the_published_findings() {
-    // Two leaves and all roots are the most that FTreeMinRC changes in two levels.
-    for (tree, most_changed) in TREES.into_iter().zip([6, 10]) {
-        for outcome in outcomes(tree) {
-            let study = &outcome.study;
-            println!(
-                "{study}: {:?} {:?} {:.3}",
-                outcome.minimal,
-                outcome.iterative,
-                outcome.improvement()
-            );
-            assert!(outcome.minimal.mean < outcome.iterative.mean, "{study}");
-            assert!(
-                outcome.minimal.maximum <= outcome.iterative.maximum,
-                "{study}"
-            );
-            assert!(outcome.iterative.maximum <= outcome.switches, "{study}");
-            assert!(outcome.minimal.maximum <= most_changed, "{study}");
-            assert_eq!(outcome.snapshots[0].moves, 0);
-            assert_eq!(
-                outcome.snapshots.last().map(|last| last.moves),
-                Some(outcome.moves)
-            );
-            let most = match study.pattern {
-                Pattern::Consolidate => 0.02,
-                Pattern::Grouping => 0.04,
-                Pattern::Random | Pattern::ToUniform => 0.10,
-            };
-            for snapshot in &outcome.snapshots {
-                assert!(snapshot.improvement() > -RESOLUTION, "{study} {snapshot:?}");
+/// What reproduces, and by how much the rest does not: FTreeMinRC changes fewer switches than the iterative method,
+/// in the mean and at most; the bandwidth changes; a fresh routing is worse by little, and improves as much as
+/// [`bounds`] say.
+fn findings(trees: std::ops::Range<usize>) {
+    for (tree, most_changed) in TREES
+        .into_iter()
+        .zip(MOST_CHANGED)
+        .skip(trees.start)
+        .take(trees.len())
+    {
+        let mut improvements: BTreeMap<String, (std::ops::Range<f64>, Vec<f64>)> = BTreeMap::new();
+        for seed in SEEDS {
+            let outcomes = run(&studies(&tree.parse().unwrap(), DRAWS, seed), &silent).unwrap();
+            assert_eq!(outcomes.len(), 21);
+            for outcome in &outcomes {
+                changed(outcome, most_changed);
+                let study = &outcome.study;
+                improvements
+                    .entry(format!("{}, {}", study.start, study.pattern))
+                    .or_insert_with(|| (bounds(study.start, study.pattern), Vec::new()))
+                    .1
+                    .push(100.0 * outcome.improvement());
             }
-            assert!(outcome.improvement() <= most + RESOLUTION, "{study}");
-            assert!(outcome.risky <= outcome.moves);
+        }
+        for (what, (bounds, percent)) in improvements {
+            let mean = percent.iter().sum::<f64>() / percent.len() as f64;
+            println!("{tree}, {what}: {percent:.1?}, mean {mean:.2}");
+            assert!(
+                bounds.contains(&mean),
+                "{tree}, {what}: {mean} is not in {bounds:?}"
+            );
         }
     }
+}
+
+fn changed(outcome: &Outcome, most_changed: usize) {
+    let study = &outcome.study;
+    let what = format!("{study}, seed {}", study.seed);
+    assert!(outcome.minimal.mean >= 1.0, "{what}");
+    assert!(outcome.minimal.mean < outcome.iterative.mean, "{what}");
+    assert!(
+        outcome.minimal.maximum < outcome.iterative.maximum,
+        "{what}"
+    );
+    assert!(outcome.iterative.maximum <= outcome.switches, "{what}");
+    // Somebody always moves from one end of the tree to the other.
+    assert_eq!(outcome.minimal.maximum, most_changed, "{what}");
+    let [first, .., last] = &outcome.snapshots[..] else {
+        panic!("{what}: no snapshots");
+    };
+    assert_eq!((first.moves, last.moves), (0, outcome.moves));
+    for snapshot in &outcome.snapshots {
+        assert!(snapshot.improvement() > -WORSE, "{what} {snapshot:?}");
+    }
+    // Before the moves the tables are fresh.
+    assert_eq!(first.migrated, first.fresh, "{what}");
+    if study.pattern == Pattern::Consolidate {
+        let kept = last.migrated.mean / first.migrated.mean;
+        assert!(
+            (0.3..0.97).contains(&kept),
+            "{what}: {kept} of the bandwidth"
+        );
+    }
+    assert!(outcome.risky <= outcome.moves, "{what}");
+}
+
+#[test]
+fn findings_in_the_two_smallest_trees() {
+    findings(0..2);
+}
+
+#[test]
+#[ignore = "takes minutes without optimization"]
+fn findings_in_the_other_trees() {
+    findings(2..TREES.len());
 }
 
 /// The same seed, the same numbers, whatever runs at the same time; another one, others.
