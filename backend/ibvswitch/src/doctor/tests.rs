@@ -445,7 +445,9 @@ fn access_to_kvm_is_its_groups() {
         closed.starts_with("as root: `chgrp kvm /dev/kvm"),
         "{closed}"
     );
-    if nix::unistd::geteuid().is_root() {
+    if !nix::unistd::geteuid().is_root() {
+        println!("skipped: only root can give a device to another group");
+    } else {
         std::os::unix::fs::chown(&device, None, Some(65534)).expect("root may");
         mode(0o660);
         let open = accelerator::permission(&device);

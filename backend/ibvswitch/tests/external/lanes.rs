@@ -16,6 +16,12 @@ qos_sl2vl 0,1,0,1,0,1,0,1,0,1,0,1,0,1,0,15
 /// Messages that each guest sends at a time, and bytes of each.
 const MESSAGES: usize = 64;
 const LEN: usize = 128 << 10;
+/// Share of lane 0 by the weights, and its distance in a measurement that counts as right.
+const SHARE: f64 = 0.25;
+const TOLERANCE: f64 = 0.02;
+/// Measurements, and those of them that have to be right.
+const MEASUREMENTS: usize = 30;
+const RIGHT: usize = 3;
 
 /// Lane and weight of the entries of a table that have one, as `smpquery vlarb` prints it.
 fn entries(text: &str, table: &str) -> Vec<(u8, u8)> {
@@ -62,7 +68,7 @@ fn share(near: &mut [Peer; 2], far: &[Peer; 2]) -> f64 {
 }
 
 /// On a machine that has other things to do the daemon may be too late to keep the link busy, and guests get
-/// other parts of less: then they are measured again.
+/// other parts of less: of all measurements some have to be right.
 #[test]
 fn opensms_tables_give_the_shares() {
     let daemon = Daemon::configured(
@@ -99,15 +105,18 @@ fn opensms_tables_give_the_shares() {
     }
     let mut near = ["vm1", "vm3"].map(|name| Peer::open(&daemon, name));
     let far = ["vm2", "vm4"].map(|name| Peer::open(&daemon, name));
-    let mut sent = 0;
-    loop {
-        let share = share(&mut near, &far);
-        sent += (MESSAGES * LEN) as u64;
-        println!("lane 0 gets {share:.3}");
-        if (share - 0.25).abs() < 0.02 {
-            break;
-        }
+    let mut shares = Vec::new();
+    let right = |share: &&f64| (*share - SHARE).abs() < TOLERANCE;
+    while shares.len() < MEASUREMENTS && shares.iter().filter(right).count() < RIGHT {
+        shares.push(share(&mut near, &far));
     }
+    let found = shares.iter().filter(right).count();
+    println!(
+        "{found} of {} measurements are right: lane 0 gets {shares:.3?}",
+        shares.len()
+    );
+    assert!(found >= RIGHT, "lane 0 gets {shares:.3?}, and not {SHARE}");
+    let sent = (shares.len() * MESSAGES * LEN) as u64;
 
     // Each port on the way has counted the data where they were, and nothing on other levels.
     let by_level = |option, name, port, counter: &str| -> Vec<u64> {

@@ -309,19 +309,48 @@ fn a_file_that_is_not_right_is_mended_by_one_that_is() {
     }
 }
 
-/// The VM of a VF is in a cluster, and out of it again.
+/// The VMs of two VFs are in a cluster, and out of it again: their ports have its LIDs, and packets go by these.
 #[test]
 fn clusters_are_created_and_deleted() {
     let daemon = Daemon::configured(CONFIGURATION);
     let original = text(&daemon);
+    let before = addresses(&daemon);
     change(&daemon, &["cluster", "create", "c", "--set", "sm_lid=40"]);
-    let add = ["cluster", "add", "vm1", "--cluster", "c", "--vlid", "41"];
-    let added = change(&daemon, &add);
-    assert_eq!(added["differences"][0]["what"], "VF vm1 on hv1");
+    for (vf, hypervisor, vlid) in [("vm1", "hv1", "41"), ("vm2", "hv2", "42")] {
+        let add = ["cluster", "add", vf, "--cluster", "c", "--vlid", vlid];
+        let added = change(&daemon, &add);
+        let what = format!("VF {vf} on {hypervisor}");
+        assert_eq!(added["differences"][0]["what"], what);
+    }
     refused(&daemon, &["cluster", "delete", "c"], "c");
-    change(&daemon, &["cluster", "remove", "vm1"]);
+    // A write goes from one to the other by the LIDs of their ports.
+    let reach = |lids: Option<[u16; 2]>| {
+        let [mut vm1, vm2] = ["vm1", "vm2"].map(|name| Peer::open(&daemon, name));
+        let ports = [&vm1, &vm2].map(|peer| peer.port.lid);
+        if let Some(lids) = lids {
+            assert_eq!((ports, vm1.port.sm_lid), (lids, 40));
+        } else {
+            let lids = ["vm1", "vm2"].map(|name| daemon.vf(name)["lid"].clone());
+            assert_eq!(serde_json::json!(ports), Value::from(lids.to_vec()));
+        }
+        let (mut near, _far) = connected(Transport::Rc, &vm1, &vm2);
+        vm1.fill(0, 5000, 41);
+        let from = [vm1.sge(0, 5000)];
+        let write = SendRequest::write(vm2.remote(HALF), Data::Memory(&from));
+        vm1.execute(&mut near, &write);
+        vm2.arrives(HALF, 5000, 41);
+    };
+    reach(Some([41, 42]));
+    for vf in ["vm1", "vm2"] {
+        change(&daemon, &["cluster", "remove", vf]);
+    }
     change(&daemon, &["cluster", "delete", "c"]);
+    reach(None);
     assert_eq!(text(&daemon), original);
+    let guids = |addresses: Vec<Value>| -> Vec<Value> {
+        addresses.iter().map(|address| address[2].clone()).collect()
+    };
+    assert_eq!(guids(addresses(&daemon)), guids(before));
 }
 
 /// A VM has mapped the pages of its doorbells, or has none: what the daemon has chosen stays.
