@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
-use super::papers::percent_over;
 use super::{OptimumLids, Selected};
 use crate::comparison::{Row, Value};
 
@@ -24,6 +23,11 @@ const COLORS: [(&str, usize, usize); 2] = [
     ),
 ];
 
+/// Returns the excess of `lids` over `than`, in percent of `than`: the measure of tables III to V.
+pub(super) fn percent_over(lids: f64, than: f64) -> f64 {
+    100.0 * (lids - than) / than
+}
+
 fn measured(row: &Row, column: usize) -> Option<f64> {
     row.values.get(column)?.measured
 }
@@ -43,8 +47,7 @@ fn as_published(a: Value, b: Value) -> Option<bool> {
     theirs.is_ne().then_some(ours == theirs)
 }
 
-/// Of two things with a value in each row, where the smaller one is not the published one. `subject` names both
-/// and their value.
+/// Rows in which the smaller one of two values is not the published one, as a sentence; `subject` names both values.
 pub(super) fn smaller_one(
     subject: &str,
     rows: impl Iterator<Item = (String, Value, Value)>,

@@ -249,11 +249,6 @@ fn against_the_optimum(
     ])
 }
 
-/// By how much `lids` are more than `than`, in percent of `than`: the measure of tables III to V.
-pub(super) fn percent_over(lids: f64, than: f64) -> f64 {
-    100.0 * (lids - than) / than
-}
-
 /// Misprint in table III.
 const MISPRINT: &str = "The table prints 715.5 for color/L at 192/16. That is 2.07 % over its \
                         optimum, where it prints 0.08 %, and more than greedy needs. 701.5 would fit \
@@ -296,13 +291,16 @@ fn optimum_table(
                     measured: ours.map(|row| row.color_whole),
                     published: None,
                 },
-                gap(ours.map(|row| percent_over(row.greedy, row.optimum)), 0),
                 gap(
-                    ours.map(|row| percent_over(row.color_largest, row.optimum)),
+                    ours.map(|row| claims::percent_over(row.greedy, row.optimum)),
+                    0,
+                ),
+                gap(
+                    ours.map(|row| claims::percent_over(row.color_largest, row.optimum)),
                     1,
                 ),
                 Value {
-                    measured: ours.map(|row| percent_over(row.color_whole, row.optimum)),
+                    measured: ours.map(|row| claims::percent_over(row.color_whole, row.optimum)),
                     published: None,
                 },
                 Value::measured(row.solved as f64),
@@ -354,7 +352,9 @@ fn bias(shortest: &[OptimumLids], selected: &[OptimumLids]) -> Comparison {
                     value(ours.map(|ours| ours.0), greedy),
                     value(ours.map(|ours| ours.1), color_largest),
                     value(
-                        ours.map(|(greedy, color_largest)| percent_over(greedy, color_largest)),
+                        ours.map(|(greedy, color_largest)| {
+                            claims::percent_over(greedy, color_largest)
+                        }),
                         more,
                     ),
                 ]
@@ -397,7 +397,7 @@ fn figures(effort: Effort, progress: Progress<'_>) -> Result<Vec<Comparison>, Li
     ];
     let mut rows = Vec::new();
     let mut remarks = vec![
-        "The figures come without numbers; what they show is said in words, and held against this run below."
+        "The figures come without numbers. The statements about them are held against this run below."
             .to_owned(),
         WHOLE.to_owned(),
     ];
@@ -505,7 +505,7 @@ mod tests {
                         ours.color_largest,
                         ours.color_whole,
                     ];
-                    let over = [1, 2, 3].map(|at| percent_over(lids[at], ours.optimum));
+                    let over = [1, 2, 3].map(|at| claims::percent_over(lids[at], ours.optimum));
                     println!(
                         "{scheme:?}, seed {seed}, {}: {over:.2?}",
                         row.setting.name()
@@ -513,7 +513,7 @@ mod tests {
                     sums = std::array::from_fn(|at| sums[at] + lids[at]);
                 }
             }
-            let over = [1, 2, 3].map(|at| percent_over(sums[at], sums[0]));
+            let over = [1, 2, 3].map(|at| claims::percent_over(sums[at], sums[0]));
             println!("{scheme:?}: {over:.2?}");
             assert!(
                 over[2] <= over[1] && over[1] <= over[0],

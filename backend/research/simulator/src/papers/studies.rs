@@ -108,7 +108,7 @@ fn switches(simulations: &[Outcome]) -> Comparison {
     }
 }
 
-/// What the paper says, in words, of the improvement of the final bandwidth by a fresh routing.
+/// Statement of the paper, in words, about the improvement of the final bandwidth by a fresh routing.
 enum Said {
     /// Up to almost this many percent.
     UpTo(f64),
@@ -126,7 +126,7 @@ fn said(start: Start, pattern: Pattern) -> Said {
     }
 }
 
-/// What is said in words, held against the values of a row, one for each tree.
+/// Holds a statement against the values of a row, one for each tree.
 fn verdict(said: &Said, name: &str, values: &[Value]) -> Option<String> {
     let percent: Vec<f64> = values.iter().filter_map(|value| value.measured).collect();
     let least = percent.iter().copied().fold(f64::INFINITY, f64::min);
@@ -218,7 +218,7 @@ fn bandwidth(simulations: &[Outcome]) -> Comparison {
     let mut remarks = vec![
         "By how much a fresh vSwitchFatTree improves the effective bisection bandwidth that FTreeMinRC's tables \
          have left, in percent of the latter; of 25, 50 and 75 % of the functions in use the most. Published as \
-         plots without numbers; what is said of them in words follows."
+         plots without numbers; the statements about them follow."
             .to_owned(),
     ];
     remarks.extend(

@@ -11,7 +11,7 @@ const DRAWS: usize = 500;
 /// Seeds that no bound below was chosen by.
 const SEEDS: std::ops::RangeInclusive<u64> = 101..=103;
 /// Switches that FTreeMinRC changes at most, by tree: two leaves, and all that is above them up to where both meet.
-const MOST_CHANGED: [usize; 6] = [6, 10, 26, 18, 82, 82];
+const CHANGED_MAX: [usize; 6] = [6, 10, 26, 18, 82, 82];
 /// A fresh routing gives every root as many machines, and not every root as many of those that a draw pairs: by this
 /// much it was worse in a snapshot. "It is never worse" does not reproduce.
 const WORSE: f64 = 0.035;
@@ -27,13 +27,13 @@ fn bounds(start: Start, pattern: Pattern) -> std::ops::Range<f64> {
     }
 }
 
-/// What reproduces, and by how much the rest does not: FTreeMinRC changes fewer switches than the iterative method,
+/// Checks the findings that reproduce, and bounds of the others: FTreeMinRC changes fewer switches than the iterative method,
 /// in the mean and at most; the bandwidth changes; a fresh routing is worse by little, and improves as much as
 /// [`bounds`] say.
 fn findings(trees: std::ops::Range<usize>) {
     for (tree, most_changed) in TREES
         .into_iter()
-        .zip(MOST_CHANGED)
+        .zip(CHANGED_MAX)
         .skip(trees.start)
         .take(trees.len())
     {
