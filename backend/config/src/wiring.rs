@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use fabric::{Listing, NetlistError, NodeId, NodeSpec, PortRef, Topology};
+use fabric::{Listing, NetlistError, NodeId, PortRef, Topology};
 use wire::Guid;
 use wire::attribute::NodeType;
 
