@@ -14,6 +14,8 @@ use std::ops::{Range, RangeInclusive};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::keys::Key;
+
 /// The most characters of a name.
 const NAME_MAX: usize = 31;
 
@@ -281,6 +283,7 @@ pub(super) struct Section<'d> {
     span: Range<usize>,
     /// `None` where the document has no such table.
     table: Option<&'d DeTable<'d>>,
+    known: &'static [Key],
 }
 
 impl<'d> Section<'d> {
@@ -288,7 +291,7 @@ impl<'d> Section<'d> {
     pub(super) fn root(
         document: &'d Document<'d>,
         table: &'d Spanned<DeTable<'d>>,
-        known: &[&str],
+        known: &'static [Key],
     ) -> Self {
         let (span, table) = (table.span(), Some(table.get_ref()));
         Self::open(document, String::new(), span, table, known)
@@ -299,29 +302,31 @@ impl<'d> Section<'d> {
         path: String,
         span: Range<usize>,
         table: Option<&'d DeTable<'d>>,
-        known: &[&str],
+        known: &'static [Key],
     ) -> Self {
         let section = Self {
             document,
             path,
             span,
             table,
+            known,
         };
         if !known.is_empty() {
-            section.reject_unknown(known);
+            section.reject_unknown();
         }
         section
     }
 
-    fn reject_unknown(&self, known: &[&str]) {
+    fn reject_unknown(&self) {
+        let known: Vec<&str> = self.known.iter().map(|key| key.name).collect();
         for (name, _) in self.table.into_iter().flatten() {
             let spelled = name.get_ref().as_ref();
             if known.contains(&spelled) {
                 continue;
             }
-            let remedy = match closest(spelled, known) {
+            let remedy = match closest(spelled, &known) {
                 Some(meant) => format!("did you mean `{meant}`?"),
-                None => format!("the keys here are {}", list(known)),
+                None => format!("the keys here are {}", list(&known)),
             };
             let key = self.key_path(spelled);
             self.document
@@ -384,30 +389,23 @@ impl<'d> Section<'d> {
         entry.meaning(entry.value.as_bool(), "neither true nor false", remedy)
     }
 
-    /// The integer at `key`, reported unless it lies in `range`; `remedy` says what is right.
-    pub(super) fn integer(
-        &self,
-        key: &str,
-        range: RangeInclusive<i64>,
-        remedy: &str,
-    ) -> Option<Entry<'d, i64>> {
+    /// The integer at `key`, reported unless it lies in the range of the key; `remedy` says what is right.
+    pub(super) fn integer(&self, key: &str, remedy: &str) -> Option<Entry<'d, i64>> {
         let entry = self.value(key)?;
         if !entry.value.is_integer() {
             entry.reject_type(entry.value, "an integer");
             return None;
         }
-        let number = entry.meaning(entry.integer(range), "out of range", remedy)?;
+        let known = self.known.iter().find(|known| known.name == key);
+        let range = known.and_then(|known| known.values.range());
+        let number = entry.integer(range.expect("is a key with integers"));
+        let number = entry.meaning(number, "out of range", remedy)?;
         Some(entry.with(number))
     }
 
     /// The same, of a type that has the range.
-    pub(super) fn number<T: TryFrom<i64>>(
-        &self,
-        key: &str,
-        range: RangeInclusive<i64>,
-        remedy: &str,
-    ) -> Option<T> {
-        T::try_from(self.integer(key, range, remedy)?.value).ok()
+    pub(super) fn number<T: TryFrom<i64>>(&self, key: &str, remedy: &str) -> Option<T> {
+        T::try_from(self.integer(key, remedy)?.value).ok()
     }
 
     /// The array at `key`, and its elements.
@@ -420,7 +418,7 @@ impl<'d> Section<'d> {
     }
 
     /// The table at `key`, empty where there is none; with no `known` keys its names are free.
-    pub(super) fn section(&self, key: &str, known: &[&str]) -> Self {
+    pub(super) fn section(&self, key: &str, known: &'static [Key]) -> Self {
         let path = self.key_path(key);
         let Some(entry) = self.value(key) else {
             return Self::open(self.document, path, 0..0, None, known);
@@ -433,7 +431,7 @@ impl<'d> Section<'d> {
     }
 
     /// The tables of the array of tables at `key`.
-    pub(super) fn sections(&self, key: &str, known: &[&str]) -> Vec<Self> {
+    pub(super) fn sections(&self, key: &str, known: &'static [Key]) -> Vec<Self> {
         let Some(entry) = self.value(key) else {
             return Vec::new();
         };

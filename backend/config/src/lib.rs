@@ -7,7 +7,7 @@
 pub mod difference;
 mod document;
 pub mod edit;
-mod keys;
+pub mod keys;
 mod names;
 mod population;
 mod read;

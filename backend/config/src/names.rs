@@ -23,3 +23,6 @@ pub const SMP_ACCESS: [(&str, SmpAccess); 3] = [
     ("own-port", SmpAccess::OwnPort),
     ("fabric", SmpAccess::Fabric),
 ];
+
+/// Whether service levels that a guest may not use are rewritten.
+pub(super) const SL_POLICY: [(&str, bool); 2] = [("deny", false), ("rewrite", true)];

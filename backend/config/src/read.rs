@@ -21,8 +21,6 @@ use self::hypervisors::Defaults;
 use super::document::{Document, Problem, Section, Seen};
 use super::{Address, Config, Directories, Sandbox, keys};
 
-/// The highest unicast LID (IBA 4.1.3).
-const LID_MAX: i64 = 0xbfff;
 const LID_REMEDY: &str = "a unicast LID is 0x0001 to 0xbfff (1 to 49151)";
 const GUID_REMEDY: &str = "write 16 hexadecimal digits, such as \"0002:c903:0000:0101\"";
 const PREFIX_REMEDY: &str = "write 16 hexadecimal digits, such as \"fe80:0000:0000:0000\"";
@@ -127,7 +125,7 @@ impl<'d> Reader<'d> {
     }
 
     pub(super) fn lid(&mut self, section: &Section<'d>, owner: &str, subnet: usize) -> Option<Lid> {
-        let entry = section.integer("lid", 1..=LID_MAX, LID_REMEDY)?;
+        let entry = section.integer("lid", LID_REMEDY)?;
         entry
             .with((subnet, entry.value))
             .claim(&mut self.names.lids, "LID", owner);

@@ -12,6 +12,7 @@ use std::time::Duration;
 use fabric::SmpAccess;
 use wire::{Lid, LinkWidth, Mtu, PKey, Sl};
 
+use super::keys::Key;
 use super::*;
 
 fn dirs() -> Directories<'static> {
@@ -79,18 +80,20 @@ fn built_in_configuration() {
     assert_eq!(parse(bare), config);
 }
 
+/// The built-in configuration, with its commented keys and tables.
+fn shown() -> String {
+    let lines = DEFAULT.lines().map(|line| match line.strip_prefix("# ") {
+        Some(key) if key.contains(" = ") && !key.contains(". ") => format!("{key}\n"),
+        Some(table) if table.starts_with("[[") => format!("{table}\n"),
+        _ => format!("{line}\n"),
+    });
+    lines.collect()
+}
+
 /// The commented keys of the built-in configuration are right, too, and have their defaults.
 #[test]
 fn commented_keys_of_the_built_in_configuration() {
-    let shown: String = DEFAULT
-        .lines()
-        .map(|line| match line.strip_prefix("# ") {
-            Some(key) if key.contains(" = ") && !key.contains(". ") => format!("{key}\n"),
-            Some(table) if table.starts_with("[[") => format!("{table}\n"),
-            _ => format!("{line}\n"),
-        })
-        .collect();
-    let config = parse(&shown);
+    let config = parse(&shown());
     let vf = &config.hypervisors[0].vfs[0];
     assert_eq!(vf.model.lid, Some(Lid::from(16)));
     assert_eq!(vf.model.guid.to_string(), "0002:c903:0000:0101");
@@ -100,47 +103,87 @@ fn commented_keys_of_the_built_in_configuration() {
     assert_eq!(config.external.socket.as_deref(), Some("ibvswitch"));
 }
 
+/// The built-in configuration shows each key. Where it shows the default, that is the one of the reference.
 #[test]
-fn every_key_is_documented_and_shown() {
-    let documentation = include_str!("../../../docs/users/configuration.md");
-    for (table, keys) in [
-        ("", keys::ROOT),
-        ("engine", keys::ENGINE),
-        ("fabric", keys::FABRIC),
-        ("sm", keys::SM),
-        ("external", keys::EXTERNAL),
-        ("cluster", keys::CLUSTER),
-        ("cluster.elsewhere", keys::ELSEWHERE),
-        ("subnet", keys::SUBNET),
-        ("switch", keys::SWITCH),
-        ("link", keys::LINK),
-        ("router", keys::ROUTER),
-        ("hypervisor", keys::HYPERVISOR),
-        ("hypervisor.vf", keys::VF),
-        ("hypervisor.port", keys::PORT),
-    ] {
-        for key in keys {
-            let shown = [
-                format!("{key} = "),
-                format!("[{key}]"),
-                format!("[hypervisor.{key}]"),
-                format!("[cluster.{key}]"),
-            ];
-            assert!(
-                shown.iter().any(|form| DEFAULT.contains(form)),
-                "{table}.{key} is not shown"
-            );
-            let explained = [
-                format!("| `{key}` |"),
-                format!("## `[{key}]`"),
-                format!("`[[{key}]]`"),
-            ];
-            assert!(
-                explained.iter().any(|form| documentation.contains(form)),
-                "{table}.{key} is not in docs/users/configuration.md"
-            );
+fn every_key_is_shown() {
+    let shown: toml::Table = shown().parse().expect("is TOML");
+    for table in keys::TABLES {
+        let mut tables = vec![&shown];
+        for part in table.path.split('.').filter(|part| !part.is_empty()) {
+            let values = tables.iter().filter_map(|table| table.get(part));
+            let inner = values.flat_map(|value| match value {
+                toml::Value::Array(list) => list.iter().filter_map(|it| it.as_table()).collect(),
+                value => Vec::from_iter(value.as_table()),
+            });
+            tables = inner.collect();
+        }
+        for key in table.keys {
+            let path = format!("{}.{}", table.path, key.name);
+            let values: Vec<_> = tables.iter().filter_map(|it| it.get(key.name)).collect();
+            // Tables that the subnet does without are shown in prose.
+            let is_named = DEFAULT.contains(&format!("[{}]", key.name))
+                || DEFAULT.contains(&format!("{} = ", key.name));
+            assert!(!values.is_empty() || is_named, "{path} is not shown");
+            let literal = key
+                .default
+                .strip_prefix('`')
+                .and_then(|it| it.strip_suffix('`'));
+            let literal = literal.filter(|it| !it.contains('`') && *it != "NAME.sock");
+            if let (Some(literal), Some(shown)) = (literal, values.first()) {
+                let default: toml::Table = format!("key = {literal}").parse().expect("is TOML");
+                assert_eq!(**shown, default["key"], "{path}");
+            }
         }
     }
+}
+
+/// The page has the keys of all tables. With `IBVSWITCH_WRITE_DOCS` set, they are written anew.
+#[test]
+fn the_page_has_all_keys() {
+    const PAGE: &str = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../docs/users/configuration.md"
+    );
+    let page = std::fs::read_to_string(PAGE).expect("is readable");
+    let (text, _) = page.split_once("\n## Keys\n").expect("has the section");
+    let expected = format!("{text}\n## Keys\n{}", reference());
+    if std::env::var_os("IBVSWITCH_WRITE_DOCS").is_some() {
+        std::fs::write(PAGE, &expected).expect("is writable");
+    } else {
+        assert_eq!(page, expected, "run this test with IBVSWITCH_WRITE_DOCS=1");
+    }
+}
+
+/// All tables and keys in Markdown.
+fn reference() -> String {
+    let mut text = "\nThe program's own description of each key makes this section (`backend/config/src/keys`).\n".to_owned();
+    for table in keys::TABLES {
+        let heading = match table.path {
+            "" => "At the top".to_owned(),
+            path if table.is_list => format!("`[[{path}]]`"),
+            path => format!("`[{path}]`"),
+        };
+        text += &format!("\n### {heading}\n");
+        if !table.about.is_empty() {
+            text += &format!("\n{}\n", table.about);
+        }
+        let keys = table.keys.iter().filter(|key| !key.meaning.is_empty());
+        let rows: Vec<String> = keys
+            .map(
+                |Key {
+                     name,
+                     values,
+                     default,
+                     meaning,
+                 }| format!("| `{name}` | {values} | {default} | {meaning} |\n"),
+            )
+            .collect();
+        if !rows.is_empty() {
+            text += "\n| key | values | default | meaning |\n|---|---|---|---|\n";
+            text += &rows.concat();
+        }
+    }
+    text
 }
 
 #[test]

@@ -4,8 +4,9 @@ use hca::{Foreign, ServiceLevels};
 use toml::de::DeValue;
 use wire::{Guid, Lid, PKey, Sl};
 
-use super::{GUID_REMEDY, LID_MAX, LID_REMEDY, Reader};
+use super::{GUID_REMEDY, LID_REMEDY, Reader};
 use crate::document::{Entry, Section, Seen};
+use crate::names::SL_POLICY;
 use crate::{Cluster, Elsewhere, View, keys};
 
 const SL_REMEDY: &str = "the service levels are 0 to 15";
@@ -27,8 +28,8 @@ impl<'d> Reader<'d> {
                 continue;
             };
             let sm_lid = section
-                .integer("sm_lid", 1..=LID_MAX, LID_REMEDY)
-                .map_or(LID_MAX, |entry| entry.value);
+                .integer("sm_lid", LID_REMEDY)
+                .map_or(keys::LID_MAX, |entry| entry.value);
             let manager = "the subnet manager in this cluster".to_owned();
             let taken = Seen::from([(sm_lid, manager)]);
             self.names.clusters.taken.push((taken, 1));
@@ -47,8 +48,8 @@ impl<'d> Reader<'d> {
         let mut guids: Seen<u64> = Seen::new();
         for section in cluster.sections("elsewhere", keys::ELSEWHERE) {
             let owner = "a VM at another daemon";
-            let virtual_lid = section.integer("vlid", 1..=LID_MAX, LID_REMEDY);
-            let lid = section.integer("lid", 1..=LID_MAX, LID_REMEDY);
+            let virtual_lid = section.integer("vlid", LID_REMEDY);
+            let lid = section.integer("lid", LID_REMEDY);
             let guid = section.text("guid").and_then(|entry| {
                 let guid: Option<Guid> = entry.value.parse().ok();
                 let guid = guid.filter(|guid| *guid != Guid::NONE);
@@ -119,7 +120,7 @@ impl<'d> Reader<'d> {
         owner: &str,
         manages: bool,
     ) -> Option<(usize, Lid)> {
-        let lid = section.integer("vlid", 1..=LID_MAX, LID_REMEDY);
+        let lid = section.integer("vlid", LID_REMEDY);
         let Some(cluster) = section.text("cluster") else {
             if let Some(lid) = lid {
                 lid.reject(
@@ -147,7 +148,7 @@ impl<'d> Reader<'d> {
             lid.claim(taken, "virtual LID", owner);
             lid.value
         } else {
-            *first = (*first..=LID_MAX).find(|lid| !taken.contains_key(lid))?;
+            *first = (*first..=keys::LID_MAX).find(|lid| !taken.contains_key(lid))?;
             taken.insert(*first, owner.to_owned());
             *first
         };
@@ -170,9 +171,7 @@ impl<'d> Reader<'d> {
     }
 
     pub(super) fn service_levels(&self, section: &Section<'d>) -> ServiceLevels {
-        let rewrite = section
-            .one_of("sl_policy", &[("deny", false), ("rewrite", true)])
-            .unwrap_or(false);
+        let rewrite = section.one_of("sl_policy", &SL_POLICY).unwrap_or(false);
         let Some(list) = section.array("sl") else {
             return ServiceLevels::default();
         };

@@ -8,8 +8,8 @@ use hca::Quota;
 use super::Reader;
 use crate::document::{Entry, Section, list};
 use crate::{
-    CONTROL_SOCKET, Directories, Doorbells, ENGINES_MAX, Engine, External, SOCKET_PATH_MAX,
-    Threads, keys, log_filter,
+    CONTROL_SOCKET, Directories, Doorbells, Engine, External, SOCKET_PATH_MAX, Threads, keys,
+    log_filter,
 };
 use vswitch::model::derive_name;
 
@@ -80,7 +80,7 @@ impl<'d> Reader<'d> {
         const OWNER: u32 = 0o600;
         const REMEDY: &str =
             "write octal permission bits such as 0o660, of which 0o600 for the owner";
-        let Some(entry) = root.integer("socket_mode", 0..=0o777, REMEDY) else {
+        let Some(entry) = root.integer("socket_mode", REMEDY) else {
             return OWNER;
         };
         let mode = entry.value as u32;
@@ -95,7 +95,7 @@ impl<'d> Reader<'d> {
         let remedy = "write the number of a processor, counted from 0";
         (
             Engine {
-                cpu: section.number("cpu", 0..=8191, remedy),
+                cpu: section.number("cpu", remedy),
                 threads: self.threads(&section).unwrap_or(Threads::Fixed(1)),
             },
             section
@@ -111,9 +111,7 @@ impl<'d> Reader<'d> {
         match entry.value.as_str() {
             Some("auto") => Some(Threads::Auto),
             Some(_) => entry.meaning(None, "no number of engines", REMEDY),
-            None => section
-                .number("threads", 1..=ENGINES_MAX as i64, REMEDY)
-                .map(Threads::Fixed),
+            None => section.number("threads", REMEDY).map(Threads::Fixed),
         }
     }
 
@@ -167,7 +165,7 @@ impl<'d> Reader<'d> {
 pub(super) fn object_memory(section: &Section<'_>) -> Option<u64> {
     const REMEDY: &str =
         "write how many MiB of the daemon's memory a guest's objects may take, from 1 to 1048576";
-    let mebibytes: u64 = section.number("object_memory", 1..=1 << 20, REMEDY)?;
+    let mebibytes: u64 = section.number("object_memory", REMEDY)?;
     Some(mebibytes << 20)
 }
 

@@ -35,8 +35,8 @@ impl<'d> Reader<'d> {
         defaults: Defaults<'_>,
     ) -> Option<Hardware> {
         let name = section.name(&mut self.names.vfs, "VF");
-        for key in keys::VF.iter().filter(|key| !KEYS.contains(key)) {
-            if let Some(entry) = section.value(key) {
+        for key in keys::VF.iter().filter(|key| !KEYS.contains(&key.name)) {
+            if let Some(entry) = section.value(key.name) {
                 entry.reject(
                     "a VF that is passed through has this from the VF behind it",
                     "leave the key out, or set it up where that VF is",

@@ -137,7 +137,7 @@ impl<'d> Reader<'d> {
             ("spare_ports", true, SPARE_PORTS_REMEDY),
         ];
         let spares = spares.map(|(key, ethernet, remedy)| {
-            let count = section.integer(key, 0..=VFS_PER_HYPERVISOR_MAX as i64, remedy);
+            let count = section.integer(key, remedy);
             (count, ethernet)
         });
         let name = name?;

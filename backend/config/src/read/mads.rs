@@ -8,7 +8,6 @@ use crate::document::{Entry, Section};
 use crate::{GmpClass, GmpClasses, MadRate, MadRules, keys};
 
 const RATE_REMEDY: &str = "write packets per second, from 1 to 1000000, or 0 for no limit";
-const RATE_MAX: i64 = 1_000_000;
 const BURST_REMEDY: &str = "write packets, from 1 to 1000000";
 
 impl<'d> Reader<'d> {
@@ -23,9 +22,9 @@ impl<'d> Reader<'d> {
             GmpClasses::default()
         };
         let usual = MadRate::default();
-        let burst = section.number("mad_burst", 1..=RATE_MAX, BURST_REMEDY);
+        let burst = section.number("mad_burst", BURST_REMEDY);
         let burst = burst.unwrap_or(usual.burst);
-        let rate = match section.number("mad_rate", 0..=RATE_MAX, RATE_REMEDY) {
+        let rate = match section.number("mad_rate", RATE_REMEDY) {
             Some(per_second) => rate(per_second, burst),
             None if manages => None,
             None => rate(usual.per_second, burst),
@@ -64,7 +63,7 @@ impl<'d> Reader<'d> {
             let class = class(&entry, name)?;
             let remedy = "write packets per second, from 1 to 1000000";
             let per_second =
-                entry.meaning(entry.integer(1..=RATE_MAX), "not a rate", remedy)? as u32;
+                entry.meaning(entry.integer(1..=keys::MAD_RATE_MAX), "not a rate", remedy)? as u32;
             // A burst that takes longer than a second to refill is no burst.
             let burst = burst.min(per_second);
             Some((class, MadRate { per_second, burst }))

@@ -8,7 +8,7 @@ use wire::Guid;
 
 use super::{GUID_REMEDY, Reader};
 use crate::document::{Entry, Section};
-use crate::{KeyChoice, Manager, ManagerFiles, ManagerPlace, RoutingChoice};
+use crate::{KeyChoice, Manager, ManagerFiles, ManagerPlace, RoutingChoice, keys};
 
 impl<'d> Reader<'d> {
     pub(super) fn manager(&self, sm: &Section<'d>) -> (Manager, ManagerFiles) {
@@ -22,13 +22,10 @@ impl<'d> Reader<'d> {
             place: sm
                 .one_of("manager", &ManagerPlace::NAMES)
                 .unwrap_or_default(),
-            lmc: sm.number("lmc", 0..=7, "write 0 to 7").unwrap_or(0),
-            sweep_interval: Duration::from_secs(
-                sm.number("sweep_interval", 1..=86_400, seconds)
-                    .unwrap_or(10),
-            ),
+            lmc: sm.number("lmc", "write 0 to 7").unwrap_or(0),
+            sweep_interval: Duration::from_secs(sm.number("sweep_interval", seconds).unwrap_or(10)),
             priority: sm
-                .number("priority", 0..=15, "write 0 to 15, 15 the highest")
+                .number("priority", "write 0 to 15, 15 the highest")
                 .unwrap_or(0),
             routing: sm
                 .one_of("routing", &RoutingChoice::NAMES)
@@ -39,13 +36,11 @@ impl<'d> Reader<'d> {
             sl_to_vl: self.service_lanes(sm),
             arbitration: self.arbitration(sm),
             m_key: self.m_key(sm),
-            m_key_protect: sm
-                .number("m_key_protect", 0..=3, "write 0 to 3")
-                .unwrap_or(2),
+            m_key_protect: sm.number("m_key_protect", "write 0 to 3").unwrap_or(2),
             m_key_lease: sm
-                .number("m_key_lease", 0..=65_535, "write seconds, 0 to 65535")
+                .number("m_key_lease", "write seconds, 0 to 65535")
                 .unwrap_or(60),
-            rebalance_threshold: sm.number("rebalance_threshold", 101..=10_000, percentage),
+            rebalance_threshold: sm.number("rebalance_threshold", percentage),
             path_caching: sm.flag("path_caching").unwrap_or_default(),
         };
         (manager, files)
@@ -63,10 +58,10 @@ impl<'d> Reader<'d> {
     }
 
     fn max_lanes(&self, section: &Section<'d>) -> Option<u8> {
-        const LANES: [i64; 5] = [1, 2, 4, 8, 15];
         let remedy = "write 1, 2, 4, 8 or 15";
-        let entry = section.integer("qos_max_vls", 1..=15, remedy)?;
-        let lanes = LANES.contains(&entry.value).then_some(entry.value as u8);
+        let entry = section.integer("qos_max_vls", remedy)?;
+        let is_possible = keys::LANES.contains(&entry.value);
+        let lanes = is_possible.then_some(entry.value as u8);
         entry.meaning(lanes, "no link has so many", remedy)
     }
 
@@ -80,7 +75,7 @@ impl<'d> Reader<'d> {
     /// Returns the arbitration that the keys set; keys that are left out have OpenSM's defaults for so many lanes.
     fn arbitration(&self, section: &Section<'d>) -> Option<subnet_manager::Arbitration> {
         let [high, low] = ["qos_vlarb_high", "qos_vlarb_low"].map(|key| section.text(key));
-        let limit = section.integer("qos_high_limit", 0..=255, "write 0 to 255");
+        let limit = section.integer("qos_high_limit", "write 0 to 255");
         if high.is_none() && low.is_none() && limit.is_none() {
             return None;
         }

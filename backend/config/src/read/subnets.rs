@@ -2,7 +2,7 @@
 
 use wire::{Gid, Guid, Lid};
 
-use super::{LID_MAX, LID_REMEDY, PREFIX_REMEDY, Reader};
+use super::{LID_REMEDY, PREFIX_REMEDY, Reader};
 use crate::document::{Entry, Section, Seen, at_most};
 use crate::{
     Fabric, MANAGER, Manager, ManagerHost, ManagerPlace, Router, RouterPort, Subnet, Wiring, keys,
@@ -23,9 +23,7 @@ impl<'d> Reader<'d> {
         sm: &Section<'d>,
     ) -> Vec<Subnet> {
         let single = fabric.text("subnet_prefix");
-        let lid = sm
-            .number("lid", 1..=LID_MAX, LID_REMEDY)
-            .map_or(Lid::from(1), Lid::new);
+        let lid = sm.number("lid", LID_REMEDY).map_or(Lid::from(1), Lid::new);
         let sections = root.sections("subnet", keys::SUBNET);
         if sections.is_empty() {
             let prefix = single.and_then(|entry| self.prefix(&entry));

@@ -1,0 +1,283 @@
+//! Keys of links, switches, subnets and their managers.
+
+use super::Values::{Flag, Integer, Lid, OneOf, Other, Word};
+use super::{Key, LANES, key, words};
+use crate::names::WIDTHS;
+use crate::{AddressModel, Bandwidth, LinkRate, ManagerPlace, RoutingChoice};
+
+/// Keys of `fabric`.
+pub static FABRIC: &[Key] = &[
+    key(
+        "switch",
+        Other("name"),
+        "`\"sw1\"`",
+        "Name of the switch, if there is only one. Its GUID derives from the name.",
+    ),
+    key(
+        "topology",
+        Other("path"),
+        "none",
+        "[File with all nodes and cables](#several-switches), in place of switches here. A relative path begins at the configuration \
+         file.",
+    ),
+    key(
+        "model",
+        Word(&words(&AddressModel::NAMES)),
+        "`\"vswitch-prepopulated\"`",
+        "[Model of addresses](#models-of-addresses): the way in which VFs get LIDs.",
+    ),
+    key(
+        "grh_required",
+        Flag,
+        "`true`",
+        "Whether drivers of VFs that share a LID hear that every packet needs a global route header, as on hardware. With `false`, \
+         programs that know only LIDs can send: [four models](subnet.md#four-models).",
+    ),
+    key(
+        "extended_lids",
+        Flag,
+        "`false`",
+        "With `\"vswitch-dynamic\"`: VMs of clusters get [LIDs of 18 bits](#lids-of-18-bits).",
+    ),
+    key(
+        "subnet_prefix",
+        Other("16 hexadecimal digits"),
+        "`\"fe80:0000:0000:0000\"`",
+        "Upper half of every GID, if there is one subnet. Each of [several subnets](#several-subnets) has a `prefix`.",
+    ),
+    key(
+        "mtu",
+        OneOf(&[256, 512, 1024, 2048, 4096]),
+        "`4096`",
+        "Maximum payload of a packet in bytes, on every link. It bounds UD messages.",
+    ),
+    key(
+        "link_width",
+        Word(&words(&WIDTHS)),
+        "`\"4X\"`",
+        "Lanes of every link.",
+    ),
+    key(
+        "link_speed",
+        Word(&words(&LinkRate::NAMES)),
+        "`\"EDR\"`",
+        "Signalling rate of a lane.",
+    ),
+    key(
+        "bandwidth",
+        Word(&words(&Bandwidth::NAMES)),
+        "`\"unlimited\"`",
+        "Data rate of links: as much as the machine has, or with `\"model\"` [that of width and speed](#bandwidth-of-links).",
+    ),
+];
+
+/// Keys of `sm`.
+pub static SM: &[Key] = &[
+    key(
+        "manager",
+        Word(&words(&ManagerPlace::NAMES)),
+        "`\"embedded\"`",
+        "The subnet manager: part of the daemon, or an external one, which is a [program of the host](#external) or of a guest with \
+         `smp = \"fabric\"`. With an external one, ports come up once it has swept the subnet.",
+    ),
+    key(
+        "switch",
+        Other("name"),
+        "the first with a hypervisor",
+        "Switch of the subnet manager's host. Each of [several subnets](#several-subnets) has an `sm_switch`.",
+    ),
+    key(
+        "host",
+        Other("text, GUID"),
+        "the first",
+        "With `fabric.topology`: description or GUID of the channel adapter that is the subnet manager's host. The manager is at its lowest \
+         port with a cable. Aggregation nodes (SHARP) are left out unless named.",
+    ),
+    key(
+        "lid",
+        Lid,
+        "`1`",
+        "LID of the embedded subnet manager. Guests see it as `SM lid`. With `fabric.topology` the LID in the file goes before the default.",
+    ),
+    key(
+        "lmc",
+        Integer(0..=7),
+        "`0`",
+        "LID mask control: each VF, and each port that VFs share, has 2 to this power LIDs, with a path for each: \
+         [several LIDs](#several-lids-for-each-vf).",
+    ),
+    key(
+        "sweep_interval",
+        Integer(1..=86_400),
+        "`10`",
+        "Seconds between two light sweeps, which ask switches for changes. Traps cause a sweep at once.",
+    ),
+    key(
+        "priority",
+        Integer(0..=15),
+        "`0`",
+        "Priority among subnet managers. The highest is master, among equals the one with the lowest GUID; the others stand by.",
+    ),
+    key(
+        "routing",
+        Word(&words(&RoutingChoice::NAMES)),
+        "`\"minhop\"`",
+        "[Routing engine](#routing-engines). If it cannot route the subnet, `\"minhop\"` takes its place, and `ibvswitch sm status` \
+         shows the reason.",
+    ),
+    key(
+        "roots",
+        Other("list of GUIDs"),
+        "found",
+        "For `\"updn\"`: the switches that are roots, as in `[\"0002:c903:0100:0000\"]`. Without this key the manager finds them as \
+         OpenSM does: switches with the same distance to nearly all adapters, or else the switch in the middle.",
+    ),
+    key(
+        "partitions_file",
+        Other("absolute path"),
+        "none",
+        "File in the format of OpenSM's `partitions.conf`. It decides the P_Key tables of all ports except VFs with `pkeys`. A name of a \
+         VF may stand for a port GUID. Mistakes that OpenSM ignores are errors. Multicast groups of the file exist from the start.",
+    ),
+    key(
+        "enforce_partitions",
+        Flag,
+        "`false`",
+        "Whether switches also check P_Keys in both directions, at ports with an adapter. Adapters always do.",
+    ),
+    key(
+        "state_dir",
+        Other("absolute path"),
+        "none",
+        "Directory of the file `guid2lid`, in OpenSM's format, with the LIDs of ports; each of several subnets has a directory of its \
+         name there. Without this key every start assigns LIDs anew.",
+    ),
+    key(
+        "qos_max_vls",
+        OneOf(&LANES),
+        "the links' maximum",
+        "Maximum of data lanes of a link. This key and the next four are OpenSM's options of these names.",
+    ),
+    key(
+        "qos_sl2vl",
+        Other("16 lanes, 0 to 15"),
+        "not set",
+        "Lane of each service level, in every port; 15 drops.",
+    ),
+    key(
+        "qos_vlarb_high",
+        Other("`LANE:WEIGHT,…`"),
+        "not set",
+        "High-priority arbitration table: lanes with weights in units of 64 bytes, as in `\"0:4,1:64\"`. If only some of the three \
+         arbitration keys are there, the others are `\"0:4\"`, `\"0:0,1:4\"` and 0.",
+    ),
+    key(
+        "qos_vlarb_low",
+        Other("`LANE:WEIGHT,…`"),
+        "not set",
+        "Low-priority arbitration table.",
+    ),
+    key(
+        "qos_high_limit",
+        Integer(0..=255),
+        "not set",
+        "Data that lanes of the high-priority table may send first, in units of 4096 bytes; 0: one packet, 255: no limit.",
+    ),
+    key(
+        "m_key",
+        Other("`\"none\"`, `\"per-node\"`, `\"0x…\"`"),
+        "`\"none\"`",
+        "Management keys: with them, only the subnet manager can set a port. `\"per-node\"`: each node gets a random key at each start. \
+         A number is the key of all nodes. Keys are not stored, since the nodes end with the daemon.",
+    ),
+    key(
+        "m_key_protect",
+        Integer(0..=3),
+        "`2`",
+        "Protection of a port with a key: 0 and 1 against writing, 2 and 3 also against reading. At 0 the key itself can be read.",
+    ),
+    key(
+        "m_key_lease",
+        Integer(0..=65_535),
+        "`60`",
+        "Seconds from the first packet with a wrong key until the port falls back to level 0, unless its manager answers. Another manager \
+         can then take over. 0: never.",
+    ),
+    key(
+        "rebalance_threshold",
+        Integer(101..=10_000),
+        "off",
+        "Percentage at which [migrations cause new paths](#paths-after-migrations).",
+    ),
+    key(
+        "path_caching",
+        Flag,
+        "`false`",
+        "Whether answers to path queries have the flag of *A Novel Query Caching Scheme for Dynamic InfiniBand Subnets* (bit 353 of the \
+         PathRecord, reserved by the specification): a client that knows the flag may cache them. Stock clients ignore it; `ibacm` \
+         [caches with and without it](../../benches/HISTORY.md#what-a-client-notices).",
+    ),
+];
+
+/// Keys of `subnet`.
+pub static SUBNET: &[Key] = &[
+    key("name", Other("name"), "required", "Unique among subnets."),
+    key(
+        "prefix",
+        Other("16 hexadecimal digits"),
+        "required",
+        "Upper half of every GID of the subnet, different in each: site-local (`fec0:…`) or assigned to you. The default prefix \
+         `fe80:0000:0000:0000` is link-local, and no router forwards packets to such GIDs.",
+    ),
+    key(
+        "sm_switch",
+        Other("name"),
+        "its first with a hypervisor",
+        "Switch of its subnet manager's host.",
+    ),
+];
+
+/// Keys of `switch`.
+pub static SWITCH: &[Key] = &[
+    key(
+        "name",
+        Other("name"),
+        "required",
+        "Unique among switches. The GUID derives from the name.",
+    ),
+    key(
+        "subnet",
+        Other("name"),
+        "the first",
+        "Its subnet, if there are [several](#several-subnets).",
+    ),
+    key(
+        "extended_lids",
+        Flag,
+        "`true`",
+        "With `fabric.extended_lids`: whether the switch supports [LIDs of 18 bits](#lids-of-18-bits).",
+    ),
+];
+
+/// Keys of `link`.
+pub static LINK: &[Key] = &[
+    key("from", Other("name"), "required", "One switch."),
+    key("to", Other("name"), "required", "The other switch."),
+    key("count", Integer(1..=127), "`1`", "Number of cables."),
+];
+
+/// Keys of `router`.
+pub static ROUTER: &[Key] = &[
+    key(
+        "name",
+        Other("name"),
+        "required",
+        "Unique among routers. The GUIDs derive from the name.",
+    ),
+    key(
+        "switches",
+        Other("list of names"),
+        "required",
+        "Switches at its ports from 1 on: one of each subnet that it joins, two at least.",
+    ),
+];
