@@ -500,39 +500,15 @@ pub(super) fn list(names: &[&str]) -> String {
 fn closest<'k>(spelled: &str, known: &[&'k str]) -> Option<&'k str> {
     known
         .iter()
-        .map(|&name| (distance(spelled, name), name))
+        .map(|&name| (vswitch::distance(spelled, name), name))
         .filter(|&(distance, name)| distance <= name.len().div_ceil(3))
         .min()
         .map(|(_, name)| name)
 }
 
-/// Levenshtein's distance: how many letters to insert, delete or replace.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, a) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, b) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(a != *b);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn distance_counts_edits() {
-        // The textbook's example.
-        assert_eq!(distance("kitten", "sitting"), 3);
-        assert_eq!(distance("", "abc"), 3);
-        assert_eq!(distance("lid", "lid"), 0);
-    }
 
     #[test]
     fn a_misspelled_key_is_recognised_and_a_foreign_one_is_not() {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use fabric::{Listing, NetlistError, NodeId, PortRef, Topology};
+use vswitch::{near, node_named};
 use wire::Guid;
 use wire::attribute::NodeType;
 
@@ -186,23 +187,17 @@ impl<'d> Reader<'d> {
 
     /// The place of the switch that `entry` names.
     pub(super) fn switch_named(&self, entry: &Entry<'d, &str>, wiring: &Wiring) -> usize {
+        let guid = entry.value.parse().ok();
         let mut switches = wiring.switches.iter();
-        let found = switches.position(|switch| switch.name == entry.value);
+        let found =
+            switches.position(|switch| switch.name == entry.value || guid == Some(switch.guid));
         if found.is_none() && !self.nodes_unknown {
-            let known: Vec<&str> = wiring
-                .switches
-                .iter()
-                .take(8)
+            let known: Vec<&str> = { wiring.switches.iter() }
                 .map(|switch| switch.name.as_str())
                 .collect();
-            let more = if wiring.switches.len() > 8 {
-                ", …"
-            } else {
-                ""
-            };
             entry.reject(
                 "there is no switch of this name",
-                format!("the switches are {}{more}", known.join(", ")),
+                near(entry.value, &known, "name one of them, or add it"),
             );
         }
         found.unwrap_or(0)
@@ -302,24 +297,30 @@ impl<'d> Reader<'d> {
             links.filter(|end| end.node == id).map(|end| end.port).min()
         };
         let port = match host {
-            Some(entry) => {
-                let found = adapters().find(|(spec, _, name)| {
-                    name.as_str() == entry.value || entry.value.parse() == Ok(spec.guid)
-                });
-                let found = entry.meaning(
-                    found,
-                    "there is no channel adapter of this name in `fabric.topology`",
-                    "write the name of one, as in its description",
-                );
-                let port = found.and_then(|(_, id, _)| Some((id, cabled(id)?)));
-                if found.is_some() && port.is_none() {
-                    entry.reject(
-                        "no port of this adapter has a cable",
-                        "name one with a cable, or lay one in the file",
-                    );
+            Some(entry) => match node_named(&topology, &names, entry.value) {
+                Ok(id) => {
+                    let spec = &topology.nodes()[id.index()];
+                    let port = cabled(id);
+                    if spec.kind != NodeType::ChannelAdapter || spec.is_aggregation_node() {
+                        entry.reject(
+                            "this node runs no programs",
+                            "name a channel adapter that is no aggregation node",
+                        );
+                    } else if port.is_none() {
+                        entry.reject(
+                            "no port of this adapter has a cable",
+                            "name one with a cable, or lay one in the file",
+                        );
+                    }
+                    port.map(|port| (id, port))
                 }
-                port
-            }
+                Err(error) => {
+                    let error = error.to_string();
+                    let (what, remedy) = error.split_once("; ").unwrap_or((&error, "name one"));
+                    entry.reject(what, remedy.replace("`ibvswitch topology`", "the file"));
+                    None
+                }
+            },
             None => {
                 let ordinary = adapters().filter(|(spec, _, _)| !spec.is_aggregation_node());
                 let first = ordinary

@@ -58,7 +58,11 @@ pub enum Request {
     /// The topology as `ibnetdiscover` prints it: answered with [`Response::Netlist`].
     Netlist {},
     /// Counters of nodes and ports: answered with [`Response::Counters`].
-    Counters {},
+    Counters {
+        /// The one node, by name or GUID; all nodes without.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        node: Option<String>,
+    },
     /// Where programs of the host attach: answered with [`Response::External`].
     External {
         /// The node that one is to attach to, by name or GUID; the subnet manager's host without.

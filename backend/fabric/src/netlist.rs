@@ -14,13 +14,16 @@
 //! `docs/users/listings.md` lists the forms, and a test reads the page.
 
 mod cables;
+mod error;
 mod finish;
 mod lines;
 mod notices;
 mod read;
+mod text;
 mod write;
 
-pub use read::{Listing, NETLIST_MAX, NetlistError};
+pub use error::{NETLIST_MAX, NetlistError};
+pub use read::Listing;
 
 use wire::{LinkSpeed, LinkSpeedExt, LinkWidth};
 

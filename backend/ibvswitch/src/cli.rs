@@ -193,7 +193,7 @@ enum CliError {
     Subnet(#[from] ManagementError),
     #[error(transparent)]
     Run(#[from] RunError),
-    #[error("there is no VF `{name}`; {}", known_vfs(.known))]
+    #[error("there is no VF `{name}`; {}", known_vfs(.name, .known))]
     UnknownVf { name: String, known: Vec<String> },
     #[error("unexpected answer of the daemon; use an `ibvswitch` of the daemon's version")]
     UnexpectedResponse,
@@ -205,8 +205,6 @@ enum CliError {
     External(String),
     #[error("{0}")]
     Sibling(String),
-    #[error("there is no node `{name}`; there are {}", .known.join(", "))]
-    UnknownNode { name: String, known: Vec<String> },
     #[error("{0}")]
     Failed(String),
     #[error(transparent)]
@@ -226,7 +224,6 @@ impl CliError {
             Self::Usage(_) => Exit::Usage,
             Self::Client(ClientError::NotRunning { .. }) => Exit::NoDaemon,
             Self::UnknownVf { .. }
-            | Self::UnknownNode { .. }
             | Self::Edit(EditError::Unknown { .. })
             | Self::Client(ClientError::Refused {
                 kind: control::ErrorKind::Unknown,
@@ -245,10 +242,10 @@ impl CliError {
     }
 }
 
-fn known_vfs(known: &[String]) -> String {
+fn known_vfs(name: &str, known: &[String]) -> String {
     match known {
         [] => "the configuration has none; add a table [[hypervisor.vf]]".to_owned(),
-        known => format!("there are {}", known.join(", ")),
+        known => vswitch::near(name, known, "`ibvswitch status` shows all"),
     }
 }
 

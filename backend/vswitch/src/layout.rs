@@ -69,7 +69,7 @@ pub(crate) struct Layout {
     pub(crate) functions: HashMap<PortRef, VfId>,
     /// The ports of the subnet managers' hosts.
     pub(crate) manager_ports: Vec<PortRef>,
-    pub(crate) names: HashMap<String, PortRef>,
+    pub(crate) names: Vec<(String, PortRef)>,
     pub(crate) places: Vec<PlacedVf>,
     /// Whether VFs with a LID of their own have it only while a VM runs.
     pub(crate) dynamic: bool,

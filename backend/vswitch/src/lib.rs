@@ -80,6 +80,7 @@ mod filter;
 mod layout;
 mod manager_settings;
 pub mod model;
+mod names;
 mod plan;
 mod shared;
 mod sharing;
@@ -88,6 +89,7 @@ pub use environment::{Environment, Error, Routing};
 pub use filter::{FilterReport, MadFilter, Own, Reason, Refusal};
 pub use layout::Place;
 pub use model::Model;
+pub use names::{NameError, distance, near, node_named};
 pub use plan::{Clustered, NodeKind, Plan, PlannedNode, PlannedVf, SharedPlace};
 pub use shared::{Function, Input, PortFacts, VSwitch};
 

@@ -14,6 +14,7 @@ use fabric::{Fabric, NodeId, PortRef, Topology};
 use wire::{Guid, PKey};
 
 use crate::model::{ManagerPlace, Model};
+use crate::names::{self, Candidate, NameError};
 use builder::{Builder, cable_rate};
 pub use shared_place::{Clustered, SharedPlace};
 pub(crate) use shared_place::{entries, pkeys};
@@ -167,29 +168,27 @@ impl Plan {
         }
     }
 
-    /// The node of this name, or with this node GUID.
-    pub fn node(&self, fabric: &Fabric, name: &str) -> Option<NodeId> {
-        let guid: Option<Guid> = name.parse().ok();
-        let of = |node| {
-            let port = PortRef { node, port: 1 };
-            fabric.node_info(port).map(|info| info.node_guid)
-        };
-        let mut nodes = self.nodes.iter();
-        let is_it = |node: &&PlannedNode| {
-            node.name == name || guid.is_some_and(|guid| of(node.id) == Some(guid))
-        };
-        nodes.find(is_it).map(|node| node.id)
+    /// The node of this name, with this GUID, or alone of this text.
+    ///
+    /// # Errors
+    /// [`NameError`] where there is none, or several.
+    pub fn node(&self, fabric: &Fabric, name: &str) -> Result<NodeId, NameError> {
+        let nodes: Vec<_> = { self.nodes.iter() }
+            .map(|node| candidate(fabric, node.id, node.id, &node.name))
+            .collect();
+        names::find(name, &nodes)
+    }
+
+    /// The nodes of this name.
+    pub fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = NodeId> + 'a {
+        let nodes = self.nodes.iter().filter(move |node| node.name == name);
+        nodes.map(|node| node.id)
     }
 
     /// The name of a node.
     pub fn name(&self, node: NodeId) -> Option<&str> {
         let found = self.nodes.iter().find(|other| other.id == node);
         found.map(|node| node.name.as_str())
-    }
-
-    /// The names of all nodes.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.nodes.iter().map(|node| node.name.as_str())
     }
 
     /// The nodes and cables.
@@ -203,18 +202,24 @@ impl Plan {
         self.managers.iter().copied()
     }
 
-    /// The names of all nodes, each with the port at which a program of the host attaches.
+    /// The names of all nodes, each with the port at which a program of the host attaches: of an adapter the
+    /// manager's, or the lowest with a cable.
     pub fn host_ports(&self) -> impl Iterator<Item = (String, PortRef)> + '_ {
-        self.nodes.iter().map(|planned| {
+        let mut cabled: HashMap<NodeId, u8> = HashMap::new();
+        for end in { self.topology.links().iter() }.flat_map(|&(a, b, _)| [a, b]) {
+            let lowest = cabled.entry(end.node).or_insert(end.port);
+            *lowest = end.port.min(*lowest);
+        }
+        self.nodes.iter().map(move |planned| {
+            let node = planned.id;
             let port = match planned.kind {
                 NodeKind::Switch | NodeKind::Vswitch => 0,
                 NodeKind::Manager
                 | NodeKind::Router
                 | NodeKind::Host
                 | NodeKind::Pf
-                | NodeKind::Vf => 1,
+                | NodeKind::Vf => cabled.get(&node).copied().unwrap_or(1),
             };
-            let node = planned.id;
             (planned.name.clone(), PortRef { node, port })
         })
     }
@@ -263,5 +268,26 @@ impl Plan {
     #[must_use]
     pub fn subnets(&self) -> &[Option<String>] {
         &self.subnets
+    }
+}
+
+/// A node of a fabric under a name that a person may give.
+pub(crate) fn candidate<'a, T>(
+    fabric: &Fabric,
+    it: T,
+    node: NodeId,
+    name: &'a str,
+) -> Candidate<'a, T> {
+    let info = |port| fabric.node_info(PortRef { node, port });
+    let ports = info(1).map_or(0, |info| info.num_ports);
+    let infos = (1..=ports).filter_map(info);
+    let text = fabric.node_description(node);
+    Candidate {
+        node: it,
+        name,
+        text: text.map_or_else(String::new, |text| text.to_string()),
+        guids: infos
+            .flat_map(|info| [info.node_guid, info.port_guid])
+            .collect(),
     }
 }

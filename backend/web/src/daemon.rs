@@ -91,7 +91,7 @@ fn topology(client: &mut Client) -> Result<Topology, DaemonError> {
 }
 
 fn counters(client: &mut Client) -> Result<CountersReport, DaemonError> {
-    match client.ask(&Request::Counters {})? {
+    match client.ask(&Request::Counters { node: None })? {
         Response::Counters(counters) => Ok(counters),
         _ => Err(DaemonError::Unexpected),
     }

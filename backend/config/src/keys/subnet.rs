@@ -91,7 +91,7 @@ pub static SM: &[Key] = &[
         Other("text, GUID"),
         "the first",
         "With `fabric.topology`: description or GUID of the channel adapter that is the subnet manager's host. The manager is at its lowest \
-         port with a cable. Aggregation nodes (SHARP) are left out unless named.",
+         port with a cable. Aggregation nodes (SHARP) are left out.",
     ),
     key(
         "lid",

@@ -16,6 +16,22 @@ const fn up_to(code: u8) -> u8 {
     (code << 1).wrapping_sub(1)
 }
 
+/// Has the agent of a port say that PortInfo tells the newest speeds, too.
+fn show_newest_speeds(nodes: &mut Nodes, at: PortRef) {
+    let agent = nodes
+        .node(at.node)
+        .map(|node| node.management_port(at.port));
+    let agent = PortRef {
+        port: agent.unwrap_or_default(),
+        ..at
+    };
+    if let Some(port) = nodes.port_mut(agent) {
+        let info = &mut port.info;
+        info.capability_mask = info.capability_mask.with(CapabilityMask::CAPABILITY_MASK2);
+        info.capability_mask2 |= PortInfo::EXTENDED_SPEEDS_2;
+    }
+}
+
 impl Nodes {
     /// Whether there is a cable at a port, and it is whole.
     pub fn has_cable(&self, port: PortRef) -> bool {
@@ -70,24 +86,10 @@ impl Fabric {
             info.link_speed_active = rate.speed.code();
             info.set_speed_ext(rate.extended);
             if rate.extended == LinkSpeedExt::Xdr {
-                self.show_newest_speeds(end);
+                show_newest_speeds(&mut self.nodes, end);
             }
         }
         self.train(a);
-    }
-
-    /// Has the agent of a port say that PortInfo tells the newest speeds, too.
-    fn show_newest_speeds(&mut self, at: PortRef) {
-        let agent = self.node(at.node).map(|node| node.management_port(at.port));
-        let agent = PortRef {
-            port: agent.unwrap_or_default(),
-            ..at
-        };
-        if let Some(port) = self.nodes.port_mut(agent) {
-            let info = &mut port.info;
-            info.capability_mask = info.capability_mask.with(CapabilityMask::CAPABILITY_MASK2);
-            info.capability_mask2 |= PortInfo::EXTENDED_SPEEDS_2;
-        }
     }
 
     /// Brings the link at a port to Initialize, if there is a whole cable and neither end is

@@ -6,10 +6,12 @@ use wire::attribute::NodeType;
 use wire::{Guid, Lid};
 
 use super::cables::{Ability, rate};
-use super::lines::{is_lid, shown};
+use super::error::{NetlistError, Place, error};
+use super::lines::is_lid;
 use super::notices::Loss;
 use super::rate_name;
-use super::read::{End, Listing, NetlistError, Place, Reader, Record, Remote, error};
+use super::read::{End, Listing, Reader, Record, Remote};
+use super::text::shown;
 use crate::nodes::topology::{NodeId, Topology};
 
 /// A port, by the place of its node among the records.

@@ -1,8 +1,8 @@
-//! Notices: what of a listing is not kept.
+//! Notices: losses of a listing.
 
 use std::fmt;
 
-use super::read::Place;
+use super::error::Place;
 
 /// Kind of a loss. Of each kind one notice is given, however many lines have it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

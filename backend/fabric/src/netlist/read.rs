@@ -1,7 +1,6 @@
 //! Reading.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,71 +10,16 @@ use wire::{Guid, LinkWidth};
 
 use super::FDR10;
 use super::cables::{Abilities, Ability};
-use super::lines::{
-    CableComment, bytes_of, guid, lid_of, number, printable, quoted, shown, text_of, widely_quoted,
-};
+use super::error::{NETLIST_MAX, NetlistError, Place, error};
+use super::lines::{CableComment, guid, lid_of, number, quoted, widely_quoted};
 use super::notices::{Loss, Notices};
-use crate::nodes::topology::{NodeSpec, Topology, TopologyError};
+use super::text::{bytes_of, printable, shown, text_of};
+use crate::nodes::topology::{NodeSpec, Topology};
 
 /// The most nodes of a listing: some twenty subnets full.
 const NODES_MAX: u64 = 1 << 20;
 /// Files that include each other, one in the other, as in ibsim.
 const INCLUSIONS_MAX: usize = 9;
-
-/// The longest listing that is read, in bytes: many times the largest subnet's.
-pub const NETLIST_MAX: usize = 256 << 20;
-
-/// A line of a listing.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
-    /// Name of an included file.
-    pub file: Option<Arc<str>>,
-    /// The line, counted from 1.
-    pub line: usize,
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.file {
-            Some(file) => write!(f, "`{}` line {}", shown(file), self.line),
-            None => write!(f, "line {}", self.line),
-        }
-    }
-}
-
-/// Why a text is no topology.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum NetlistError {
-    /// A line is wrong.
-    #[error("{at}: {what}")]
-    Line {
-        /// The line.
-        at: Place,
-        /// The error, and its remedy.
-        what: String,
-    },
-    /// The text is too long.
-    #[error("more than {NETLIST_MAX} bytes; a subnet has less")]
-    TooLong,
-    /// The file cannot be read.
-    #[error("{0}")]
-    Unreadable(String),
-    /// The file is something else.
-    #[error("{0}")]
-    OtherForm(&'static str),
-    /// There is no node in it.
-    #[error("there is no node; begin one with a line such as `Switch 36 \"name\"`{0}")]
-    Empty(String),
-    /// The nodes and cables make no fabric.
-    #[error(transparent)]
-    Topology(#[from] TopologyError),
-}
-
-pub(super) fn error<T>(at: &Place, what: impl Into<String>) -> Result<T, NetlistError> {
-    let (at, what) = (at.clone(), what.into());
-    Err(NetlistError::Line { at, what })
-}
 
 /// A topology that was read, and what of the text it has not.
 #[derive(Debug)]
@@ -729,7 +673,7 @@ fn other_line(word: &str, rest: &str, line: &str) -> Option<&'static str> {
     match word {
         "Switch" | "Ca" | "CA" | "Router" | "Rt" | "Hca" if rest.starts_with(':') => Some(
             "a list of nodes, as `ibnetdiscover -l`, `ibswitches`, `ibhosts` and `iblinkinfo` print \
-             it, has no cables that can be read; give what `ibnetdiscover` prints without options",
+             it, has no cables; give what `ibnetdiscover` prints without options",
         ),
         "SW" | "CA" | "RT" if is_number => Some(
             "a report of ports (`ibnetdiscover -p`) has no GUIDs of nodes; give what `ibnetdiscover` \

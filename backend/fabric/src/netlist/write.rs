@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use wire::attribute::{NodeType, PortInfo};
 use wire::{LinkSpeed, LinkSpeedExt, PortState};
 
-use super::lines::printable;
 use super::rate_name;
+use super::text::printable;
 use crate::fabric::Fabric;
 use crate::links::rate::LinkRate;
 use crate::nodes::Nodes;

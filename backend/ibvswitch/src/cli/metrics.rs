@@ -40,7 +40,7 @@ pub(super) fn run(source: SourceArgs, args: &MetricsArgs) -> Result<(), CliError
     let Response::Status(status) = client.ask(&Request::Status {})? else {
         return Err(CliError::UnexpectedResponse);
     };
-    let Response::Counters(counters) = client.ask(&Request::Counters {})? else {
+    let Response::Counters(counters) = client.ask(&Request::Counters { node: None })? else {
         return Err(CliError::UnexpectedResponse);
     };
     let text = exposition(&status, &counters);

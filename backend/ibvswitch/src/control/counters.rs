@@ -2,19 +2,26 @@
 
 use std::collections::BTreeMap;
 
-use fabric::{Fabric, PortRef};
+use fabric::{Fabric, NodeId, PortRef};
 use vswitch::Plan;
 use wire::Lid;
 
 use super::{CountersReport, Forwarding, NodeCounters, PortCounts, Smps};
 
-/// Returns the counters in `fabric` of the nodes of `plan`.
-pub(crate) fn counters_report(plan: &Plan, fabric: &Fabric) -> CountersReport {
+/// Returns the counters in `fabric` of the nodes of `plan`, or of one of them.
+pub(crate) fn counters_report(
+    plan: &Plan,
+    fabric: &Fabric,
+    only: Option<NodeId>,
+) -> CountersReport {
     let names: BTreeMap<_, _> = plan
         .host_ports()
         .map(|(name, port)| (port.node, name))
         .collect();
-    let nodes = plan.host_ports().map(|(name, own)| {
+    let wanted = plan
+        .host_ports()
+        .filter(|(_, own)| only.is_none_or(|only| only == own.node));
+    let nodes = wanted.map(|(name, own)| {
         let info = fabric.node_info(own).unwrap_or_default();
         let lid = fabric.port_info(own).unwrap_or_default().lid;
         let ports = (1..=info.num_ports).filter_map(|port| {

@@ -100,8 +100,11 @@ pub trait StatusSource: fmt::Debug + Send + Sync {
     /// The topology as `ibnetdiscover` prints it.
     fn netlist(&self) -> String;
 
-    /// Returns the counters of nodes and ports.
-    fn counters(&self) -> CountersReport;
+    /// Returns the counters of nodes and ports, or of one node.
+    ///
+    /// # Errors
+    /// The node is unknown, or its name is that of several.
+    fn counters(&self, node: Option<&str>) -> Result<CountersReport, (ErrorKind, String)>;
 
     /// Where programs of the host attach: what the names of the sockets begin with, and the node's
     /// name.
@@ -454,7 +457,10 @@ fn answer(
         Ok(Request::Netlist {}) => Response::Netlist {
             text: source.netlist(),
         },
-        Ok(Request::Counters {}) => Response::Counters(source.counters()),
+        Ok(Request::Counters { node }) => match source.counters(node.as_deref()) {
+            Ok(report) => Response::Counters(report),
+            Err((kind, message)) => Response::Error { kind, message },
+        },
         Ok(Request::External { host }) => match source.external(host.as_deref()) {
             Ok((socket, node)) => Response::External { socket, node },
             Err((kind, message)) => Response::Error { kind, message },

@@ -163,8 +163,8 @@ impl StatusSource for Fixed {
         String::new()
     }
 
-    fn counters(&self) -> CountersReport {
-        CountersReport::default()
+    fn counters(&self, _: Option<&str>) -> Result<CountersReport, (ErrorKind, String)> {
+        Ok(CountersReport::default())
     }
 
     fn external(&self, host: Option<&str>) -> Result<(String, String), (ErrorKind, String)> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use fabric::{Fabric, LinkFault, PortRef, Stalled};
 use wire::{PhysicalState, PortState};
 
+use crate::names::NameError;
 use crate::plan::Plan;
 
 /// The slowest link: subnet managers give up before.
@@ -14,14 +15,9 @@ const MILLION: u32 = 1_000_000;
 /// Why a link stays as it is.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// Nothing has this name.
-    #[error("there is no node `{name}`; there are {}", .known.join(", "))]
-    Unknown {
-        /// The name.
-        name: String,
-        /// The names there are.
-        known: Vec<String>,
-    },
+    /// The name is no node's.
+    #[error(transparent)]
+    Name(#[from] NameError),
     /// The node has no such port, or nothing is plugged in there.
     #[error("no cable is at port {port} of `{node}`; `ibvswitch topology` shows the links")]
     NoCable {
@@ -92,10 +88,7 @@ pub(crate) fn change(
     (node, port): (&str, u8),
     action: LinkAction,
 ) -> Result<LinkStatus, LinkError> {
-    let id = plan.node(fabric, node).ok_or_else(|| LinkError::Unknown {
-        name: node.to_owned(),
-        known: plan.names().map(str::to_owned).collect(),
-    })?;
+    let id = plan.node(fabric, node)?;
     let at = PortRef { node: id, port };
     let peer = fabric.peer(at).ok_or_else(|| LinkError::NoCable {
         node: node.to_owned(),

@@ -95,7 +95,7 @@ pub(super) fn warn_of_duplicates(layout: &Layout, nodes: &Nodes, port: PortRef) 
         (info.lid != Lid::NONE).then_some(guid)
     };
     let name = |port| {
-        let named = layout.names.iter().find(|&(_, &at)| at == port);
+        let named = layout.names.iter().find(|&&(_, at)| at == port);
         named.map_or("", |(name, _)| name.as_str())
     };
     let Some(guid) = addressed(port) else {

@@ -10,22 +10,54 @@ use super::VSwitch;
 use crate::core::Core;
 use crate::core::hosts::{HostPort, HostTag, Hosts, Mailbox, Sent};
 use crate::core::subnets::{managed_at, sweeps};
+use crate::names::{self, NameError};
+use crate::plan::candidate;
 
 impl VSwitch {
-    /// The port that a program attaches to: that of the node of this name or GUID, or that of the
-    /// subnet manager's host; with the node's name.
-    #[must_use]
-    pub fn host_port(&self, name: Option<&str>) -> Option<(PortRef, String)> {
+    /// The port that a program attaches to: that of the node of this name or GUID, `NAME:PORT` or that of this
+    /// port GUID, or that of the subnet manager's host; with the name, or the GUID, by which it is found again.
+    ///
+    /// # Errors
+    /// [`NameError`] where there is none, or several.
+    pub fn host_port(&self, name: Option<&str>) -> Result<(PortRef, String), NameError> {
         let core = self.read();
-        let port = match name {
-            None => *self.layout.manager_ports.first()?,
-            Some(name) => self.layout.names.get(name).copied().or_else(|| {
-                let guid: Guid = name.parse().ok()?;
-                core.fabric.port_by_guid(guid)
-            })?,
+        let names = &self.layout.names;
+        let node = |wanted: &str| {
+            let nodes: Vec<_> = { names.iter() }
+                .map(|(name, port)| candidate(&core.fabric, *port, port.node, name))
+                .collect();
+            names::find(wanted, &nodes)
         };
-        let name = core.fabric.node_description(port.node)?.to_string();
-        Some((port, name))
+        let port = match name {
+            None => match self.layout.manager_ports.first() {
+                Some(&port) => port,
+                None => node("")?,
+            },
+            Some(name) => match name
+                .parse()
+                .ok()
+                .and_then(|guid: Guid| core.fabric.port_by_guid(guid))
+            {
+                Some(port) => port,
+                None => node(name).or_else(|error| {
+                    let (name, port) = name.rsplit_once(':').ok_or(error.clone())?;
+                    let port = port.parse().map_err(|_| error.clone())?;
+                    let port = PortRef {
+                        port,
+                        ..node(name)?
+                    };
+                    core.fabric.port_info(port).map(|_| port).ok_or(error)
+                })?,
+            },
+        };
+        let own = names.iter().find(|(_, at)| *at == port);
+        let alone =
+            own.filter(|(name, _)| names.iter().filter(|(other, _)| other == name).count() == 1);
+        let found = alone.map(|(name, _)| name.clone()).unwrap_or_else(|| {
+            let info = core.fabric.node_info(port).unwrap_or_default();
+            info.port_guid.to_string()
+        });
+        Ok((port, found))
     }
 
     /// The port of a program, as the program is told.

@@ -21,21 +21,12 @@ pub(crate) struct CountersArgs {
 }
 
 pub(crate) fn run(source: SourceArgs, args: &CountersArgs) -> Result<(), CliError> {
-    let Response::Counters(mut report) = ask(source, &Request::Counters {})? else {
+    let request = Request::Counters {
+        node: args.node.clone(),
+    };
+    let Response::Counters(report) = ask(source, &request)? else {
         return Err(CliError::UnexpectedResponse);
     };
-    if let Some(name) = &args.node {
-        let known: Vec<String> = report.nodes.iter().map(|node| node.name.clone()).collect();
-        report
-            .nodes
-            .retain(|node| node.name == *name || node.guid == *name);
-        if report.nodes.is_empty() {
-            return Err(CliError::UnknownNode {
-                name: name.clone(),
-                known,
-            });
-        }
-    }
     if args.json {
         return print_json(&report);
     }

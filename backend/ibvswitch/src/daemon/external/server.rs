@@ -373,7 +373,7 @@ impl<F: QueueFormat + Send + 'static> Serving<F> {
         let (port, name) = self
             .vswitch()
             .host_port(node)
-            .ok_or_else(|| format!("there is no node `{}`", wanted.node))?;
+            .map_err(|error| error.to_string())?;
         let mut refused =
             format!("{CLIENTS_MAX} programs are attached, the maximum; end one first");
         for id in 0..CLIENTS_MAX {

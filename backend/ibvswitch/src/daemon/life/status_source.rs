@@ -283,7 +283,7 @@ impl StatusSource for DaemonState {
             .change_link(plan, at, link_action(request.action))
             .map_err(|error| {
                 let kind = match error {
-                    LinkError::Unknown { .. } | LinkError::NoCable { .. } => ErrorKind::Unknown,
+                    LinkError::Name(_) | LinkError::NoCable { .. } => ErrorKind::Unknown,
                     LinkError::TooMany(_) | LinkError::TooSlow(_) => ErrorKind::Failed,
                 };
                 (kind, error.to_string())
@@ -308,22 +308,20 @@ impl StatusSource for DaemonState {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    fn counters(&self) -> CountersReport {
+    fn counters(&self, node: Option<&str>) -> Result<CountersReport, (ErrorKind, String)> {
         let plan = self.observer.plan();
-        self.vswitch()
-            .inspect(|fabric| counters_report(plan, fabric))
+        self.vswitch().inspect(|fabric| {
+            let node = node.map(|name| plan.node(fabric, name)).transpose();
+            let node = node.map_err(|error| (ErrorKind::Unknown, error.to_string()))?;
+            Ok(counters_report(plan, fabric, node))
+        })
     }
 
     fn external(&self, host: Option<&str>) -> Result<(String, String), (ErrorKind, String)> {
         let socket = self.observer.config().external.socket.clone();
         let socket = socket.ok_or((ErrorKind::Failed, external::NOT_SERVED.to_owned()))?;
-        let node = self.vswitch().host_port(host).map(|(_, name)| name);
-        let node = node.ok_or_else(|| {
-            let known: Vec<&str> = self.observer.plan().names().collect();
-            let host = host.unwrap_or_default();
-            let message = format!("there is no node `{host}`; there are {}", known.join(", "));
-            (ErrorKind::Unknown, message)
-        })?;
+        let node = self.vswitch().host_port(host);
+        let (_, node) = node.map_err(|error| (ErrorKind::Unknown, error.to_string()))?;
         Ok((socket, node))
     }
 

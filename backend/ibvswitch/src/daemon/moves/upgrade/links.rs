@@ -70,22 +70,24 @@ pub fn restore(plan: &Plan, vswitch: &VSwitch, links: &[LinkRecord]) {
     for link in links {
         let named = |[near, far]: [usize; 2]| {
             let ((node, port), (peer, _)) = (&link.ends[near], &link.ends[far]);
-            let leads_there = vswitch.inspect(|fabric| {
-                let at = PortRef {
-                    node: plan.node(fabric, node)?,
-                    port: *port,
+            let found = vswitch.inspect(|fabric| {
+                let ends = plan.named(node).map(|node| PortRef { node, port: *port });
+                let leads_there = |end: &PortRef| {
+                    let far = fabric.peer(*end).and_then(|far| plan.name(far.node));
+                    far == Some(peer.as_str())
                 };
-                plan.name(fabric.peer(at)?.node)
-                    .map(|found| found == peer.as_str())
+                let info = fabric.node_info(ends.into_iter().find(leads_there)?)?;
+                // Another node may have the same name.
+                Some(info.node_guid.to_string())
             });
-            (leads_there == Some(true)).then(|| (node.as_str(), *port, link.stalled_from(near)))
+            found.map(|guid| (guid, *port, link.stalled_from(near)))
         };
         let Some((node, port, stalled)) = named([0, 1]).or_else(|| named([1, 0])) else {
             debug!(?link, "a link no longer exists");
             continue;
         };
         for action in link.actions(stalled) {
-            if let Err(error) = vswitch.change_link(plan, (node, port), action) {
+            if let Err(error) = vswitch.change_link(plan, (&node, port), action) {
                 warn!("a link could not be restored: {error}");
             }
         }
