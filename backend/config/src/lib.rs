@@ -9,6 +9,7 @@ mod document;
 pub mod edit;
 pub mod keys;
 mod names;
+mod placement;
 mod population;
 mod read;
 #[cfg(test)]

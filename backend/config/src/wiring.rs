@@ -9,6 +9,7 @@ use wire::Guid;
 use wire::attribute::NodeType;
 
 use super::document::{Entry, Section, Seen, at_most};
+use super::placement::leaves;
 use super::read::Reader;
 use super::{FileNodes, ManagerHost, Subnet, Switch, Wiring, keys};
 
@@ -129,14 +130,6 @@ impl<'d> Reader<'d> {
             });
             self.add_switch(&mut wiring, name, 0, true);
         }
-        match sm_switch {
-            Some(entry) if several => entry.reject(
-                "there are tables [[subnet]]",
-                "remove this key; `sm_switch` in each of them says where its manager is",
-            ),
-            Some(entry) => subnets[0].manager.switch = self.switch_named(&entry, &wiring),
-            None => subnets[0].manager.switch = self.leaf(root, &wiring, 0).unwrap_or(0),
-        }
         for section in &links {
             let ends = ["from", "to"].map(|key| {
                 let entry = section.required_text(key)?;
@@ -156,6 +149,14 @@ impl<'d> Reader<'d> {
             }
             let count = count.map_or(1, |count| count.value as usize);
             wiring.cables.extend(std::iter::repeat_n((from, to), count));
+        }
+        match sm_switch {
+            Some(entry) if several => entry.reject(
+                "there are tables [[subnet]]",
+                "remove this key; `sm_switch` in each of them says where its manager is",
+            ),
+            Some(entry) => subnets[0].manager.switch = self.switch_named(&entry, &wiring),
+            None => subnets[0].manager.switch = self.leaf(root, &wiring, 0).unwrap_or(0),
         }
         self.join_subnets(root, &mut wiring, subnets);
         let mut used = vec![0; wiring.switches.len()];
@@ -214,25 +215,19 @@ impl<'d> Reader<'d> {
             let mut switches = wiring.switches.iter();
             switches.position(|switch| switch.name == name)
         };
+        let leaves = leaves(wiring);
         let tables = hypervisors.into_iter().flatten();
         let used: BTreeSet<usize> = tables
             .filter_map(|hypervisor| hypervisor.get_ref().as_table())
             .filter_map(|hypervisor| match hypervisor.get("switch") {
                 Some(name) => name.get_ref().as_str().and_then(at),
-                None => Some(0),
+                None => leaves.first().copied(),
             })
             .collect();
         let mut here =
             { 0..wiring.switches.len() }.filter(|&at| wiring.switches[at].subnet == subnet);
         let first = here.clone().next();
         here.find(|at| used.contains(at)).or(first)
-    }
-
-    /// The switch that a hypervisor is on: the one it names, or the first.
-    pub(super) fn switch_of(&self, section: &Section<'d>, wiring: &Wiring) -> usize {
-        section
-            .text("switch")
-            .map_or(0, |entry| self.switch_named(&entry, wiring))
     }
 
     fn file(

@@ -25,7 +25,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use serde::Serialize;
 
 use self::sibling::{bench, demo, lab, simulate, web};
@@ -47,7 +47,7 @@ Exit status:
   4  no daemon answers
   5  unknown name
 
-Without --config the built-in configuration is used: two hypervisors behind one switch, with one
+Without --config the built-in configuration is used: two hypervisors behind one switch, with one \
 VF each, named vm1 and vm2. `ibvswitch config default` prints it.";
 
 /// Virtual InfiniBand HCAs for QEMU guests.
@@ -252,7 +252,9 @@ fn known_vfs(name: &str, known: &[String]) -> String {
 /// Reads and runs the command line.
 pub fn main() -> ExitCode {
     // On a mistake, clap prints it and leaves with 2.
-    let Cli { source, command } = Cli::parse();
+    let matches = with_negative_numbers(Cli::command()).get_matches();
+    let Cli { source, command } =
+        Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let done = match command {
         Command::Run(args) => run::run(source, &args),
         Command::Keeper(args) => run::keep(&args),
@@ -298,6 +300,16 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// Takes `-1` as a value everywhere, so that its error names the range.
+fn with_negative_numbers(command: clap::Command) -> clap::Command {
+    command
+        .mut_args(|argument| {
+            let takes_values = argument.get_action().takes_values() && !argument.is_last_set();
+            argument.allow_negative_numbers(takes_values)
+        })
+        .mut_subcommands(with_negative_numbers)
+}
+
 /// A mistake in the arguments of the command at `path` that shows only when they are seen together: told
 /// as those are that the parser finds itself.
 fn usage(path: &[&str], message: impl std::fmt::Display) -> CliError {
@@ -340,6 +352,24 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn negative_numbers_are_values_out_of_range() {
+        for line in [
+            "vf qemu-args vm1 --memory -1",
+            "link drop hv1:1 -5",
+            "vf pin vm1 --engine -1",
+        ] {
+            let words = ["ibvswitch"].into_iter().chain(line.split(' '));
+            let error = with_negative_numbers(Cli::command())
+                .try_get_matches_from(words)
+                .unwrap_err();
+            assert!(
+                error.to_string().contains("invalid value '-"),
+                "{line}: {error}"
+            );
+        }
     }
 
     #[test]

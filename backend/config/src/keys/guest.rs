@@ -53,8 +53,8 @@ pub static HYPERVISOR: &[Key] = &[
     key(
         "switch",
         Other("name"),
-        "the first",
-        "Switch that the hypervisor is cabled to.",
+        "a leaf",
+        "Switch that the hypervisor is cabled to. Hypervisors without this key go to leaves, evenly: the switches with adapters, or else with the fewest neighbours.",
     ),
     key(
         "address",

@@ -12,7 +12,7 @@ use vswitch::model::{self, derive_guid};
 use super::Reader;
 use super::daemon::object_memory;
 use crate::document::{Entry, Section, at_most};
-use crate::wiring::free_ports;
+use crate::placement::Placement;
 use crate::{
     Address, AddressModel, Doorbells, GUEST_MEMORY, GUEST_MEMORY_OF_ALL, Hypervisor, IPOIB, Kind,
     LIKENESSES, Manager, ManagerPlace, SMP_ACCESS, Subnet, VFS_PER_HYPERVISOR_MAX, Vf, Wiring,
@@ -57,23 +57,24 @@ impl<'d> Reader<'d> {
                 "add a table [[hypervisor]] with a name and a table [[hypervisor.vf]] for each VM",
             );
         }
-        let mut free = free_ports(wiring, subnets);
+        let mut placement = Placement::new(wiring, subnets);
         sections
             .iter()
             .filter_map(|section| {
-                let switch = self.switch_of(section, wiring);
-                if let (Some(left), false) = (free.get_mut(switch), self.nodes_unknown) {
-                    match left.checked_sub(1) {
-                        Some(less) => *left = less,
-                        None => section.reject(
-                            "name",
-                            format!(
-                                "no port is left for it on the switch `{}`",
-                                wiring.switches[switch].name
-                            ),
-                            "choose another switch with `switch = \"…\"`, or add one",
+                let named = section.text("switch");
+                let switch = match named {
+                    Some(entry) => self.switch_named(&entry, wiring),
+                    None => placement.leaf(),
+                };
+                if !placement.take(switch) && !self.nodes_unknown {
+                    section.reject(
+                        "name",
+                        format!(
+                            "no port is left for it on the switch `{}`",
+                            wiring.switches[switch].name
                         ),
-                    }
+                        "choose another switch with `switch = \"…\"`, or add one",
+                    );
                 }
                 let defaults = Defaults {
                     subnet: wiring.switches[switch].subnet,

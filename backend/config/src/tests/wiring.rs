@@ -52,6 +52,17 @@ fn several_switches() {
     assert_eq!(spine_first("switch = \"leaf\""), 1);
     assert_eq!(spine_first(""), 0);
 
+    // Hypervisors without a switch are at leaves, evenly.
+    let text = ["s1", "s2", "l1", "l2", "l3"].map(|it| format!("[[switch]]\nname = \"{it}\"\n"));
+    let cable = |(leaf, spine)| format!("[[link]]\nfrom = \"l{leaf}\"\nto = \"s{spine}\"\n");
+    let cables = (1..=3).flat_map(|leaf| [(leaf, 1), (leaf, 2)]).map(cable);
+    let hypervisors = (1..=6).map(|it| format!("[[hypervisor]]\nname = \"h{it}\"\n"));
+    let text = text.concat() + &cables.collect::<String>() + &hypervisors.collect::<String>();
+    let config = parse(&text);
+    let of: Vec<usize> = config.hypervisors.iter().map(|it| it.switch).collect();
+    assert_eq!(of, [2, 3, 4, 2, 3, 4]);
+    assert_eq!(config.subnets[0].manager.switch, 2);
+
     for (head, message) in [
         (
             "[[switch]]\nname = \"a\"\n[[switch]]\nname = \"a\"",

@@ -224,11 +224,13 @@ impl<'a> Layout<'a> {
             .filter(|(_, from, to)| from != to)
             .collect();
         let above = switch_above(cards.len(), &between);
-        let levels = levels(chips.len(), &cards, &above, &between);
-        if has_levels(&levels, &above, &between) && topology.subnets.is_empty() {
-            Ok(Self::in_levels(chips, cards, &above, &levels, &between))
-        } else {
-            graph::lay_out(chips, cards, &between, &topology.subnets)
+        let found = lowest(chips.len(), &cards, &above, &between)
+            .into_iter()
+            .map(|lowest| levels(chips.len(), lowest, &between))
+            .find(|levels| has_levels(levels, &above, &between));
+        match found.filter(|_| topology.subnets.is_empty()) {
+            Some(levels) => Ok(Self::in_levels(chips, cards, &above, &levels, &between)),
+            None => graph::lay_out(chips, cards, &between, &topology.subnets),
         }
     }
 
@@ -394,13 +396,14 @@ fn switch_above(cards: usize, between: &[(&Link, Place, Place)]) -> Vec<Option<u
     above
 }
 
-/// Returns each switch's distance from the switches of hypervisors and hosts.
-fn levels(
+/// Sets of switches that may be the lowest level, the likeliest first: those of hypervisors and hosts, those with most of
+/// them (spines may have some), and those with the fewest neighbours. Without hosts: the last, and the manager's.
+fn lowest(
     chips: usize,
     cards: &[Card<'_>],
     above: &[Option<usize>],
     between: &[(&Link, Place, Place)],
-) -> Vec<usize> {
+) -> Vec<Vec<usize>> {
     // The subnet manager's host may be anywhere.
     let is_manager = |card: &Card<'_>| card.head.is_some_and(|head| head.kind == NodeKind::Manager);
     let others = cards
@@ -408,10 +411,26 @@ fn levels(
         .zip(above)
         .filter(|(card, _)| !is_manager(card))
         .filter_map(|(_, above)| *above);
-    let mut lowest: Vec<usize> = others.collect();
-    if lowest.is_empty() {
-        lowest = above.iter().flatten().copied().collect();
+    let all: Vec<usize> = others.collect();
+    let mut counts = vec![0; chips];
+    all.iter().for_each(|&chip| counts[chip] += 1);
+    let most = counts.iter().max().copied().unwrap_or(0);
+    let neighbours: Vec<usize> = neighbours(chips, between)
+        .into_iter()
+        .map(|it| it.into_iter().collect::<HashSet<_>>().len())
+        .collect();
+    let fewest = neighbours.iter().min().copied().unwrap_or(0);
+    let those = |is_low: &dyn Fn(usize) -> bool| (0..chips).filter(|&chip| is_low(chip)).collect();
+    let fewest = those(&|chip| neighbours[chip] == fewest);
+    if all.is_empty() {
+        return vec![fewest, above.iter().flatten().copied().collect()];
     }
+    let most = those(&|chip| counts[chip] > 0 && 2 * counts[chip] >= most);
+    vec![all, most, fewest]
+}
+
+/// The switches that each switch has cables to, once for each cable.
+fn neighbours(chips: usize, between: &[(&Link, Place, Place)]) -> Vec<Vec<usize>> {
     let mut neighbours: Vec<Vec<usize>> = vec![Vec::new(); chips];
     for &(_, from, to) in between {
         if let (Place::Chip(from), Place::Chip(to)) = (from, to) {
@@ -419,6 +438,12 @@ fn levels(
             neighbours[to].push(from);
         }
     }
+    neighbours
+}
+
+/// Returns each switch's distance from the lowest ones.
+fn levels(chips: usize, lowest: Vec<usize>, between: &[(&Link, Place, Place)]) -> Vec<usize> {
+    let neighbours = neighbours(chips, between);
     let mut level: Vec<Option<usize>> = vec![None; chips];
     let mut waiting = VecDeque::new();
     for chip in lowest {
@@ -630,7 +655,7 @@ fn to_card<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::picture::examples::{built_in, torus, two_levels, two_subnets};
+    use crate::picture::examples::{built_in, link, node, torus, two_levels, two_subnets};
 
     fn apart(one: &Area, other: &Area) -> bool {
         one.x + one.width <= other.x
@@ -722,6 +747,28 @@ mod tests {
         };
         assert!(y("spine1") < y("leaf1"));
         assert_eq!(y("leaf1"), y("leaf3"));
+    }
+
+    /// A host or an aggregation node at a spine, or no host at all: the levels are the same.
+    #[test]
+    fn a_tree_is_drawn_in_levels_whatever_its_spines_have() {
+        let mut with_hosts = two_levels(3, 4, 1);
+        let mut empty = two_levels(3, 0, 0);
+        for (name, spine) in [("a1", "spine1"), ("a2", "spine2")] {
+            with_hosts
+                .nodes
+                .push(node(name, NodeKind::Host, None, Some(100)));
+            with_hosts.links.push(link((spine, 30), (name, 1)));
+        }
+        for topology in [&mut with_hosts, &mut empty] {
+            let layout = Layout::new(topology).expect("has levels");
+            let y = |name: &str| {
+                let chip = layout.chips.iter().find(|chip| chip.node.name == name);
+                chip.expect("is drawn").area.y
+            };
+            assert!(y("spine1") == y("spine2") && y("spine1") < y("leaf1"));
+            assert!(["leaf2", "leaf3"].iter().all(|leaf| y(leaf) == y("leaf1")));
+        }
     }
 
     #[test]

@@ -3,6 +3,13 @@
 use std::env;
 use std::io::{self, IsTerminal};
 
+/// Whether standard error is a terminal with colors, and nobody has asked for none (<https://no-color.org>).
+fn has_colors() -> bool {
+    let none = env::var_os("NO_COLOR").is_some_and(|it| !it.is_empty());
+    let dumb = env::var_os("TERM").is_some_and(|it| it == "dumb");
+    io::stderr().is_terminal() && !none && !dumb
+}
+
 /// Begins to log, filtered by the environment variable `RUST_LOG` or else by `filter`.
 ///
 /// # Errors
@@ -20,7 +27,7 @@ pub fn start(filter: &str) -> Result<(), String> {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal());
+        .with_ansi(has_colors());
     // systemd's journal has a clock of its own.
     let started = if env::var_os("JOURNAL_STREAM").is_some() {
         builder.without_time().try_init()
