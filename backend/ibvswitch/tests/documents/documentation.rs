@@ -77,3 +77,18 @@ pages! {
     passthrough: "passthrough.md",
     subnet: "subnet.md",
 }
+
+/// Serde names all requests when it meets another one: each is in the table of the control socket.
+#[test]
+fn requests_of_the_control_socket() {
+    let page = std::fs::read_to_string(directory().join("commands.md")).expect("is there");
+    let error = serde_json::from_str::<control::Request>("{\"request\":\"weather\"}");
+    let error = error.expect_err("is no request").to_string();
+    let (_, names) = error.split_once("expected one of ").expect("a list");
+    let names: Vec<&str> = names.split('`').skip(1).step_by(2).collect();
+    assert!(names.contains(&"status") && names.len() > 10, "{error}");
+    for name in names {
+        let request = format!("`{{\"request\":\"{name}\"");
+        assert!(page.contains(&request), "{name} is not in commands.md");
+    }
+}
