@@ -302,7 +302,7 @@ fn apply(
         });
     }
     match applied {
-        Some(applied) => print(&format!(
+        Some(applied) => print(format!(
             "{}: {} VMs go on after {:.1} ms\n",
             file.path.display(),
             applied.vms,

@@ -30,7 +30,7 @@ enum Shell {
 }
 
 pub(super) fn run(args: &CompletionsArgs) -> Result<(), CliError> {
-    print(&script(args.shell))
+    print(script(args.shell))
 }
 
 fn script(shell: Shell) -> String {

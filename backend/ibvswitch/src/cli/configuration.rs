@@ -55,7 +55,7 @@ pub(super) fn run(source: SourceArgs, command: ConfigCommand) -> Result<(), CliE
             if args.json {
                 print_json(&summary(&config))
             } else {
-                print(&text(&config))
+                print(text(&config))
             }
         }
     }

@@ -44,7 +44,7 @@ pub(super) fn run(source: SourceArgs, args: DoctorArgs) -> Result<(), CliError> 
     if args.json {
         print_json(&report)?;
     } else {
-        print(&text(&report))?;
+        print(text(&report))?;
     }
     if report.has_errors() {
         return Err(CliError::Failed(

@@ -45,7 +45,7 @@ pub(super) fn run(source: SourceArgs, command: HostCommand) -> Result<(), CliErr
     if args.json {
         print_json(&report)?;
     } else {
-        print(&text(&report))?;
+        print(text(&report))?;
     }
     if report.has_errors() {
         return Err(CliError::Failed(

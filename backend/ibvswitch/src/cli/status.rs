@@ -23,7 +23,7 @@ pub(super) fn run(source: SourceArgs, args: &StatusArgs) -> Result<(), CliError>
     if args.json {
         print_json(&status)
     } else {
-        print(&text(&status))
+        print(text(&status))
     }
 }
 

@@ -83,7 +83,7 @@ pub(super) fn run(source: SourceArgs, args: &UpgradeArgs) -> Result<(), CliError
         0 => String::new(),
         failed => format!(", {failed} of them with a device that has failed and recovers"),
     };
-    print(&format!(
+    print(format!(
         "version {} has taken over from {}: {} VMs go on after {:.1} ms{failed}\n",
         after.version,
         upgraded.from,

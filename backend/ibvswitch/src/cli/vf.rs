@@ -130,7 +130,7 @@ pub(super) fn run(source: SourceArgs, command: VfCommand) -> Result<(), CliError
         VfCommand::QemuArgs(args) => qemu_args(source, args),
         VfCommand::LibvirtXml(args) => {
             let config = source.load()?;
-            print(&find(&config, &args.name)?.libvirt_xml())
+            print(find(&config, &args.name)?.libvirt_xml())
         }
     }
 }
@@ -166,7 +166,7 @@ fn qemu_args(source: SourceArgs, args: QemuArgs) -> Result<(), CliError> {
         .iter()
         .map(|argument| shell_quote(argument))
         .collect();
-    print(&format!("{}\n", quoted.join(" ")))
+    print(format!("{}\n", quoted.join(" ")))
 }
 
 fn show(source: SourceArgs, args: &ShowArgs) -> Result<(), CliError> {
@@ -191,7 +191,7 @@ fn show(source: SourceArgs, args: &ShowArgs) -> Result<(), CliError> {
     match (args.json, args.name.is_some(), vfs.as_slice()) {
         (true, true, [vf]) => print_json(vf),
         (true, _, vfs) => print_json(&vfs),
-        (false, _, vfs) => print(&vfs.iter().map(Shown::block).collect::<Vec<_>>().join("\n")),
+        (false, _, vfs) => print(vfs.iter().map(Shown::block).collect::<Vec<_>>().join("\n")),
     }
 }
 

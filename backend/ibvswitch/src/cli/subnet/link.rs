@@ -144,7 +144,7 @@ pub(crate) fn run(source: SourceArgs, command: LinkCommand) -> Result<(), CliErr
     if link.json {
         print_json(&report)
     } else {
-        print(&text(&report))
+        print(text(&report))
     }
 }
 

@@ -39,10 +39,10 @@ pub(crate) fn run(source: SourceArgs, command: SmCommand) -> Result<(), CliError
     let SmArgs { subnet, json } = args;
     match (ask(source, &Request::Sm { action, subnet })?, json) {
         (Response::Sm(status), true) => print_json(&status),
-        (Response::Sm(status), false) => print(&text(&status)),
+        (Response::Sm(status), false) => print(text(&status)),
         (Response::Sms { managers }, true) => print_json(&managers),
         (Response::Sms { managers }, false) => {
-            print(&managers.iter().map(text).collect::<Vec<_>>().join("\n"))
+            print(managers.iter().map(text).collect::<Vec<_>>().join("\n"))
         }
         _ => Err(CliError::UnexpectedResponse),
     }

@@ -70,9 +70,9 @@ pub(crate) fn run(source: SourceArgs, args: &TopologyArgs) -> Result<(), CliErro
     };
     match args.format {
         _ if args.json => print_json(&topology),
-        Format::Text => print(&picture::text(&topology)),
-        Format::Dot => print(&picture::dot(&topology)),
-        Format::Svg => print(&picture::svg(&topology, args.theme)?),
+        Format::Text => print(picture::text(&topology)),
+        Format::Dot => print(picture::dot(&topology)),
+        Format::Svg => print(picture::svg(&topology, args.theme)?),
         Format::Json | Format::Ibnetdiscover => print_json(&topology),
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn run(source: SourceArgs, args: FirmwareArgs) -> Result<(), CliError
     if args.json {
         return print_json(&report);
     }
-    print(&text(&report))
+    print(text(&report))
 }
 
 fn text(report: &FirmwareReport) -> String {

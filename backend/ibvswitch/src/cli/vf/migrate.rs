@@ -102,7 +102,7 @@ pub(super) fn run(source: SourceArgs, args: MigrateArgs) -> Result<(), CliError>
     if args.json {
         print_json(&report)?
     } else {
-        print(&several(&report))?
+        print(several(&report))?
     }
     let failed = report.moves.iter();
     let failed = failed.filter(|outcome| matches!(outcome, MoveOutcome::Failed { .. }));
@@ -184,7 +184,7 @@ fn one(source: SourceArgs, args: MigrateArgs, vm: String, to: String) -> Result<
     if args.json {
         print_json(&migrated)
     } else {
-        print(&migration(&migrated))
+        print(migration(&migrated))
     }
 }
 

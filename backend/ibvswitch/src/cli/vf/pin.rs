@@ -35,7 +35,7 @@ pub(super) fn run(source: SourceArgs, args: PinArgs) -> Result<(), CliError> {
         [one] => ("lives", one.clone()),
         several => ("live", several.join(", ")),
     };
-    print(&format!(
+    print(format!(
         "{names} {verb} in engine {}; all engines paused for {} us\n",
         pinned.engine, pinned.pause_us
     ))

@@ -347,7 +347,7 @@ pub(super) fn run(source: SourceArgs, args: MigrateArgs) -> Result<(), CliError>
     if args.json {
         print_json(&report)
     } else {
-        print(&text(&report))
+        print(text(&report))
     }
 }
 

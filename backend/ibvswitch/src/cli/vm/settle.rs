@@ -51,7 +51,7 @@ pub(super) fn run(source: SourceArgs, args: &SettleArgs) -> Result<(), CliError>
         }
     }
     let runs = settle(&config.control_socket(), args)?;
-    print(&format!("{} runs at {runs}\n", args.vm))
+    print(format!("{} runs at {runs}\n", args.vm))
 }
 
 /// Has the VM run where its addresses are; the name of the VF.
