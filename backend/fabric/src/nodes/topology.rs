@@ -117,7 +117,7 @@ impl NodeSpec {
     /// Whether it is the part of a switch that reduces data of others (SHARP): an adapter that runs no programs.
     #[must_use]
     pub fn is_aggregation_node(&self) -> bool {
-        /// Of SwitchIB-2's and Quantum's.
+        /// Device IDs of the aggregation nodes of SwitchIB-2 and Quantum.
         const DEVICES: [u16; 2] = [0xcf08, 0xcf09];
         let text = self.description.to_string().to_lowercase();
         let ends = ["aggregation node", "sharp", "/an"];
