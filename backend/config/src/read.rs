@@ -77,13 +77,13 @@ impl<'d> Reader<'d> {
     /// Returns the configuration, with a default in place of each value that was rejected.
     fn config(mut self, root: &Section<'d>, dirs: Directories<'_>) -> Config {
         let runtime_dir = self.runtime_dir(root, dirs);
-        let log = self.log(root);
-        let socket_mode = self.socket_mode(root);
+        let log = daemon::log(root);
+        let socket_mode = daemon::socket_mode(root);
         let sandbox = root.one_of("sandbox", &Sandbox::NAMES).unwrap_or_default();
-        let (engine, doorbells, object_memory) = self.engine(root);
+        let (engine, doorbells, object_memory) = daemon::engine(root);
         let sm = root.section("sm", keys::SM);
-        let (manager, files) = self.manager(&sm);
-        let external = self.external(root, &runtime_dir);
+        let (manager, files) = manager::manager(&sm);
+        let external = daemon::external(root, &runtime_dir);
         let section = root.section("fabric", keys::FABRIC);
         let fabric = self.fabric(&section);
         let mut subnets = self.subnets(root, &section, &sm);

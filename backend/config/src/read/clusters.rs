@@ -36,7 +36,7 @@ impl<'d> Reader<'d> {
             self.names.clusters.found.push(Cluster {
                 name: name.value.to_owned(),
                 sm_lid: Lid::from(sm_lid as u16),
-                view: self.view(&section, extended_lids),
+                view: view(&section, extended_lids),
             });
             self.elsewhere(&section);
         }
@@ -100,19 +100,6 @@ impl<'d> Reader<'d> {
         }
     }
 
-    /// Returns the view that its VMs have of the subnet.
-    fn view(&self, section: &Section<'d>, extended_lids: bool) -> View {
-        let view = section.one_of("view", &View::NAMES);
-        if let (Some(View::Mirror), true, Some(entry)) = (view, extended_lids, section.text("view"))
-        {
-            entry.reject(
-                "switches do not show where LIDs of 18 bits lead",
-                "leave the key out, or fabric.extended_lids",
-            );
-        }
-        view.unwrap_or_default()
-    }
-
     /// The cluster of a VF and its LID there.
     pub(super) fn membership(
         &mut self,
@@ -169,32 +156,44 @@ impl<'d> Reader<'d> {
         }
         self.memberships(&list.value)
     }
+}
 
-    pub(super) fn service_levels(&self, section: &Section<'d>) -> ServiceLevels {
-        let rewrite = section.one_of("sl_policy", &SL_POLICY).unwrap_or(false);
-        let Some(list) = section.array("sl") else {
-            return ServiceLevels::default();
-        };
-        let level = |entry: &Entry<'d, &'d DeValue<'d>>| {
-            entry.meaning(entry.integer(0..=15), "not a service level", SL_REMEDY)
-        };
-        let levels: Vec<i64> = list.value.iter().filter_map(level).collect();
-        let Some(&first) = levels.first() else {
-            if list.value.is_empty() {
-                list.reject(
-                    "no service level: the port could send nothing",
-                    "leave the key out to allow all",
-                );
-            }
-            return ServiceLevels::default();
-        };
-        ServiceLevels {
-            allowed: levels.iter().fold(0, |set, level| set | 1 << level),
-            foreign: if rewrite {
-                Foreign::Rewritten(Sl::new(first as u8))
-            } else {
-                Foreign::Denied
-            },
+/// Returns the view that its VMs have of the subnet.
+fn view(section: &Section<'_>, extended_lids: bool) -> View {
+    let view = section.one_of("view", &View::NAMES);
+    if let (Some(View::Mirror), true, Some(entry)) = (view, extended_lids, section.text("view")) {
+        entry.reject(
+            "switches do not show where LIDs of 18 bits lead",
+            "leave the key out, or fabric.extended_lids",
+        );
+    }
+    view.unwrap_or_default()
+}
+
+pub(super) fn service_levels(section: &Section<'_>) -> ServiceLevels {
+    let rewrite = section.one_of("sl_policy", &SL_POLICY).unwrap_or(false);
+    let Some(list) = section.array("sl") else {
+        return ServiceLevels::default();
+    };
+    let level = |entry: &Entry<'_, &DeValue<'_>>| {
+        entry.meaning(entry.integer(0..=15), "not a service level", SL_REMEDY)
+    };
+    let levels: Vec<i64> = list.value.iter().filter_map(level).collect();
+    let Some(&first) = levels.first() else {
+        if list.value.is_empty() {
+            list.reject(
+                "no service level: the port could send nothing",
+                "leave the key out to allow all",
+            );
         }
+        return ServiceLevels::default();
+    };
+    ServiceLevels {
+        allowed: levels.iter().fold(0, |set, level| set | 1 << level),
+        foreign: if rewrite {
+            Foreign::Rewritten(Sl::new(first as u8))
+        } else {
+            Foreign::Denied
+        },
     }
 }

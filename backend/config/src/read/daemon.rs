@@ -47,88 +47,6 @@ impl<'d> Reader<'d> {
         dir
     }
 
-    pub(super) fn log(&self, root: &Section<'d>) -> String {
-        const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
-        let Some(entry) = root.text("log") else {
-            return "info".to_owned();
-        };
-        let mut has_levels = true;
-        for directive in entry.value.split(',') {
-            let level = directive
-                .rsplit_once('=')
-                .map_or(directive, |(_, level)| level);
-            if !LEVELS.contains(&level) {
-                entry.reject(format!("`{level}` is no log level"),
-                    format!(
-                        "the levels are {}; a directive is LEVEL or MODULE=LEVEL, separated by commas",
-                        list(&LEVELS)
-                    ),
-                );
-                has_levels = false;
-            }
-        }
-        if let (true, Err(error)) = (has_levels, log_filter(entry.value)) {
-            entry.reject(
-                error.to_string(),
-                "write something like \"info,ibvswitch_vfio_user=debug\"",
-            );
-        }
-        entry.value.to_owned()
-    }
-
-    pub(super) fn socket_mode(&self, root: &Section<'d>) -> u32 {
-        const OWNER: u32 = 0o600;
-        const REMEDY: &str =
-            "write octal permission bits such as 0o660, of which 0o600 for the owner";
-        let Some(entry) = root.integer("socket_mode", REMEDY) else {
-            return OWNER;
-        };
-        let mode = entry.value as u32;
-        if mode & OWNER != OWNER {
-            entry.reject("out of range", REMEDY);
-        }
-        mode
-    }
-
-    pub(super) fn engine(&self, root: &Section<'d>) -> (Engine, Option<Doorbells>, u64) {
-        let section = root.section("engine", keys::ENGINE);
-        let remedy = "write the number of a processor, counted from 0";
-        (
-            Engine {
-                cpu: section.number("cpu", remedy),
-                threads: self.threads(&section).unwrap_or(Threads::Fixed(1)),
-            },
-            section
-                .one_of("doorbells", &Doorbells::NAMES)
-                .unwrap_or(Some(Doorbells::default())),
-            object_memory(&section).unwrap_or(Quota::default().memory as u64),
-        )
-    }
-
-    fn threads(&self, section: &Section<'d>) -> Option<Threads> {
-        const REMEDY: &str = "write a number of engines from 1 to 64, or \"auto\"";
-        let entry = section.value("threads")?;
-        match entry.value.as_str() {
-            Some("auto") => Some(Threads::Auto),
-            Some(_) => entry.meaning(None, "no number of engines", REMEDY),
-            None => section.number("threads", REMEDY).map(Threads::Fixed),
-        }
-    }
-
-    pub(super) fn external(&self, root: &Section<'d>, runtime_dir: &Path) -> External {
-        let section = root.section("external", keys::EXTERNAL);
-        let socket = match section.text("socket") {
-            Some(entry) if entry.value.is_empty() => None,
-            Some(entry) => {
-                entry.check_name();
-                Some(entry.value.to_owned())
-            }
-            // Daemons that run at the same time have runtime directories of their own.
-            None => Some(derive_name("ibvswitch", &runtime_dir.to_string_lossy())),
-        };
-        External { socket }
-    }
-
     pub(super) fn socket(
         &mut self,
         name: &Entry<'d, &str>,
@@ -159,6 +77,88 @@ impl<'d> Reader<'d> {
             .claim(&mut self.names.sockets, "socket", name.value);
         path
     }
+}
+
+pub(super) fn log(root: &Section<'_>) -> String {
+    const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+    let Some(entry) = root.text("log") else {
+        return "info".to_owned();
+    };
+    let mut has_levels = true;
+    for directive in entry.value.split(',') {
+        let level = directive
+            .rsplit_once('=')
+            .map_or(directive, |(_, level)| level);
+        if !LEVELS.contains(&level) {
+            entry.reject(
+                format!("`{level}` is no log level"),
+                format!(
+                    "the levels are {}; a directive is LEVEL or MODULE=LEVEL, separated by commas",
+                    list(&LEVELS)
+                ),
+            );
+            has_levels = false;
+        }
+    }
+    if let (true, Err(error)) = (has_levels, log_filter(entry.value)) {
+        entry.reject(
+            error.to_string(),
+            "write something like \"info,ibvswitch_vfio_user=debug\"",
+        );
+    }
+    entry.value.to_owned()
+}
+
+pub(super) fn socket_mode(root: &Section<'_>) -> u32 {
+    const OWNER: u32 = 0o600;
+    const REMEDY: &str = "write octal permission bits such as 0o660, of which 0o600 for the owner";
+    let Some(entry) = root.integer("socket_mode", REMEDY) else {
+        return OWNER;
+    };
+    let mode = entry.value as u32;
+    if mode & OWNER != OWNER {
+        entry.reject("out of range", REMEDY);
+    }
+    mode
+}
+
+pub(super) fn engine(root: &Section<'_>) -> (Engine, Option<Doorbells>, u64) {
+    let section = root.section("engine", keys::ENGINE);
+    let remedy = "write the number of a processor, counted from 0";
+    (
+        Engine {
+            cpu: section.number("cpu", remedy),
+            threads: threads(&section).unwrap_or(Threads::Fixed(1)),
+        },
+        section
+            .one_of("doorbells", &Doorbells::NAMES)
+            .unwrap_or(Some(Doorbells::default())),
+        object_memory(&section).unwrap_or(Quota::default().memory as u64),
+    )
+}
+
+fn threads(section: &Section<'_>) -> Option<Threads> {
+    const REMEDY: &str = "write a number of engines from 1 to 64, or \"auto\"";
+    let entry = section.value("threads")?;
+    match entry.value.as_str() {
+        Some("auto") => Some(Threads::Auto),
+        Some(_) => entry.meaning(None, "no number of engines", REMEDY),
+        None => section.number("threads", REMEDY).map(Threads::Fixed),
+    }
+}
+
+pub(super) fn external(root: &Section<'_>, runtime_dir: &Path) -> External {
+    let section = root.section("external", keys::EXTERNAL);
+    let socket = match section.text("socket") {
+        Some(entry) if entry.value.is_empty() => None,
+        Some(entry) => {
+            entry.check_name();
+            Some(entry.value.to_owned())
+        }
+        // Daemons that run at the same time have runtime directories of their own.
+        None => Some(derive_name("ibvswitch", &runtime_dir.to_string_lossy())),
+    };
+    External { socket }
 }
 
 /// Bytes of the daemon's memory for a guest's objects, of a table that says so.

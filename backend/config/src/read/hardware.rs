@@ -5,7 +5,9 @@ use passthrough::Device;
 use wire::PKey;
 
 use super::Reader;
+use super::clusters::service_levels;
 use super::hypervisors::Defaults;
+use super::mads::mads;
 use crate::document::Section;
 use crate::{Hardware, ISOLATION, SMP_ACCESS, keys};
 
@@ -56,8 +58,8 @@ impl<'d> Reader<'d> {
         let smp = smp.unwrap_or(SmpAccess::OwnPort);
         let label = name.as_ref().map_or("", |name| name.value);
         let cluster = self.membership(section, label, smp == SmpAccess::Fabric);
-        let mads = self.mads(section, smp);
-        let service_levels = self.service_levels(section);
+        let mads = mads(section, smp);
+        let service_levels = service_levels(section);
         let pkeys = self.partitions_of(section, smp);
         let configured = section.text("socket");
         let name = name?;

@@ -10,7 +10,9 @@ use vhost_user::translate::Mac;
 use vswitch::model::{self, derive_guid};
 
 use super::Reader;
+use super::clusters::service_levels;
 use super::daemon::object_memory;
+use super::mads::mads;
 use crate::document::{Entry, Section, at_most};
 use crate::placement::Placement;
 use crate::{
@@ -200,11 +202,11 @@ impl<'d> Reader<'d> {
         if address == Address::Shared {
             self.check_shared(section);
         }
-        let mads = self.mads(section, smp);
+        let mads = mads(section, smp);
         let cluster = self.membership(section, label, smp == SmpAccess::Fabric);
         self.check_elsewhere(section, cluster);
         let virtual_pkeys = self.virtual_pkeys(section, &pkeys);
-        let service_levels = self.service_levels(section);
+        let service_levels = service_levels(section);
         let configured = section.text("socket");
         let name = name?;
         let socket = self.socket(&name, configured.as_ref(), defaults.runtime_dir);

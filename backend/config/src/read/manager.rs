@@ -6,119 +6,116 @@ use std::time::Duration;
 use toml::de::DeValue;
 use wire::Guid;
 
-use super::{GUID_REMEDY, Reader};
+use super::GUID_REMEDY;
 use crate::document::{Entry, Section};
 use crate::{KeyChoice, Manager, ManagerFiles, ManagerPlace, RoutingChoice, keys};
 
-impl<'d> Reader<'d> {
-    pub(super) fn manager(&self, sm: &Section<'d>) -> (Manager, ManagerFiles) {
-        let files = ManagerFiles {
-            partitions: self.absolute(sm, "partitions_file"),
-            state_dir: self.absolute(sm, "state_dir"),
-        };
-        let seconds = "write seconds, from 1 to 86400 (a day)";
-        let percentage = "write a percentage above 100, up to 10000";
-        let manager = Manager {
-            place: sm
-                .one_of("manager", &ManagerPlace::NAMES)
-                .unwrap_or_default(),
-            lmc: sm.number("lmc", "write 0 to 7").unwrap_or(0),
-            sweep_interval: Duration::from_secs(sm.number("sweep_interval", seconds).unwrap_or(10)),
-            priority: sm
-                .number("priority", "write 0 to 15, 15 the highest")
-                .unwrap_or(0),
-            routing: sm
-                .one_of("routing", &RoutingChoice::NAMES)
-                .unwrap_or_default(),
-            roots: self.roots(sm),
-            enforce_partitions: sm.flag("enforce_partitions").unwrap_or_default(),
-            max_lanes: self.max_lanes(sm),
-            sl_to_vl: self.service_lanes(sm),
-            arbitration: self.arbitration(sm),
-            m_key: self.m_key(sm),
-            m_key_protect: sm.number("m_key_protect", "write 0 to 3").unwrap_or(2),
-            m_key_lease: sm
-                .number("m_key_lease", "write seconds, 0 to 65535")
-                .unwrap_or(60),
-            rebalance_threshold: sm.number("rebalance_threshold", percentage),
-            path_caching: sm.flag("path_caching").unwrap_or_default(),
-        };
-        (manager, files)
-    }
+pub(super) fn manager(sm: &Section<'_>) -> (Manager, ManagerFiles) {
+    let files = ManagerFiles {
+        partitions: absolute(sm, "partitions_file"),
+        state_dir: absolute(sm, "state_dir"),
+    };
+    let seconds = "write seconds, from 1 to 86400 (a day)";
+    let percentage = "write a percentage above 100, up to 10000";
+    let manager = Manager {
+        place: sm
+            .one_of("manager", &ManagerPlace::NAMES)
+            .unwrap_or_default(),
+        lmc: sm.number("lmc", "write 0 to 7").unwrap_or(0),
+        sweep_interval: Duration::from_secs(sm.number("sweep_interval", seconds).unwrap_or(10)),
+        priority: sm
+            .number("priority", "write 0 to 15, 15 the highest")
+            .unwrap_or(0),
+        routing: sm
+            .one_of("routing", &RoutingChoice::NAMES)
+            .unwrap_or_default(),
+        roots: roots(sm),
+        enforce_partitions: sm.flag("enforce_partitions").unwrap_or_default(),
+        max_lanes: max_lanes(sm),
+        sl_to_vl: service_lanes(sm),
+        arbitration: arbitration(sm),
+        m_key: m_key(sm),
+        m_key_protect: sm.number("m_key_protect", "write 0 to 3").unwrap_or(2),
+        m_key_lease: sm
+            .number("m_key_lease", "write seconds, 0 to 65535")
+            .unwrap_or(60),
+        rebalance_threshold: sm.number("rebalance_threshold", percentage),
+        path_caching: sm.flag("path_caching").unwrap_or_default(),
+    };
+    (manager, files)
+}
 
-    fn roots(&self, section: &Section<'d>) -> Vec<Guid> {
-        let Some(entries) = section.array("roots") else {
-            return Vec::new();
-        };
-        let guid = |entry: &Entry<'d, &DeValue<'d>>| {
-            let guid = entry.value.as_str().and_then(|text| text.parse().ok());
-            entry.meaning(guid, "not the GUID of a switch", GUID_REMEDY)
-        };
-        entries.value.iter().filter_map(guid).collect()
-    }
+fn roots(section: &Section<'_>) -> Vec<Guid> {
+    let Some(entries) = section.array("roots") else {
+        return Vec::new();
+    };
+    let guid = |entry: &Entry<'_, &DeValue<'_>>| {
+        let guid = entry.value.as_str().and_then(|text| text.parse().ok());
+        entry.meaning(guid, "not the GUID of a switch", GUID_REMEDY)
+    };
+    entries.value.iter().filter_map(guid).collect()
+}
 
-    fn max_lanes(&self, section: &Section<'d>) -> Option<u8> {
-        let remedy = "write 1, 2, 4, 8 or 15";
-        let entry = section.integer("qos_max_vls", remedy)?;
-        let is_possible = keys::LANES.contains(&entry.value);
-        let lanes = is_possible.then_some(entry.value as u8);
-        entry.meaning(lanes, "no link has so many", remedy)
-    }
+fn max_lanes(section: &Section<'_>) -> Option<u8> {
+    let remedy = "write 1, 2, 4, 8 or 15";
+    let entry = section.integer("qos_max_vls", remedy)?;
+    let is_possible = keys::LANES.contains(&entry.value);
+    let lanes = is_possible.then_some(entry.value as u8);
+    entry.meaning(lanes, "no link has so many", remedy)
+}
 
-    fn service_lanes(&self, section: &Section<'d>) -> Option<wire::attribute::SlToVl> {
-        let entry = section.text("qos_sl2vl")?;
-        let remedy = "write 16 lanes from 0 to 15, as in \"0,1,2,3,4,5,6,7,0,1,2,3,4,5,6,7\"";
-        let lanes = subnet_manager::parse_lanes(entry.value).ok();
-        entry.meaning(lanes, "not a lane for each service level", remedy)
-    }
+fn service_lanes(section: &Section<'_>) -> Option<wire::attribute::SlToVl> {
+    let entry = section.text("qos_sl2vl")?;
+    let remedy = "write 16 lanes from 0 to 15, as in \"0,1,2,3,4,5,6,7,0,1,2,3,4,5,6,7\"";
+    let lanes = subnet_manager::parse_lanes(entry.value).ok();
+    entry.meaning(lanes, "not a lane for each service level", remedy)
+}
 
-    /// Returns the arbitration that the keys set; keys that are left out have OpenSM's defaults for so many lanes.
-    fn arbitration(&self, section: &Section<'d>) -> Option<subnet_manager::Arbitration> {
-        let [high, low] = ["qos_vlarb_high", "qos_vlarb_low"].map(|key| section.text(key));
-        let limit = section.integer("qos_high_limit", "write 0 to 255");
-        if high.is_none() && low.is_none() && limit.is_none() {
-            return None;
-        }
-        let mut tables = [String::new(), String::new()];
-        for ((table, entry), default) in tables.iter_mut().zip([high, low]).zip(["0:4", "0:0,1:4"])
-        {
-            let text = entry.as_ref().map_or(default, |entry| entry.value);
-            match (subnet_manager::Arbitration::parse(0, text, ""), &entry) {
-                (Err(error), Some(entry)) => {
-                    let what = format!("no arbitration table ({error})");
-                    entry.reject(what, "write lanes with weights, as in \"0:4,1:64\"");
-                }
-                _ => text.clone_into(table),
+/// Returns the arbitration that the keys set; keys that are left out have OpenSM's defaults for so many lanes.
+fn arbitration(section: &Section<'_>) -> Option<subnet_manager::Arbitration> {
+    let [high, low] = ["qos_vlarb_high", "qos_vlarb_low"].map(|key| section.text(key));
+    let limit = section.integer("qos_high_limit", "write 0 to 255");
+    if high.is_none() && low.is_none() && limit.is_none() {
+        return None;
+    }
+    let mut tables = [String::new(), String::new()];
+    for ((table, entry), default) in tables.iter_mut().zip([high, low]).zip(["0:4", "0:0,1:4"]) {
+        let text = entry.as_ref().map_or(default, |entry| entry.value);
+        match (subnet_manager::Arbitration::parse(0, text, ""), &entry) {
+            (Err(error), Some(entry)) => {
+                let what = format!("no arbitration table ({error})");
+                entry.reject(what, "write lanes with weights, as in \"0:4,1:64\"");
             }
+            _ => text.clone_into(table),
         }
-        let limit = limit.map_or(0, |entry| entry.value as u8);
-        subnet_manager::Arbitration::parse(limit, &tables[0], &tables[1]).ok()
     }
+    let limit = limit.map_or(0, |entry| entry.value as u8);
+    subnet_manager::Arbitration::parse(limit, &tables[0], &tables[1]).ok()
+}
 
-    fn m_key(&self, section: &Section<'d>) -> KeyChoice {
-        let Some(entry) = section.text("m_key") else {
-            return KeyChoice::None;
-        };
-        let number = || {
-            let digits = entry.value.strip_prefix("0x")?;
-            let key = u64::from_str_radix(digits, 16).ok()?;
-            (key != 0).then_some(KeyChoice::One(key))
-        };
-        let key = match entry.value {
-            "none" => Some(KeyChoice::None),
-            "per-node" => Some(KeyChoice::PerNode),
-            _ => number(),
-        };
-        const REMEDY: &str =
-            "write \"none\", \"per-node\", or 0x and up to 16 hexadecimal digits, not all 0";
-        let key = entry.meaning(key, "no management key", REMEDY);
-        key.unwrap_or(KeyChoice::None)
-    }
+fn m_key(section: &Section<'_>) -> KeyChoice {
+    let Some(entry) = section.text("m_key") else {
+        return KeyChoice::None;
+    };
+    let number = || {
+        let digits = entry.value.strip_prefix("0x")?;
+        let key = u64::from_str_radix(digits, 16).ok()?;
+        (key != 0).then_some(KeyChoice::One(key))
+    };
+    let key = match entry.value {
+        "none" => Some(KeyChoice::None),
+        "per-node" => Some(KeyChoice::PerNode),
+        _ => number(),
+    };
+    const REMEDY: &str =
+        "write \"none\", \"per-node\", or 0x and up to 16 hexadecimal digits, not all 0";
+    let key = entry.meaning(key, "no management key", REMEDY);
+    key.unwrap_or(KeyChoice::None)
+}
 
-    /// A path that does not depend on where the daemon was started.
-    fn absolute(&self, section: &Section<'d>, key: &str) -> Option<PathBuf> {
-        let entry = section.text(key)?;
-        let path = Some(PathBuf::from(entry.value)).filter(|path| path.is_absolute());
-        entry.meaning(path, "a relative path", "write a path that begins with /")
-    }
+/// A path that does not depend on where the daemon was started.
+fn absolute(section: &Section<'_>, key: &str) -> Option<PathBuf> {
+    let entry = section.text(key)?;
+    let path = Some(PathBuf::from(entry.value)).filter(|path| path.is_absolute());
+    entry.meaning(path, "a relative path", "write a path that begins with /")
 }
