@@ -4,7 +4,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hca::transport::Frame;
 use nix::errno::Errno;
@@ -13,7 +13,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use thiserror::Error;
 use tracing::{debug, info, warn};
 use vmm_socket::socket::{Lost, ReceivedFds, Socket};
-use vmm_socket::{Files, Listener, MemoryLimits, Stop};
+use vmm_socket::{Files, Journal, Listener, MemoryLimits, Stop};
 use wire::MadPacket;
 
 use crate::frames::{Scratch, Taken};
@@ -33,8 +33,6 @@ const DESCRIPTORS: usize = 4 * BATCH;
 const JAM: u64 = 10_000_000;
 /// Unit of epoll's timeouts, in nanoseconds.
 const TICK: u64 = 1_000_000;
-/// Minimum interval between messages about a guest that repeats the same mistake.
-const COMPLAINT: Duration = Duration::from_secs(10);
 
 /// Something for the port.
 #[derive(Debug)]
@@ -105,6 +103,7 @@ const KICK: u64 = 4;
 #[derive(Debug)]
 pub struct Server<O> {
     listener: Listener,
+    journal: Journal,
     port: Port,
     outside: O,
     limits: MemoryLimits,
@@ -114,7 +113,6 @@ pub struct Server<O> {
     packet: Packet,
     /// Output for which there is no room, and the time since when. Nothing is taken from the guest meanwhile.
     stuck: Option<(Output, u64)>,
-    complained: Option<Instant>,
     /// The link went down while a client was there: others are turned away until it is up.
     down: bool,
 }
@@ -186,6 +184,7 @@ impl<O: Outside> Server<O> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         Ok(Self {
             listener,
+            journal: Journal::default(),
             port,
             outside,
             limits,
@@ -194,7 +193,6 @@ impl<O: Outside> Server<O> {
             scratch: Scratch::default(),
             packet: Packet::default(),
             stuck: None,
-            complained: None,
             down: false,
         })
     }
@@ -217,31 +215,21 @@ impl<O: Outside> Server<O> {
                 debug!("a client is turned away: the link is down");
                 continue;
             }
-            info!("client connected");
+            if let Some(omitted) = self.journal.arrival() {
+                info!("client connected{omitted}");
+            }
             self.outside.presence(true);
             let end = self.serve(stream);
             self.rest();
             self.outside.presence(false);
-            match end {
-                End::Lost(Lost::Stopped) => return Ok(()),
-                End::Lost(Lost::Closed) => info!("client gone"),
-                End::LinkDown => {
-                    info!("client sent away: {}", End::LinkDown);
-                    self.down = true;
-                }
-                end => self.complain(&end),
+            self.down |= matches!(end, End::LinkDown);
+            match (self.journal.departure(), end) {
+                (_, End::Lost(Lost::Stopped)) => return Ok(()),
+                (None, _) => {}
+                (Some(omitted), End::Lost(Lost::Closed)) => info!("client gone{omitted}"),
+                (Some(omitted), end @ End::LinkDown) => info!("client sent away: {end}{omitted}"),
+                (Some(omitted), end) => warn!("client sent away: {end}{omitted}"),
             }
-        }
-    }
-
-    /// Says why a client is gone, though not each time.
-    fn complain(&mut self, end: &End) {
-        let told = self.complained.is_some_and(|at| at.elapsed() < COMPLAINT);
-        if told {
-            debug!("client sent away: {end}");
-        } else {
-            self.complained = Some(Instant::now());
-            warn!("client sent away: {end}");
         }
     }
 
@@ -251,10 +239,7 @@ impl<O: Outside> Server<O> {
             for token in self.wait(self.outside.deadline())?.into_iter().flatten() {
                 match token {
                     STOP => return Ok(None),
-                    LISTENER => {
-                        let complain = |what: std::fmt::Arguments<'_>| warn!("{what}");
-                        return self.listener.accept(stop, complain);
-                    }
+                    LISTENER => return self.listener.accept(stop, &mut self.journal),
                     _ => {}
                 }
             }

@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::stat::fstat;
-use tracing::warn;
 use vfio_bindings::bindings::vfio::{
     VFIO_DMA_UNMAP_FLAG_ALL, VFIO_IRQ_SET_ACTION_TRIGGER, VFIO_IRQ_SET_DATA_EVENTFD,
     VFIO_IRQ_SET_DATA_NONE, VFIO_IRQ_SET_DATA_TYPE_MASK,
@@ -81,6 +80,8 @@ pub struct Client {
     /// Number of times that the driver has begun to use the device since it was reset with its machine.
     begun: u32,
     recovered: Option<Instant>,
+    /// Reason why it cannot be kept any more.
+    forsaken: Option<&'static str>,
 }
 
 impl Client {
@@ -98,6 +99,7 @@ impl Client {
             count: 0,
             begun: 0,
             recovered: None,
+            forsaken: None,
         }
     }
 
@@ -169,10 +171,15 @@ impl Client {
         self.memory.push((message, file.flatten()));
     }
 
+    /// The reason why it cannot be kept any more, once.
+    pub(crate) const fn take_forsaken(&mut self) -> Option<&'static str> {
+        self.forsaken.take()
+    }
+
     /// It cannot be kept any more; the daemon that it has goes on with it.
-    pub(crate) fn forsake(&mut self, what: &str) {
+    pub(crate) fn forsake(&mut self, reason: &'static str) {
         if self.version.take().is_some() {
-            warn!("a VM {what}, and will not outlive the daemon");
+            self.forsaken = Some(reason);
         }
         self.memory.clear();
         self.eventfds.clear();

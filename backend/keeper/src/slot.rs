@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use tracing::{info, warn};
+use vmm_socket::Journal;
 use vmm_socket::socket::Lost;
 
 use crate::channel::{Channel, Kind, Packet};
@@ -36,6 +37,7 @@ pub(crate) struct Slot {
     served: bool,
     /// The daemon waits for the client.
     wanted: bool,
+    journal: Journal,
 }
 
 impl Slot {
@@ -134,6 +136,15 @@ impl Slot {
                         Err(error) => warn!(vf = self.name, "it is shown as before: {error}"),
                     },
                     _ => {}
+                }
+                if let Some(reason) = client.take_forsaken()
+                    && let Some(omitted) = self.journal.admit("forsaken")
+                {
+                    let vf = &self.name;
+                    warn!(
+                        vf,
+                        "a VM {reason}, and will not outlive the daemon{omitted}"
+                    );
                 }
             }
         }

@@ -13,7 +13,7 @@ use connectx::{Backend, Configuration, DoorbellPages, Doorbells, Registers, TRAP
 use nix::errno::Errno;
 use parking_lot::Mutex;
 use thiserror::Error;
-use vfio_user::{DmaTable, Interrupts, Mapping};
+use vfio_user::{DmaTable, Interrupts, Journal, Mapping};
 
 use crate::cluster::Membership;
 use crate::core::{Core, HEAD, refusal};
@@ -95,6 +95,8 @@ pub struct Passthrough {
     covered: u64,
     report: Arc<Mutex<Report>>,
     core: Mutex<Core>,
+    /// Lines that monitors can cause.
+    journal: Mutex<Journal>,
 }
 
 impl std::fmt::Debug for Passthrough {
@@ -143,6 +145,7 @@ impl Passthrough {
             covered: covered(std::iter::empty()),
             report,
             core: Mutex::new(core),
+            journal: Mutex::default(),
         })
     }
 
@@ -172,14 +175,20 @@ impl Passthrough {
             }
             Ok(_) => {
                 let remedy = "restart ibvswitch to serve it as it is";
-                tracing::warn!(
-                    vf = self.name,
+                self.warn(format_args!(
                     "the VF behind it is another one now; {remedy}"
-                );
+                ));
             }
             Err(error) => {
-                tracing::warn!(vf = self.name, "the VF behind it cannot be opened: {error}");
+                self.warn(format_args!("the VF behind it cannot be opened: {error}"));
             }
+        }
+    }
+
+    /// Writes a warning that a monitor can cause again and again.
+    fn warn(&self, what: std::fmt::Arguments<'_>) {
+        if let Some(omitted) = self.journal.lock().admit("behind") {
+            tracing::warn!(vf = self.name, "{what}{omitted}");
         }
     }
 
@@ -302,12 +311,9 @@ impl Backend for Passthrough {
     fn map(&mut self, mapping: Mapping) -> Result<(), Errno> {
         let (addr, size) = (mapping.addr(), mapping.size());
         if Window::overlaps(addr, size) {
-            tracing::warn!(
-                vf = self.name,
-                addr,
-                size,
-                "guest memory lies where the daemon has its own"
-            );
+            self.warn(format_args!(
+                "guest memory of {size} bytes at {addr:#x} lies where the daemon has its own"
+            ));
             return Err(Errno::EINVAL);
         }
         self.table.map(mapping.clone())?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use tracing::{debug, warn};
+use tracing::{debug, info};
 use vfio_bindings::bindings::vfio::{
     VFIO_DEVICE_FLAGS_PCI, VFIO_DEVICE_FLAGS_RESET, VFIO_DMA_MAP_FLAG_READ,
     VFIO_DMA_MAP_FLAG_WRITE, VFIO_DMA_UNMAP_FLAG_ALL, VFIO_DMA_UNMAP_FLAG_GET_DIRTY_BITMAP,
@@ -15,7 +15,6 @@ use vfio_bindings::bindings::vfio::{
 };
 
 use crate::end::End;
-use crate::journal::Journal;
 use crate::message::version::{Capabilities, Version};
 use crate::message::{
     BitmapShape, Command, DeviceInfo, DmaMap, DmaUnmap, FLAG_COMMAND, FLAG_ERROR, FLAG_NO_REPLY,
@@ -26,6 +25,7 @@ use crate::message_log::{Message, MessageLog, Nobody, Resumed, StandIn};
 use crate::migration::{MAX_BITMAP_SIZE, Progress, Written, is_logging};
 use crate::region::RegionInfo;
 use crate::{Device, Effect, Interrupts, IrqInfo, Mapping, Protection, Region, Stop};
+use vmm_socket::Journal;
 use vmm_socket::memory::{Files, MapError};
 use vmm_socket::socket::{Lost, ReceivedFds, Socket};
 
@@ -216,7 +216,8 @@ impl<'a> Connection<'a> {
                 let besides = [self.next, self.device.ready()];
                 match self.socket.wait_beside(self.stop, besides)? {
                     [true, _] => {
-                        warn!("another client waits until this one is gone");
+                        let what = format_args!("another client waits until this one is gone");
+                        self.journal.warn("waiting", what);
                         self.next = None;
                     }
                     [_, true] => self.device.poll(),
@@ -356,14 +357,18 @@ impl<'a> Connection<'a> {
         match (self.unusable.take(), Command::from_number(header.command)) {
             (Some(why), _) => self
                 .journal
-                .failure(format_args!("guest memory cannot be used: {why}")),
-            (None, Some(command)) => self
-                .journal
-                .failure(format_args!("command failed: {command:?}: {errno}")),
-            (None, None) => self.journal.failure(format_args!(
-                "command failed: there is no command {}: {errno}",
-                header.command
-            )),
+                .warn("memory", format_args!("guest memory cannot be used: {why}")),
+            (None, Some(command)) => self.journal.warn(
+                "commands",
+                format_args!("command failed: {command:?}: {errno}"),
+            ),
+            (None, None) => self.journal.warn(
+                "commands",
+                format_args!(
+                    "command failed: there is no command {}: {errno}",
+                    header.command
+                ),
+            ),
         }
     }
 
@@ -441,7 +446,10 @@ impl<'a> Connection<'a> {
         proposal.answer()?.emit(&mut self.reply);
         self.peer = Some(proposal.capabilities);
         self.show();
-        self.journal.connected(&proposal);
+        if let Some(omitted) = self.journal.arrival() {
+            let (minor, capabilities) = (proposal.minor, proposal.capabilities);
+            info!(minor, ?capabilities, "client connected{omitted}");
+        }
         Ok(())
     }
 
@@ -480,11 +488,14 @@ impl<'a> Connection<'a> {
         debug!(addr, size, shared = mapping.has_memory(), "guest memory");
         self.device.dma_map(mapping)?;
         if unshared && !std::mem::replace(&mut self.unshared, true) {
-            self.journal.failure(format_args!(
-                "guest memory came without a file descriptor, {size} bytes at address 0: the device \
-                 cannot reach it, and the guest's driver will give up; share it: \
-                 memory-backend-memfd,share=on"
-            ));
+            self.journal.warn(
+                "memory",
+                format_args!(
+                    "guest memory came without a file descriptor, {size} bytes at address 0: the device \
+                     cannot reach it, and the guest's driver will give up; share it: \
+                     memory-backend-memfd,share=on"
+                ),
+            );
         }
         Ok(())
     }

@@ -42,7 +42,6 @@ mod dma;
 mod end;
 mod heap;
 mod irq;
-mod journal;
 pub mod message;
 mod message_log;
 mod migration;
@@ -66,4 +65,6 @@ pub use migration::{MAX_BITMAP_SIZE, Migration, MigrationState};
 pub use nix::errno::Errno;
 pub use region::{Region, SparseArea};
 pub use server::Server;
-pub use vmm_socket::{BindError, MappedFile, MemoryLimits, SharedMemory, Stop, memory, remedy};
+pub use vmm_socket::{
+    BindError, Journal, MappedFile, MemoryLimits, SharedMemory, Stop, memory, remedy,
+};

@@ -5,13 +5,13 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 use nix::poll::PollFlags;
+use tracing::{info, warn};
 use vmm_socket::socket::{Lost, wait_beside};
-use vmm_socket::{BindError, Listener, Stop};
+use vmm_socket::{BindError, Journal, Listener, Stop};
 
 use crate::Device;
 use crate::connection::{Arrival, serve_before};
 use crate::end::End;
-use crate::journal::Journal;
 use crate::message_log::{MessageLog, Nobody};
 
 /// A device's socket. Its file is removed on drop.
@@ -63,18 +63,19 @@ impl Server {
             let arrival = match resumed.take() {
                 Some(resumed) => Arrival::Resumed(resumed),
                 None if !self.idle(device, stop)? => break,
-                None => {
-                    let journal = &mut self.journal;
-                    match self.listener.accept(stop, |what| journal.failure(what))? {
-                        Some(stream) => Arrival::New(stream),
-                        None => break,
-                    }
-                }
+                None => match self.listener.accept(stop, &mut self.journal)? {
+                    Some(stream) => Arrival::New(stream),
+                    None => break,
+                },
             };
             let next = Some(self.listener.as_fd());
             let message_log = self.message_log.as_mut();
             let end = serve_before(next, arrival, device, stop, &mut self.journal, message_log);
-            self.journal.gone(end);
+            match (self.journal.departure(), end) {
+                (None, _) => {}
+                (Some(omitted), End::Closed | End::Stopped) => info!("client gone{omitted}"),
+                (Some(omitted), end) => warn!("client gone: {end}{omitted}"),
+            }
             if end == End::Stopped {
                 break;
             }

@@ -1,6 +1,5 @@
 //! The socket that VMMs connect to: one path, one client after the other.
 
-use std::fmt;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -8,6 +7,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -18,10 +18,13 @@ use nix::sys::socket::{
 use thiserror::Error;
 use tracing::warn;
 
+use crate::journal::{Journal, Pace};
 use crate::socket::{Lost, wait};
 
 /// The longest path that fits `sun_path` with its NUL, in bytes.
 const MAX_PATH: usize = 107;
+/// Interval of tries to accept a client for which the process has no descriptor.
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Tells a server to stop, from any thread; clones are the same signal, which
 /// stays once given.
@@ -117,6 +120,7 @@ pub fn remedy(error: &io::Error) -> &'static str {
 #[derive(Debug)]
 pub struct Listener {
     listener: UnixListener,
+    pace: Pace,
     path: PathBuf,
     /// Device and inode of the socket's file; `None` where the file is another's to remove.
     identity: Option<(u64, u64)>,
@@ -165,6 +169,7 @@ impl Listener {
         let listener = UnixListener::from(socket);
         Ok(Self {
             listener,
+            pace: Pace::default(),
             path: path.to_owned(),
             identity: Some((metadata.dev(), metadata.ino())),
         })
@@ -179,6 +184,7 @@ impl Listener {
         let metadata = fs::symlink_metadata(path)?;
         Ok(Self {
             listener: UnixListener::from(socket),
+            pace: Pace::default(),
             path: path.to_owned(),
             identity: Some((metadata.dev(), metadata.ino())),
         })
@@ -196,24 +202,24 @@ impl Listener {
         &self.path
     }
 
-    /// The next client, or `None` when `stop` is signalled. `complain` is told where one waits that cannot
-    /// be accepted yet.
+    /// The next client, or `None` when `stop` is signalled. Clients that come too fast wait. The `journal` has it
+    /// where one waits that cannot be accepted yet.
     ///
     /// # Errors
     /// Where no client can be accepted any more.
-    pub fn accept(
-        &self,
-        stop: &Stop,
-        mut complain: impl FnMut(fmt::Arguments<'_>),
-    ) -> io::Result<Option<UnixStream>> {
+    pub fn accept(&mut self, stop: &Stop, journal: &mut Journal) -> io::Result<Option<UnixStream>> {
         loop {
+            pause(stop, self.pace.rest(Instant::now()));
             match wait(self.listener.as_fd(), PollFlags::POLLIN, Some(stop.as_fd())) {
                 Ok(()) => {}
                 Err(Lost::Stopped) => return Ok(None),
                 Err(lost) => return Err(io::Error::other(lost)),
             }
             let error = match self.listener.accept() {
-                Ok((stream, _)) => return Ok(Some(stream)),
+                Ok((stream, _)) => {
+                    self.pace.count(Instant::now());
+                    return Ok(Some(stream));
+                }
                 Err(error) => error,
             };
             match error.raw_os_error().map(Errno::from_raw) {
@@ -221,16 +227,29 @@ impl Listener {
                 Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM) => {
                     // The client stays in the queue, so that the listener is
                     // ready at once again: give the process time to recover.
-                    complain(format_args!(
-                        "cannot accept a client: {error}{}",
-                        remedy(&error)
-                    ));
-                    let mut polled = [PollFd::new(stop.as_fd(), PollFlags::POLLIN)];
-                    let _ = poll(&mut polled, PollTimeout::from(100u8));
+                    let remedy = remedy(&error);
+                    journal.warn(
+                        "accept",
+                        format_args!("cannot accept a client: {error}{remedy}"),
+                    );
+                    pause(stop, RETRY_INTERVAL);
                 }
                 _ => return Err(error),
             }
         }
+    }
+}
+
+/// Sleeps for this time, or until `stop` is signalled.
+fn pause(stop: &Stop, time: Duration) {
+    if !time.is_zero() {
+        let mut polled = [PollFd::new(stop.as_fd(), PollFlags::POLLIN)];
+        // Up to the next millisecond. An interruption only makes the next look come sooner.
+        let millis = time.as_nanos().div_ceil(1_000_000);
+        let _ = poll(
+            &mut polled,
+            PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX),
+        );
     }
 }
 

@@ -12,7 +12,7 @@ use vfio_bindings::bindings::vfio::{
     VFIO_PCI_BAR0_REGION_INDEX, VFIO_PCI_CONFIG_REGION_INDEX, VFIO_REGION_INFO_FLAG_MMAP,
 };
 use vfio_ioctls::VfioError;
-use vfio_user::{Mapping, SparseArea};
+use vfio_user::{Journal, Mapping, SparseArea};
 
 use crate::vf::address::PciAddress;
 use crate::vf::host::Sysfs;
@@ -45,6 +45,7 @@ pub struct Vfio {
     vectors: u16,
     /// Whether the kernel has given the VF interrupt vectors.
     has_vectors: bool,
+    journal: Journal,
 }
 
 fn unfit<T>(what: impl Into<String>) -> Result<T, PhysicalError> {
@@ -102,6 +103,7 @@ impl Vfio {
             areas,
             vectors,
             has_vectors: false,
+            journal: Journal::default(),
         };
         vf.reset()?;
         Ok(vf)
@@ -204,7 +206,9 @@ impl Physical for Vfio {
             Some(obstacle) => obstacle.into(),
             None => PhysicalError::kernel("memory cannot be mapped for it", errno),
         };
-        tracing::warn!(vf = %self.address, "{error}");
+        if let Some(omitted) = self.journal.admit("memory") {
+            tracing::warn!(vf = %self.address, "{error}{omitted}");
+        }
         Err(error)
     }
 

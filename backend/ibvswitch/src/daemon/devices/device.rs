@@ -13,6 +13,7 @@ use vfio_user::{
     Device, DmaTable, Interrupts, IrqInfo, Mapping, MemoryLimits, Migration, Part, Region,
     SharedMemory, SparseArea, StandIn,
 };
+use vmm_socket::Journal;
 use vswitch::{Input, VSwitch};
 
 use crate::daemon::devices::alarm::Alarm;
@@ -47,6 +48,8 @@ pub struct VfDevice<B> {
     /// Rings when a reply is due, where some come late.
     alarm: Option<Alarm>,
     memory: Option<DeviceMemory>,
+    /// Lines that the client can cause.
+    journal: Journal,
 }
 
 impl<B> std::fmt::Debug for VfDevice<B> {
@@ -186,6 +189,7 @@ impl<B: Backend<Mapping = Mapping, Error = Errno>> VfDevice<B> {
             calls: parts.calls,
             alarm: parts.alarm,
             memory: parts.memory,
+            journal: Journal::default(),
         }
     }
 
@@ -216,7 +220,10 @@ impl<B: Movable<Mapping = Mapping, Error = Errno>> Migration for VfDevice<B> {
     fn stop(&mut self) -> Result<(), Errno> {
         B::quiesce(&mut self.function);
         self.rests = true;
-        tracing::info!(vf = self.name, "rests, to go on elsewhere or from an image");
+        if let Some(omitted) = self.journal.admit("rests") {
+            let vf = &self.name;
+            tracing::info!(vf, "rests, to go on elsewhere or from an image{omitted}");
+        }
         Ok(())
     }
 
@@ -228,16 +235,23 @@ impl<B: Movable<Mapping = Mapping, Error = Errno>> Migration for VfDevice<B> {
 
     fn save(&mut self) -> Result<Vec<u8>, Errno> {
         let bytes = self.save_machine(true).map_err(|error| {
-            tracing::warn!(vf = self.name, "it cannot be saved: {error}");
+            if let Some(omitted) = self.journal.admit("unsaved") {
+                tracing::warn!(vf = self.name, "it cannot be saved: {error}{omitted}");
+            }
             Errno::EFBIG
         })?;
-        tracing::info!(vf = self.name, bytes = bytes.len(), "its image was made");
+        if let Some(omitted) = self.journal.admit("saved") {
+            let (vf, bytes) = (&self.name, bytes.len());
+            tracing::info!(vf, bytes, "its image was made{omitted}");
+        }
         Ok(bytes)
     }
 
     fn restore(&mut self, image: &[u8]) -> Result<(), Errno> {
         self.restore_machine(image, true).map_err(|error| {
-            tracing::warn!(vf = self.name, "an image is refused: {error}");
+            if let Some(omitted) = self.journal.admit("images") {
+                tracing::warn!(vf = self.name, "an image is refused: {error}{omitted}");
+            }
             self.function.reset();
             self.vswitch.handle(Input::Reset(self.vf));
             Errno::EINVAL

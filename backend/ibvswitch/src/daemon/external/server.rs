@@ -17,6 +17,7 @@ use nix::sys::socket::{
     bind, recvmsg, sendto, setsockopt, socket, sockopt,
 };
 use tracing::{debug, info, warn};
+use vmm_socket::{Journal, Pace};
 use vswitch::{HostPort, Mailbox, VSwitch};
 use wire::attribute::{NodeInfo, NodeType};
 use wire::smp::DATA as ATTRIBUTE;
@@ -106,6 +107,8 @@ impl ExternalServer {
             attention: Arc::clone(&attention),
             stopping: Arc::clone(&stopping),
             clients: BTreeMap::new(),
+            pace: Pace::default(),
+            journal: Journal::default(),
         };
         let thread = thread::Builder::new()
             .name("external".to_owned())
@@ -146,6 +149,9 @@ struct Serving<F: QueueFormat> {
     attention: Arc<EventFd>,
     stopping: Arc<AtomicBool>,
     clients: BTreeMap<u16, Attached>,
+    /// Of programs that attach.
+    pace: Pace,
+    journal: Journal,
 }
 
 impl<F: QueueFormat + Send + 'static> Serving<F> {
@@ -170,12 +176,17 @@ impl<F: QueueFormat + Send + 'static> Serving<F> {
             if !self.clients.is_empty() {
                 due = due.into_iter().chain([probe]).min();
             }
-            if let Err(error) = self.wait(due) {
+            let rest = self.pace.rest(now);
+            let listens = rest.is_zero();
+            if !listens {
+                due = due.into_iter().chain([now + rest]).min();
+            }
+            if let Err(error) = self.wait(due, listens) {
                 warn!(%error, "programs of the host are no longer served");
                 break;
             }
             for _ in 0..QUESTIONS {
-                if !self.question() {
+                if !self.pace.rest(Instant::now()).is_zero() || !self.question() {
                     break;
                 }
             }
@@ -186,8 +197,8 @@ impl<F: QueueFormat + Send + 'static> Serving<F> {
         self.bury();
     }
 
-    /// Waits until there is something to do, or it is `due`.
-    fn wait(&self, due: Option<Instant>) -> io::Result<()> {
+    /// Waits until there is something to do, or it is `due`. Questions wait where nobody `listens`.
+    fn wait(&self, due: Option<Instant>, listens: bool) -> io::Result<()> {
         let timeout = due.map_or(PollTimeout::NONE, |due| {
             let left = due.saturating_duration_since(Instant::now());
             // Up to the next millisecond, so that it is due then.
@@ -200,8 +211,13 @@ impl<F: QueueFormat + Send + 'static> Serving<F> {
             .map(|attached| &attached.client)
             .filter(|client| client.is_behind())
             .collect();
+        let questions = if listens {
+            PollFlags::POLLIN
+        } else {
+            PollFlags::empty()
+        };
         let mut waited = vec![
-            PollFd::new(self.control.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.control.as_fd(), questions),
             PollFd::new(self.attention.as_fd(), PollFlags::POLLIN),
         ];
         waited.extend(
@@ -267,7 +283,9 @@ impl<F: QueueFormat + Send + 'static> Serving<F> {
             Err(Errno::EAGAIN) => return false,
             Err(Errno::EINTR) => return true,
             Err(error) => {
-                warn!(%error, "a request of a program of the host cannot be received");
+                let what =
+                    format_args!("a request of a program of the host cannot be received: {error}");
+                self.journal.warn("questions", what);
                 return false;
             }
         };
@@ -279,10 +297,12 @@ impl<F: QueueFormat + Send + 'static> Serving<F> {
         let answer = if allowed {
             self.answer(&question, credentials.pid())
         } else {
-            warn!(
-                pid = credentials.pid(),
-                uid = credentials.uid(),
-                "refused a program of the host: only root and the daemon's own user may attach"
+            let (pid, uid) = (credentials.pid(), credentials.uid());
+            self.journal.warn(
+                "users",
+                format_args!(
+                    "refused program {pid} of user {uid} on the host: only root and the daemon's own user may attach"
+                ),
             );
             question.refusal()
         };
@@ -298,10 +318,14 @@ impl<F: QueueFormat + Send + 'static> Serving<F> {
 
     fn answer(&mut self, question: &Control, pid: i32) -> Control {
         if question.kind == Kind::Connect {
+            self.pace.count(Instant::now());
             return match self.connect(&Connect::parse(&question.data), pid) {
                 Ok(connected) => question.answer(&connected.emit()),
                 Err(what) => {
-                    warn!(pid, "refused a program of the host: {what}");
+                    self.journal.warn(
+                        "refused",
+                        format_args!("refused program {pid} of the host: {what}"),
+                    );
                     question.refusal()
                 }
             };
@@ -349,10 +373,12 @@ impl<F: QueueFormat + Send + 'static> Serving<F> {
                 if self.vswitch().set_host_manager(client.tag, is) {
                     question.answer(&[])
                 } else {
-                    warn!(
-                        pid,
-                        "a program of the host cannot be subnet manager at the port of another one; attach \
-                        it to a node of its own, or set `sm.manager = \"external\"`"
+                    self.journal.warn(
+                        "managers",
+                        format_args!(
+                            "program {pid} of the host cannot be subnet manager at the port of another one; \
+                             attach it to a node of its own, or set `sm.manager = \"external\"`"
+                        ),
                     );
                     question.refusal()
                 }
@@ -404,7 +430,9 @@ impl<F: QueueFormat + Send + 'static> Serving<F> {
             })?;
             let thread = Some(thread);
             self.clients.insert(id, Attached { client, thread });
-            info!(pid, node = name, "a program of the host attaches");
+            if let Some(omitted) = self.journal.admit("attached") {
+                info!(pid, node = name, "a program of the host attaches{omitted}");
+            }
             return Ok(Connect {
                 id: u32::from(id),
                 responder: wanted.responder,

@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use keeper::{Client, Kept};
 use parking_lot::Mutex;
-use tracing::warn;
 use vfio_user::{Message, MessageLog, Resumed, StandIn, Stop};
+use vmm_socket::Journal;
 
 use super::{ClientRecord, Leaving, Taken};
 
@@ -26,6 +26,8 @@ struct State {
     inherited: Option<Resumed>,
     /// The device is not yet again what it was: how it is shown meanwhile is nobody's concern.
     silent: bool,
+    /// Lines that clients can cause.
+    journal: Journal,
 }
 
 /// Why a client cannot be handed over.
@@ -54,6 +56,7 @@ impl ClientLog {
             client: None,
             inherited: None,
             silent: false,
+            journal: Journal::default(),
         })))
     }
 
@@ -219,7 +222,8 @@ impl State {
     fn connect(&mut self, stream: &UnixStream) {
         let own = stream.as_fd().try_clone_to_owned();
         if let Err(error) = &own {
-            warn!("the client cannot be handed to another program: {error}");
+            let what = format_args!("the client cannot be handed to another program: {error}");
+            self.journal.warn("handover", what);
         }
         self.client = own.ok().map(Client::new);
     }
@@ -232,7 +236,8 @@ impl State {
         match own {
             Ok(own) => client.note(message.to_vec(), own),
             Err(error) => {
-                warn!("the client cannot be handed to another program: {error}");
+                let what = format_args!("the client cannot be handed to another program: {error}");
+                self.journal.warn("handover", what);
                 self.client = None;
             }
         }
