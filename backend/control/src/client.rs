@@ -47,6 +47,14 @@ pub enum ClientError {
         /// The control socket.
         socket: PathBuf,
     },
+    /// The daemon has not answered in time.
+    #[error("the daemon on {} has not answered within {} s: it is stuck, or others keep it busy (`ss -xp` shows who is connected); ask again, and see its log", .socket.display(), .limit.as_secs())]
+    Late {
+        /// The control socket.
+        socket: PathBuf,
+        /// The time that it had.
+        limit: Duration,
+    },
     /// The connection failed afterwards.
     #[error("the daemon on {} gave no answer: {source}; its log says more", .socket.display())]
     Broken {
@@ -107,6 +115,11 @@ impl Client {
         match self.exchange(request) {
             Ok(Response::Error { kind, message }) => Err(ClientError::Refused { kind, message }),
             Ok(response) => Ok(response),
+            // A time limit of the socket.
+            Err(source) if source.kind() == io::ErrorKind::WouldBlock => Err(ClientError::Late {
+                socket: self.socket.clone(),
+                limit: patience(request),
+            }),
             Err(source) => Err(self.broken(source)),
         }
     }

@@ -6,6 +6,7 @@
 mod counters;
 mod duplicate_guids;
 mod link;
+mod lobby;
 mod mads;
 mod migration;
 mod passthrough;

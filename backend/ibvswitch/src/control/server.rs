@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Write};
 use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -15,7 +15,9 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use tracing::{debug, warn};
+use vmm_socket::{Journal, Pace, remedy};
 
+use super::lobby::{Caller, Lobby};
 use super::{
     CAPTURES_MAX, CLIENTS_MAX, CountersReport, ErrorKind, FirmwareReport, FirmwareRequest,
     LinkReport, LinkRequest, LiveDone, LiveMigration, LiveRequest, LiveStep, Migrated,
@@ -24,10 +26,12 @@ use super::{
 };
 use crate::capture::{Subscription, Wish};
 
-/// Time that a client may be silent, and may take to read an answer.
+/// Time that a client may take to read an answer.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time that a client may keep the server waiting while others wait for a place.
 const GRACE: Duration = Duration::from_secs(1);
+/// Requests of a client that are answered before others have their turn.
+const REQUESTS: usize = 64;
 /// Interval at which a client that could not be served is tried again, in milliseconds.
 const RETRY: u16 = 100;
 
@@ -139,11 +143,15 @@ impl Server {
             wake,
             stopping: AtomicBool::new(false),
             clients: Mutex::default(),
+            answered: Mutex::default(),
         });
         let acceptor = Acceptor {
             listener,
             source,
             shared: Arc::clone(&shared),
+            lobby: Lobby::default(),
+            pace: Pace::default(),
+            journal: Journal::default(),
         };
         let acceptor = thread::Builder::new()
             .name("control".to_owned())
@@ -176,14 +184,16 @@ struct Shared {
     stopping: AtomicBool,
     /// The clients being served.
     clients: Mutex<HashMap<u64, Served>>,
+    /// Clients that have their answer and may ask again.
+    answered: Mutex<Vec<Caller>>,
 }
 
 #[derive(Debug)]
 struct Served {
     /// For hanging up.
     stream: UnixStream,
-    /// Since when the server waits for the client to say something, or to take what it is told.
-    /// `None` while the client waits for the server, and during a capture.
+    /// Since when the server waits for the client to take its answer. `None` while the client waits for the
+    /// server, and during a capture.
     waits: Option<Instant>,
     /// Whether the connection carries a capture, which ends when the client likes.
     captures: bool,
@@ -193,6 +203,10 @@ impl Shared {
     fn clients(&self) -> MutexGuard<'_, HashMap<u64, Served>> {
         // The map is whole, whatever a thread that held it was doing.
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answered(&self) -> MutexGuard<'_, Vec<Caller>> {
+        self.answered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn wake(&self) {
@@ -205,31 +219,39 @@ struct Acceptor {
     listener: UnixListener,
     source: Arc<dyn StatusSource>,
     shared: Arc<Shared>,
+    lobby: Lobby,
+    pace: Pace,
+    journal: Journal,
 }
 
 impl Acceptor {
-    fn run(self) {
+    fn run(mut self) {
         let mut threads: Vec<JoinHandle<()>> = Vec::new();
         let mut serial = 0;
         while !self.shared.stopping.load(Ordering::Acquire) {
             threads.retain(|thread| !thread.is_finished());
-            let accepted = match self.wait() {
-                Ok(false) => continue,
-                Ok(true) => self.listener.accept(),
+            for caller in std::mem::take(&mut *self.shared.answered()) {
+                self.lobby.enter(caller);
+            }
+            while self.shared.clients().len() < CLIENTS_MAX
+                && let Some(caller) = self.lobby.next()
+            {
+                serial += 1;
+                match self.serve(serial, caller) {
+                    Ok(thread) => threads.push(thread),
+                    Err(error) => self.complain(&error),
+                }
+            }
+            match self.wait() {
+                Ok(false) => {}
+                Ok(true) => match self.accept() {
+                    Ok(stream) => self.lobby.enter(Caller::new(stream)),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(error) => self.complain(&error),
+                },
                 Err(error) => {
                     warn!(%error, "the control server cannot wait for clients and ends");
                     break;
-                }
-            };
-            serial += 1;
-            match accepted.and_then(|(stream, _)| self.serve(serial, stream)) {
-                Ok(thread) => threads.push(thread),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => {
-                    warn!(%error, "a control client is not served");
-                    // Out of descriptors or threads, most likely, and the client is still there:
-                    // without a pause this loop would spin.
-                    self.pause();
                 }
             }
         }
@@ -242,72 +264,95 @@ impl Acceptor {
                 warn!("a control client's thread ended in a panic");
             }
         }
+        self.shared.answered().clear();
     }
 
-    /// Waits for a wake-up, or until it is time to try again.
-    fn pause(&self) {
+    fn accept(&mut self) -> io::Result<UnixStream> {
+        let (stream, _) = self.listener.accept()?;
+        self.pace.count(Instant::now());
+        stream.set_nonblocking(false)?;
+        stream.set_write_timeout(Some(CLIENT_TIMEOUT))?;
+        Ok(stream)
+    }
+
+    /// Says that a client is not served, and pauses: the process lacks descriptors or threads, most likely, and the
+    /// client is still there.
+    fn complain(&mut self, error: &io::Error) {
+        let what = format_args!("a control client is not served: {error}{}", remedy(error));
+        self.journal.warn("accept", what);
         let wake = PollFd::new(self.shared.wake.as_fd(), PollFlags::POLLIN);
         // An interruption or an error only makes the next try come sooner.
         let _ = poll(&mut [wake], RETRY);
     }
 
-    /// Waits for a client or a wake-up; whether there is a client.
-    fn wait(&self) -> io::Result<bool> {
-        let wake = PollFd::new(self.shared.wake.as_fd(), PollFlags::POLLIN);
-        let client = PollFd::new(self.listener.as_fd(), PollFlags::POLLIN);
-        let mut both = [wake, client];
-        match poll(&mut both, PollTimeout::NONE) {
+    /// Waits for clients or a wake-up, and hears clients; whether another one connects.
+    fn wait(&mut self) -> io::Result<bool> {
+        let rest = self.pace.rest(Instant::now());
+        let listens = rest.is_zero() && self.lobby.has_room();
+        let places = self.lobby.is_heard().then(|| self.make_room());
+        let paced = (!rest.is_zero()).then_some(rest);
+        let limits = [places, paced, self.lobby.patience()];
+        let timeout = limits
+            .into_iter()
+            .flatten()
+            .min()
+            .map_or(PollTimeout::NONE, |left| {
+                // Rounded up, so that it is over then.
+                let millis = left.as_nanos().div_ceil(1_000_000);
+                PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
+            });
+        let connects = if listens {
+            PollFlags::POLLIN
+        } else {
+            PollFlags::empty()
+        };
+        let mut polled = vec![
+            PollFd::new(self.shared.wake.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.listener.as_fd(), connects),
+        ];
+        let waits_for = self.lobby.waits_for();
+        polled.extend(waits_for.map(|client| PollFd::new(client, PollFlags::POLLIN)));
+        match poll(&mut polled, timeout) {
             Ok(_) => {}
             Err(Errno::EINTR) => return Ok(false),
             Err(error) => return Err(error.into()),
         }
-        if both[0].any().unwrap_or(false) {
+        let ready: Vec<bool> = polled.iter().map(|it| it.any().unwrap_or(false)).collect();
+        if ready[0] {
             // Nothing to read means that another wake-up was read along with an earlier one.
             let _ = self.shared.wake.read();
         }
-        let is_there = both[1].any().unwrap_or(false);
-        if is_there && self.shared.clients().len() >= CLIENTS_MAX {
-            self.make_room();
-            return Ok(false);
-        }
-        Ok(is_there)
+        self.lobby.hear(&ready[2..]);
+        Ok(listens && ready[1])
     }
 
     /// Hangs up on the client that has kept the server waiting for the longest time, if that is longer
-    /// than somebody who waits for a place should bear; and waits for the place, or until it is.
-    fn make_room(&self) {
-        let eldest = {
-            let clients = self.shared.clients();
-            let waiting = clients.values().filter_map(|client| {
-                let since = client.waits?;
-                Some((since.elapsed(), client))
-            });
-            let eldest = waiting.max_by_key(|(waited, _)| *waited);
-            eldest.map(|(waited, client)| {
-                if waited >= GRACE {
-                    debug!("a silent control client is disconnected: another one waits");
-                    // An error means that it has gone already.
-                    let _ = client.stream.shutdown(Shutdown::Both);
-                }
-                waited
-            })
+    /// than somebody who waits for a place should bear. The time after which to look again.
+    fn make_room(&self) -> Duration {
+        let clients = self.shared.clients();
+        let waiting = clients.values().filter_map(|client| {
+            let since = client.waits?;
+            Some((since.elapsed(), client))
+        });
+        let left = match waiting.max_by_key(|(waited, _)| *waited) {
+            Some((waited, client)) if waited >= GRACE => {
+                debug!(
+                    "a control client that does not take its answer is disconnected: another one waits"
+                );
+                // An error means that it has gone already.
+                let _ = client.stream.shutdown(Shutdown::Both);
+                Duration::ZERO
+            }
+            Some((waited, _)) => GRACE - waited,
+            None => GRACE,
         };
-        let left = eldest.map_or(GRACE, |waited| GRACE.saturating_sub(waited));
-        let wake = PollFd::new(self.shared.wake.as_fd(), PollFlags::POLLIN);
-        // Rounded up, so that it is over then. At least that long for a client that has been hung up on.
-        let left = left.max(Duration::from_millis(RETRY.into())) + Duration::from_millis(1);
-        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-        // An interruption or an error only makes the next look come sooner.
-        let _ = poll(&mut [wake], timeout);
+        left.max(Duration::from_millis(RETRY.into()))
     }
 
-    fn serve(&self, serial: u64, stream: UnixStream) -> io::Result<JoinHandle<()>> {
-        stream.set_nonblocking(false)?;
-        stream.set_read_timeout(Some(CLIENT_TIMEOUT))?;
-        stream.set_write_timeout(Some(CLIENT_TIMEOUT))?;
+    fn serve(&self, serial: u64, caller: Caller) -> io::Result<JoinHandle<()>> {
         let served = Served {
-            stream: stream.try_clone()?,
-            waits: Some(Instant::now()),
+            stream: caller.stream.try_clone()?,
+            waits: None,
             captures: false,
         };
         self.shared.clients().insert(serial, served);
@@ -318,10 +363,10 @@ impl Acceptor {
         let source = Arc::clone(&self.source);
         thread::Builder::new()
             .name("control-client".to_owned())
-            .spawn(move || {
-                if let Err(error) = converse(stream, &*source, &place) {
-                    debug!(%error, "a control client went away");
-                }
+            .spawn(move || match converse(caller, &*source, &place) {
+                Ok(Some(caller)) => place.leave(caller),
+                Ok(None) => {}
+                Err(error) => debug!(%error, "a control client went away"),
             })
     }
 }
@@ -333,6 +378,11 @@ struct Place {
 }
 
 impl Place {
+    /// Has the server wait for the client's next request.
+    fn leave(&self, caller: Caller) {
+        self.shared.answered().push(caller);
+    }
+
     /// Notes whether the server waits for the client from now on.
     fn waits(&self, waits: bool) {
         if let Some(client) = self.shared.clients().get_mut(&self.serial) {
@@ -362,27 +412,17 @@ impl Drop for Place {
     }
 }
 
-/// Answers one client until it goes, sends an overlong line, or is silent for too long.
-fn converse(stream: UnixStream, source: &dyn StatusSource, place: &Place) -> io::Result<()> {
-    let mut reader = BufReader::new(&stream);
-    let mut line = Vec::new();
+/// Answers a request, those behind it that are there, and those of a live migration that begins with it. The client, if it may ask again.
+fn converse(
+    mut caller: Caller,
+    source: &dyn StatusSource,
+    place: &Place,
+) -> io::Result<Option<Caller>> {
     // Undone when it is dropped, with the connection.
     let mut live = None;
-    loop {
-        line.clear();
-        // QEMU takes the time that it takes to copy a VM's memory.
-        let patience = live.is_none().then_some(CLIENT_TIMEOUT);
-        stream.set_read_timeout(patience)?;
-        place.waits(patience.is_some());
-        reader
-            .by_ref()
-            .take(REQUEST_MAX as u64)
-            .read_until(b'\n', &mut line)?;
+    let mut turns = 0..REQUESTS;
+    while let Some(line) = caller.next_line()? {
         let complete = line.last() == Some(&b'\n');
-        if !complete && line.len() < REQUEST_MAX {
-            return Ok(());
-        }
-        place.waits(false);
         let mut capture = None;
         let response = if complete {
             answer(&line, source, place, &mut capture, &mut live)
@@ -392,16 +432,22 @@ fn converse(stream: UnixStream, source: &dyn StatusSource, place: &Place) -> io:
         let mut text = serde_json::to_vec(&response)?;
         text.push(b'\n');
         place.waits(true);
-        (&stream).write_all(&text)?;
+        caller.stream.write_all(&text)?;
+        place.waits(false);
         if let Some(capture) = capture {
-            place.waits(false);
-            return capture.serve(&stream);
+            capture.serve(&caller.stream)?;
+            break;
         }
         if !complete {
             // The bytes that follow are the rest of that line and cannot be told from a request.
-            return Ok(());
+            break;
         }
+        if live.is_none() && (!caller.is_heard() || turns.next().is_none()) {
+            return Ok(Some(caller));
+        }
+        // QEMU takes the time that it takes to copy a VM's memory.
     }
+    Ok(None)
 }
 
 fn answer(
