@@ -1,5 +1,8 @@
 //! Daemons start, answer, stop, and are killed.
 
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::SocketAddr;
+
 use super::*;
 
 #[test]
@@ -28,6 +31,30 @@ fn a_daemon_starts_answers_and_stops() {
             end.err
         );
     }
+}
+
+/// A start that fails leaves nothing behind, however late it fails.
+#[test]
+fn a_start_with_a_socket_that_is_taken() {
+    let dir = scratch();
+    let run_dir = dir.path().join("run");
+    let name = format!("ibvswitch-taken-{}", std::process::id());
+    let address = SocketAddr::from_abstract_name(format!("{name}:ctl\0")).expect("a name");
+    let _other = UnixDatagram::bind_addr(&address).expect("is free");
+    let config = dir.path().join("c.toml");
+    let text = format!(
+        "[external]\nsocket = \"{name}\"\n[[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n"
+    );
+    std::fs::write(&config, text).expect("is writable");
+    let config = config.to_str().expect("is text");
+    let outcome = run(&run_dir, &["run", "--config", config]);
+    assert_eq!(outcome.status, FAILURE);
+    assert!(
+        outcome.err.contains("`external.socket = "),
+        "{}",
+        outcome.err
+    );
+    assert_eq!(names(&run_dir), ["ibvswitch.lock"]);
 }
 
 #[test]

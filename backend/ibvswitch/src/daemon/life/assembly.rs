@@ -466,13 +466,20 @@ impl Assembly {
 
 impl Drop for Assembly {
     fn drop(&mut self) {
+        // All at once; then each is waited for.
         for socket in &self.sockets {
             socket.stop.signal();
         }
-        for socket in &mut self.sockets {
-            if let Some(thread) = socket.thread.take() {
-                let _ = thread.join();
-            }
+        self.sockets.clear();
+    }
+}
+
+impl Drop for SocketThread {
+    /// Ends the thread, and with it the socket: also where a later part of the daemon does not start.
+    fn drop(&mut self) {
+        self.stop.signal();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
         }
     }
 }

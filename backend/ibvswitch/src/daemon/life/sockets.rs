@@ -21,6 +21,11 @@ mod inherited;
 
 const LOCK: &str = "ibvswitch.lock";
 
+/// Bits of a directory's mode: its group or others may write to it.
+const OTHERS_WRITE: u32 = 0o022;
+/// Bit of a directory's mode: whoever may write to it may remove only what is theirs.
+const STICKY: u32 = 0o1000;
+
 /// The name under which a keeper has the memory of doorbell pages.
 pub(in crate::daemon) const DOORBELLS: &str = "doorbells";
 
@@ -358,6 +363,14 @@ impl Lock {
                 "choose a directory of this user's own, with --runtime-dir",
             ));
         }
+        let mode = metadata.permissions().mode();
+        if mode & OTHERS_WRITE != 0 && mode & STICKY == 0 {
+            // So can others who may write to it.
+            return Err(error(
+                format!("others may write to it (mode {:#o})", mode & 0o7777),
+                "take that right away with `chmod go-w`, or choose another directory with --runtime-dir",
+            ));
+        }
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -412,6 +425,27 @@ mod tests {
             .collect();
         names.sort();
         names
+    }
+
+    #[test]
+    fn a_directory_that_others_may_write_to_is_refused() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let config = config(dir.path());
+        for (mode, allowed) in [
+            (0o777, false),
+            (0o770, false),
+            (0o702, false),
+            (0o1777, true),
+            (0o755, true),
+            (0o700, true),
+        ] {
+            fs::set_permissions(dir.path(), Permissions::from_mode(mode)).expect("is ours");
+            let created = Sockets::create(&config, None).map(drop);
+            assert_eq!(created.is_ok(), allowed, "{mode:o}: {created:?}");
+            if let Err(error) = created {
+                assert!(error.to_string().contains("`chmod go-w`"), "{error}");
+            }
+        }
     }
 
     #[test]

@@ -138,8 +138,14 @@ impl StatusSource for DaemonState {
         let passed = self.observer.config().hardware_of();
         let passed = passed.zip(&self.passed_through);
         let passed = passed.map(|((at, vf), state)| state.status(at, vf, &self.config.clusters));
+        let passthrough: Vec<_> = passed.collect();
+        let commands = match &passthrough[..] {
+            [] => Vec::new(),
+            _ => passthrough::report::commands(),
+        };
         Status {
-            passthrough: passed.collect(),
+            passthrough,
+            commands,
             placement,
             upgraded: self.upgraded.get().cloned(),
             sandbox: sandbox::state(),
