@@ -4,6 +4,21 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+/// Names of the errors that ports count.
+pub const PORT_ERRORS: [&str; 11] = [
+    "symbol_errors",
+    "link_downed",
+    "rcv_errors",
+    "rcv_switch_relay_errors",
+    "xmit_discards",
+    "xmit_constraint_errors",
+    "rcv_constraint_errors",
+    "local_link_integrity_errors",
+    "excessive_buffer_overrun_errors",
+    "vl15_dropped",
+    "xmit_wait",
+];
+
 /// Counters of each node of the subnet since the daemon began to serve.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CountersReport {
@@ -69,6 +84,6 @@ pub struct PortCounts {
     pub rcv_packets: u64,
     pub multicast_xmit_packets: u64,
     pub multicast_rcv_packets: u64,
-    /// Errors by name, those that are not zero.
+    /// Errors by their names in [`PORT_ERRORS`], those that are not zero.
     pub errors: BTreeMap<String, u64>,
 }

@@ -22,14 +22,15 @@ mod upgrade;
 
 pub use capture::{Summary, Wish};
 pub use client::{Client, ClientError};
-pub use counters::{CountersReport, Forwarding, NodeCounters, PortCounts, Smps};
+pub use counters::{CountersReport, Forwarding, NodeCounters, PORT_ERRORS, PortCounts, Smps};
 pub use doorbells::Doorbells;
 pub use firmware::{FirmwareReport, FirmwareRequest};
 pub use link::{LinkAction, LinkReport, LinkRequest, StallDirection};
 pub use live::{LiveDone, LiveMigration, LiveMove, LivePlaces, LiveRequest, LiveSaved, LiveStep};
 pub use message::{
-    Counters, ErrorKind, FabricStatus, Link, LinkEnd, Mads, ManagerPlace, Node, NodeKind, Objects,
-    RefusedMad, Request, Response, Retries, Status, SubnetName, SubnetStatus, Topology, VfStatus,
+    Counters, ErrorKind, FabricStatus, Link, LinkEnd, MAD_REFUSALS, Mads, ManagerPlace, Node,
+    NodeKind, Objects, RefusedMad, Request, Response, Retries, Status, SubnetName, SubnetStatus,
+    Topology, VfStatus,
 };
 pub use migration::{
     Deadlock, Method, Migrated, MigrationRequest, MigrationsReport, MigrationsRequest, Move,
@@ -49,8 +50,8 @@ pub const LINE_MAX: usize = 64 * 1024 * 1024;
 /// The most bytes of one request, its newline included.
 pub const REQUEST_MAX: usize = 64 * 1024;
 
-/// The most clients served at one time. Further ones wait in the socket's backlog, and take the place of
-/// one that says nothing.
+/// The most clients whose requests are served at one time. Further ones wait, and take the place of one that does not
+/// take its answer.
 pub const CLIENTS_MAX: usize = 16;
 
 /// The most captures at one time: others find places beside them.

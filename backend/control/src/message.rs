@@ -162,6 +162,9 @@ pub struct Status {
     /// VFs that are passed through to others: nodes of other subnets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub passthrough: Vec<PassedVf>,
+    /// Names of the commands that their guests can send.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub commands: Vec<String>,
     /// Where they live, where there are several engines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
@@ -271,13 +274,26 @@ pub struct VfStatus {
     pub counters: Counters,
 }
 
+/// Names of the reasons for which a management packet of a guest is refused.
+pub const MAD_REFUSALS: [&str; 10] = [
+    "smp",
+    "class",
+    "manager",
+    "address",
+    "partition",
+    "cluster",
+    "attribute",
+    "transaction",
+    "rate",
+    "queue",
+];
+
 /// Management packets that one VF's guest sent to others.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mads {
     /// Packets let pass.
     pub passed: u64,
-    /// Number of refused packets, by reason: `smp`, `class`, `manager`, `address`, `partition`,
-    /// `cluster`, `transaction`, `rate` or `queue`.
+    /// Number of refused packets, by their reasons in [`MAD_REFUSALS`].
     pub refused: BTreeMap<String, u64>,
     /// The last ones refused, oldest first.
     pub last_refused: Vec<RefusedMad>,

@@ -101,6 +101,7 @@ impl Observer {
                 })
                 .collect(),
             passthrough: Vec::new(),
+            commands: Vec::new(),
             placement: None,
             upgraded: None,
             sandbox: Sandbox::default(),

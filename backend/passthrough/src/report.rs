@@ -69,6 +69,9 @@ pub struct Commands {
     pub longest: Duration,
 }
 
+/// The highest number that a command can have.
+const COMMANDS_END: u16 = 0xfff;
+
 /// Result of one command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
@@ -163,6 +166,13 @@ impl Report {
         of.time += time;
         of.longest = of.longest.max(time);
     }
+}
+
+/// The names of all commands that guests can send.
+#[must_use]
+pub fn commands() -> Vec<String> {
+    let known = (0..=COMMANDS_END).filter(|code| Opcode::from_code(*code).is_some());
+    known.map(name).collect()
 }
 
 /// The name of a command in the interface.

@@ -1,11 +1,13 @@
 //! The state of the daemon in the text format of Prometheus.
 
+use std::collections::BTreeSet;
+
 use prometheus::{CounterVec, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
 
-use control::{CountersReport, Mads, Objects, Status};
+use control::{CountersReport, MAD_REFUSALS, Mads, Objects, PORT_ERRORS, Status};
 
 /// The state of the daemon and what its nodes have counted, as Prometheus reads it: text format
-/// 0.0.4.
+/// 0.0.4. A counter of a known label is there from the beginning, at 0: `rate()` sees no increase of a new one.
 #[must_use]
 pub fn exposition(status: &Status, counters: &CountersReport) -> String {
     let metrics = Metrics::new();
@@ -15,6 +17,14 @@ pub fn exposition(status: &Status, counters: &CountersReport) -> String {
     metrics.engines(status);
     metrics.ports(counters);
     metrics.nodes(counters);
+    metrics.encode()
+}
+
+/// The metrics of a daemon that does not answer.
+#[must_use]
+pub fn away() -> String {
+    let metrics = Metrics::new();
+    metrics.up(false);
     metrics.encode()
 }
 
@@ -30,6 +40,9 @@ fn count_objects(gauges: &IntGaugeVec, vf: &str, objects: &Objects) {
         gauges.with_label_values(&[vf, kind]).set(count as i64);
     }
 }
+
+/// Fates of commands of a guest whose VF is passed through.
+const COMMAND_FATES: [&str; 4] = ["answered", "refused", "executed", "failed"];
 
 /// The metrics of one exposition: made, filled once, and written.
 struct Metrics(Registry);
@@ -66,7 +79,14 @@ impl Metrics {
             .expect("each metric has a name and a kind")
     }
 
+    fn up(&self, up: bool) {
+        self.gauges("up", "Whether the daemon answers", &[])
+            .with_label_values::<&str>(&[])
+            .set(up.into());
+    }
+
     fn daemon(&self, status: &Status) {
+        self.up(true);
         self.gauges("build", "Version of the daemon", &["version"])
             .with_label_values(&[&status.version])
             .set(1);
@@ -97,6 +117,9 @@ impl Metrics {
             passed
                 .with_label_values(&[vf, hypervisor])
                 .inc_by(mads.passed);
+            for reason in MAD_REFUSALS {
+                refused.with_label_values(&[vf, reason]);
+            }
             for (reason, &count) in &mads.refused {
                 refused
                     .with_label_values(&[vf, reason.as_str()])
@@ -158,13 +181,20 @@ impl Metrics {
             alive
                 .with_label_values(&[&vf.name, &vf.device, &vf.isolation])
                 .set(vf.alive.into());
+            for command in &status.commands {
+                for fate in COMMAND_FATES {
+                    commands.with_label_values(&[vf.name.as_str(), command, fate]);
+                }
+                seconds.with_label_values(&[&vf.name, command]);
+            }
             for (command, counts) in &vf.commands {
-                for (fate, count) in [
-                    ("answered", counts.answered),
-                    ("refused", counts.refused),
-                    ("executed", counts.executed),
-                    ("failed", counts.failed),
-                ] {
+                let counted = [
+                    counts.answered,
+                    counts.refused,
+                    counts.executed,
+                    counts.failed,
+                ];
+                for (fate, count) in COMMAND_FATES.into_iter().zip(counted) {
                     let of = [vf.name.as_str(), command, fate];
                     commands.with_label_values(&of).inc_by(count);
                 }
@@ -217,6 +247,9 @@ impl Metrics {
                 received.with_label_values(&of).inc_by(port.rcv_bytes);
                 xmit.with_label_values(&of).inc_by(port.xmit_packets);
                 rcv.with_label_values(&of).inc_by(port.rcv_packets);
+                for kind in PORT_ERRORS {
+                    errors.with_label_values(&[node.name.as_str(), &number, kind]);
+                }
                 for (kind, &count) in &port.errors {
                     let of = [&node.name, &number, kind];
                     errors.with_label_values(&of).inc_by(count);
@@ -235,8 +268,17 @@ impl Metrics {
         let dropped = count("node_smps_dropped_total", help, &["node"]);
         let help = "LIDs with a port in the forwarding table";
         let lids = self.gauges("switch_lids", help, &["node"]);
+        // The nodes of one subnet are asked for the same packets.
+        let answers = counters
+            .nodes
+            .iter()
+            .flat_map(|node| node.smps.answered.keys());
+        let packets: BTreeSet<&String> = answers.collect();
         for node in &counters.nodes {
             let of = [&node.name];
+            for packet in &packets {
+                answered.with_label_values(&[&node.name, *packet]);
+            }
             forwarded.with_label_values(&of).inc_by(node.smps.forwarded);
             dropped.with_label_values(&of).inc_by(node.smps.dropped);
             if let Some(tables) = &node.forwarding {

@@ -8,9 +8,10 @@ use std::process::ExitCode;
 use clap::Parser;
 use config::{Config, ConfigError, Source};
 use nix::sys::prctl;
-use nix::unistd::{Gid, Uid, geteuid, setgid, setgroups, setuid};
+use nix::unistd::{Gid, Uid, geteuid, gethostname, setgid, setgroups, setuid};
 use tokio::net::TcpListener;
 
+use crate::address::{Listen, host};
 use crate::guard::{Guard, new_token};
 use crate::server::{Extent, serve};
 
@@ -45,11 +46,12 @@ struct Cli {
         hide_env_values = true
     )]
     runtime_dir: Option<PathBuf>,
-    /// Address to listen on. With port 0 the system chooses a port.
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8421")]
-    listen: SocketAddr,
+    /// Address to listen on: ADDRESS:PORT, NAME:PORT, :PORT for all addresses, or PORT for 127.0.0.1. With port 0 the
+    /// system chooses a port.
+    #[arg(long, value_name = "[ADDRESS:]PORT", default_value = "127.0.0.1:8421", value_parser = Listen::parse)]
+    listen: Listen,
     /// Another name in browsers' addresses, such as the name of a proxy; may be given several times.
-    #[arg(long = "host", value_name = "NAME")]
+    #[arg(long = "host", value_name = "NAME", value_parser = host)]
     hosts: Vec<String>,
     /// Let the page take links down and up, and migrate VMs.
     #[arg(long, conflicts_with = "metrics")]
@@ -69,7 +71,7 @@ enum WebError {
     Config(#[from] ConfigError),
     #[error("cannot listen on {address}: {source}; choose another address with --listen")]
     Listen {
-        address: SocketAddr,
+        address: String,
         source: std::io::Error,
     },
     #[error("cannot read {}: {source}; name a file that this user may read", .path.display())]
@@ -121,14 +123,16 @@ fn run(cli: &Cli) -> Result<(), WebError> {
 
 async fn listen(cli: &Cli, config: &Config, token: Option<String>) -> Result<(), WebError> {
     let failed = |source| WebError::Listen {
-        address: cli.listen,
+        address: cli.listen.text.clone(),
         source,
     };
-    let listener = TcpListener::bind(cli.listen).await.map_err(failed)?;
+    let listener = TcpListener::bind(&cli.listen.addresses[..])
+        .await
+        .map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     let control_socket = config.control_socket();
     give_up_rights(&control_socket).map_err(WebError::Rights)?;
-    if !address.ip().is_loopback() {
+    if !address.ip().is_loopback() && token.is_some() {
         eprintln!(
             "an eavesdropper on this network can read the token: prefer 127.0.0.1, and ssh -L from \
              another machine"
@@ -139,20 +143,37 @@ async fn listen(cli: &Cli, config: &Config, token: Option<String>) -> Result<(),
     } else {
         Extent::Page
     };
+    let name = name(address);
     match (extent, &token) {
-        (Extent::Metrics, _) => println!("http://{address}/metrics"),
+        (Extent::Metrics, _) => println!("http://{name}/metrics"),
         (Extent::Page, Some(token)) if cli.token_file.is_none() => {
-            println!("http://{address}/?token={token}");
+            println!("http://{name}/?token={token}");
         }
-        (Extent::Page, _) => println!("http://{address}/?token=..."),
+        (Extent::Page, _) => println!("http://{name}/?token=..."),
     }
-    let guard = Guard::new(address, &cli.hosts, token, cli.allow_changes);
+    let guard = match extent {
+        Extent::Metrics => Guard::anywhere(address, token),
+        Extent::Page => {
+            let names = cli.hosts.iter().chain([&name]);
+            Guard::new(address, names, token, cli.allow_changes)
+        }
+    };
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     tokio::select! {
         served = serve(listener, guard, extent, &control_socket, &config.runtime_dir) => Ok(served?),
         interrupted = tokio::signal::ctrl_c() => Ok(interrupted?),
         _ = terminate.recv() => Ok(()),
     }
+}
+
+/// The address with the port, as a client can write it: this machine's name where the server listens on all addresses.
+fn name(address: SocketAddr) -> String {
+    if !address.ip().is_unspecified() {
+        return address.to_string();
+    }
+    let name = gethostname().ok().and_then(|name| name.into_string().ok());
+    let name = name.unwrap_or_else(|| "localhost".to_owned());
+    format!("{name}:{}", address.port())
 }
 
 /// A process of root becomes one of the daemon's user, and no process gets new rights by what it executes. Where the

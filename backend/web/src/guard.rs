@@ -51,7 +51,10 @@ impl Refused {
 /// Access rights of requests.
 #[derive(Debug, Clone)]
 pub struct Guard {
-    hosts: Vec<String>,
+    /// Names of this server; `None` for every name.
+    hosts: Option<Vec<String>>,
+    /// The server listens on all addresses, and every one of them is its name.
+    unspecified: bool,
     port: u16,
     /// `None`: whoever reaches the server may ask.
     token: Option<String>,
@@ -61,15 +64,16 @@ pub struct Guard {
 impl Guard {
     /// The guard of a server at `address`, which has these names besides, with or without ports.
     #[must_use]
-    pub fn new(
+    pub fn new<'a>(
         address: SocketAddr,
-        names: &[String],
+        names: impl IntoIterator<Item = &'a String>,
         token: Option<String>,
         changes: bool,
     ) -> Self {
         let port = address.port();
         let mut hosts: Vec<String> = vec![address.to_string()];
-        if address.ip().is_loopback() {
+        let unspecified = address.ip().is_unspecified();
+        if address.ip().is_loopback() || unspecified {
             hosts.push(format!("localhost:{port}"));
         }
         for name in names {
@@ -77,10 +81,24 @@ impl Guard {
             hosts.push(format!("{}:{port}", name.to_ascii_lowercase()));
         }
         Self {
-            hosts,
+            hosts: Some(hosts),
+            unspecified,
             port,
             token,
             changes,
+        }
+    }
+
+    /// The guard of a server that answers by every name, and changes nothing: whoever leads a browser here by a name of
+    /// its own learns no more than by asking itself.
+    #[must_use]
+    pub fn anywhere(address: SocketAddr, token: Option<String>) -> Self {
+        Self {
+            hosts: None,
+            unspecified: address.ip().is_unspecified(),
+            port: address.port(),
+            token,
+            changes: false,
         }
     }
 
@@ -95,8 +113,14 @@ impl Guard {
     /// # Errors
     /// [`Refused::Host`].
     pub fn host(&self, headers: &HeaderMap) -> Result<(), Refused> {
+        let Some(hosts) = &self.hosts else {
+            return Ok(());
+        };
         let host = text(headers, &header::HOST).unwrap_or_default();
-        if self.hosts.contains(&host.to_ascii_lowercase()) {
+        // A number leads to no other server than the one that has it, whatever a name does.
+        let is_ours = |host: SocketAddr| host.port() == self.port;
+        let by_number = self.unspecified && host.parse().is_ok_and(is_ours);
+        if by_number || hosts.contains(&host.to_ascii_lowercase()) {
             Ok(())
         } else {
             Err(Refused::Host)
@@ -221,6 +245,26 @@ mod tests {
             assert_eq!(checked.is_ok(), allowed, "{host}");
         }
         assert_eq!(guard.host(&HeaderMap::new()), Err(Refused::Host));
+
+        // On all addresses, each of them is a name.
+        let address = "0.0.0.0:8421".parse().expect("an address");
+        let names = ["host1:8421".to_owned()];
+        let guard = Guard::new(address, &names, Some(TOKEN.to_owned()), false);
+        for (host, allowed) in [
+            ("10.1.2.3:8421", true),
+            ("[fe80::1]:8421", true),
+            ("localhost:8421", true),
+            ("Host1:8421", true),
+            ("10.1.2.3:80", false),
+            ("evil.example:8421", false),
+        ] {
+            let checked = guard.host(&headers(&[("host", host)]));
+            assert_eq!(checked.is_ok(), allowed, "{host}");
+        }
+        assert_eq!(
+            Guard::anywhere(address, None).host(&HeaderMap::new()),
+            Ok(())
+        );
     }
 
     #[test]

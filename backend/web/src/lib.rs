@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod address;
 pub mod cli;
 mod daemon;
 pub mod download;

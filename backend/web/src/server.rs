@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{DefaultBodyLimit, Query, Request, State};
+use axum::body::Body;
+use axum::extract::{ConnectInfo, DefaultBodyLimit, Query, Request, State};
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -24,7 +25,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::daemon::{Daemon, DaemonError};
 use crate::download::{CaptureError, Captures, Wish};
 use crate::guard::{Guard, Refused};
-use crate::listener::Bounded;
+use crate::listener::{Bounded, Peer};
 use crate::page::{DOCUMENT, DRAWING_POLICY, POLICY, SCRIPT, STYLE};
 use crate::snapshot::{self, Line};
 
@@ -79,7 +80,8 @@ pub async fn serve(
         watchers: Arc::new(Semaphore::new(WATCHERS)),
         drawing: Mutex::new(None),
     });
-    axum::serve(Bounded::new(listener), router(shared, extent)).await
+    let router = router(shared, extent).into_make_service_with_connect_info::<Peer>();
+    axum::serve(Bounded::new(listener), router).await
 }
 
 fn router(shared: Arc<Shared>, extent: Extent) -> Router {
@@ -108,8 +110,18 @@ struct Given {
 }
 
 /// Every request passes here, and every answer leaves here.
-async fn admit(State(shared): Here, request: Request, next: Next) -> Response {
-    let mut response = match check(&shared.guard, &request) {
+async fn admit(
+    State(shared): Here,
+    ConnectInfo(peer): ConnectInfo<Peer>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let turn = peer.begin();
+    let checked = check(&shared.guard, &request);
+    if checked.is_ok() {
+        peer.admit();
+    }
+    let mut response = match checked {
         Ok(Admitted::Request) => next.run(request).await,
         Ok(Admitted::Arrival(cookie)) => {
             let mut response = Redirect::to("/").into_response();
@@ -136,7 +148,7 @@ async fn admit(State(shared): Here, request: Request, next: Next) -> Response {
             .entry(name)
             .or_insert(HeaderValue::from_static(value));
     }
-    response
+    response.map(|body: Body| turn.until_sent(body))
 }
 
 enum Admitted {

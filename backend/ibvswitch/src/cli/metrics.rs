@@ -1,7 +1,6 @@
 //! `ibvswitch metrics`
 
 use std::fs;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -9,7 +8,7 @@ use clap::Args;
 use super::sibling::web;
 use super::{CliError, SourceArgs, print};
 use crate::control::{Client, Request, Response};
-use report::metrics::exposition;
+use report::metrics::{away, exposition};
 
 /// Arguments of `metrics`.
 #[derive(Debug, Args)]
@@ -22,37 +21,51 @@ Or with node_exporter's textfile collector, from a timer or cron:
 
   ibvswitch metrics --write /var/lib/prometheus/node-exporter/ibvswitch.prom")]
 pub(super) struct MetricsArgs {
-    /// Write to this file, which is replaced at once, in place of standard output.
+    /// Write to this file, which is replaced at once, in place of standard output. Without a daemon it says
+    /// `ibvswitch_up 0`.
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
-    /// Serve them over HTTP at /metrics, until SIGINT or SIGTERM.
-    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "write")]
-    listen: Option<SocketAddr>,
+    /// Serve them over HTTP at /metrics, until SIGINT or SIGTERM; a port alone means 127.0.0.1.
+    #[arg(long, value_name = "[ADDRESS:]PORT", conflicts_with = "write")]
+    listen: Option<String>,
 }
 
 pub(super) fn run(source: SourceArgs, args: &MetricsArgs) -> Result<(), CliError> {
-    if let Some(address) = args.listen {
+    if let Some(address) = &args.listen {
         let args = ["--metrics".into(), format!("--listen={address}").into()];
         return web::serve(source, args);
     }
     let config = source.load()?;
-    let mut client = Client::connect(&config.control_socket())?;
+    let asked = ask(&config.control_socket());
+    match (&args.write, asked) {
+        (None, asked) => print(&asked?),
+        (Some(file), Ok(text)) => write(file, &text),
+        (Some(file), Err(error)) => {
+            // Who reads the file learns that there is no daemon, and who runs the command why.
+            write(file, &away())?;
+            Err(error)
+        }
+    }
+}
+
+fn ask(socket: &Path) -> Result<String, CliError> {
+    let mut client = Client::connect(socket)?;
     let Response::Status(status) = client.ask(&Request::Status {})? else {
         return Err(CliError::UnexpectedResponse);
     };
     let Response::Counters(counters) = client.ask(&Request::Counters { node: None })? else {
         return Err(CliError::UnexpectedResponse);
     };
-    let text = exposition(&status, &counters);
-    match &args.write {
-        None => print(&text),
-        Some(file) => replace(file, &text).map_err(|error| {
-            CliError::Failed(format!(
-                "cannot write {}: {error}; name a file in a directory where this user may write",
-                file.display()
-            ))
-        }),
-    }
+    Ok(exposition(&status, &counters))
+}
+
+fn write(file: &Path, text: &str) -> Result<(), CliError> {
+    replace(file, text).map_err(|error| {
+        CliError::Failed(format!(
+            "cannot write {}: {error}; name a file in a directory where this user may write",
+            file.display()
+        ))
+    })
 }
 
 /// Whoever reads the file finds the old text or the new one, never a part.

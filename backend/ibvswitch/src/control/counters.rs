@@ -6,7 +6,7 @@ use fabric::{Fabric, NodeId, PortRef};
 use vswitch::Plan;
 use wire::Lid;
 
-use super::{CountersReport, Forwarding, NodeCounters, PortCounts, Smps};
+use super::{CountersReport, Forwarding, NodeCounters, PORT_ERRORS, PortCounts, Smps};
 
 /// Returns the counters in `fabric` of the nodes of `plan`, or of one of them.
 pub(crate) fn counters_report(
@@ -68,23 +68,17 @@ fn port_counts(fabric: &Fabric, port: PortRef, peer: String) -> Option<PortCount
     let totals = fabric.port_totals(port)?;
     let info = fabric.port_info(port)?;
     let errors = [
-        ("symbol_errors", totals.symbol_errors),
-        ("link_downed", totals.link_downed),
-        ("rcv_errors", totals.rcv_errors),
-        ("rcv_switch_relay_errors", totals.rcv_switch_relay_errors),
-        ("xmit_discards", totals.xmit_discards),
-        ("xmit_constraint_errors", totals.xmit_constraint_errors),
-        ("rcv_constraint_errors", totals.rcv_constraint_errors),
-        (
-            "local_link_integrity_errors",
-            totals.local_link_integrity_errors,
-        ),
-        (
-            "excessive_buffer_overrun_errors",
-            totals.excessive_buffer_overrun_errors,
-        ),
-        ("vl15_dropped", totals.vl15_dropped),
-        ("xmit_wait", totals.xmit_wait),
+        totals.symbol_errors,
+        totals.link_downed,
+        totals.rcv_errors,
+        totals.rcv_switch_relay_errors,
+        totals.xmit_discards,
+        totals.xmit_constraint_errors,
+        totals.rcv_constraint_errors,
+        totals.local_link_integrity_errors,
+        totals.excessive_buffer_overrun_errors,
+        totals.vl15_dropped,
+        totals.xmit_wait,
     ];
     Some(PortCounts {
         port: port.port,
@@ -96,8 +90,8 @@ fn port_counts(fabric: &Fabric, port: PortRef, peer: String) -> Option<PortCount
         rcv_packets: totals.rcv_packets,
         multicast_xmit_packets: totals.multicast_xmit_packets,
         multicast_rcv_packets: totals.multicast_rcv_packets,
-        errors: errors
-            .into_iter()
+        errors: { PORT_ERRORS.into_iter() }
+            .zip(errors)
             .filter(|&(_, count)| count > 0)
             .map(|(name, count)| (name.to_owned(), count))
             .collect(),

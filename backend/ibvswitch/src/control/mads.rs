@@ -22,3 +22,14 @@ pub(crate) fn mads(report: &FilterReport) -> Mads {
         last_refused: report.last.iter().map(refused).collect(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use control::MAD_REFUSALS;
+    use vswitch::Reason;
+
+    #[test]
+    fn reasons_have_the_names_of_the_control_socket() {
+        assert_eq!(Reason::ALL.map(Reason::name), MAD_REFUSALS);
+    }
+}

@@ -1,9 +1,11 @@
 //! The control socket, as well-behaved and ill-behaved clients see it.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ibvswitch::capture::{Subscription, Wish};
 use ibvswitch::control::{
@@ -14,6 +16,7 @@ use ibvswitch::control::{
     Request, Response, Sandbox, Server, SmAction, SmStatus, StallDirection, Status, StatusSource,
     StepPackets, Topology, UpgradeRequest, VfStatus,
 };
+use nix::poll::{PollFd, PollFlags, poll};
 
 #[derive(Debug)]
 struct Fixed;
@@ -74,6 +77,7 @@ impl StatusSource for Fixed {
                 },
             }],
             passthrough: Vec::new(),
+            commands: Vec::new(),
             placement: None,
             upgraded: None,
             sandbox: Sandbox::default(),
@@ -303,17 +307,24 @@ fn an_overlong_request_ends_the_connection() {
     assert!(rest.is_empty());
 }
 
-/// Clients that connect and say nothing: one of them makes room for somebody who asks, and the others stay.
+/// Clients that send half a request: where they are too many, the eldest make room for others, and the rest stay. They
+/// keep nobody waiting who has sent a whole one.
 #[test]
-fn a_silent_client_makes_room() {
+fn clients_with_half_a_request_make_room() {
     let daemon = Daemon::start();
-    let mut silent: Vec<UnixStream> = (0..CLIENTS_MAX).map(|_| daemon.connect()).collect();
-    let request = b"{\"request\":\"status\"}\n";
-    let line = exchange(&daemon.connect(), request);
+    let (half, rest) = (b"{\"request\":", b"\"status\"}\n");
+    let mut silent: Vec<UnixStream> = (0..300)
+        .map(|_| {
+            let stream = daemon.connect();
+            (&stream).write_all(half).expect("is buffered");
+            stream
+        })
+        .collect();
+    let line = exchange(&daemon.connect(), &[&half[..], rest].concat());
     assert!(line.contains("\"vm1\""), "{line}");
     for stream in &silent {
-        // One of them has been hung up on.
-        let _ = (&*stream).write_all(request);
+        // The eldest have been hung up on.
+        let _ = (&*stream).write_all(rest);
     }
     let answered = |stream: &UnixStream| {
         let mut line = String::new();
@@ -322,7 +333,15 @@ fn a_silent_client_makes_room() {
         !line.is_empty()
     };
     silent.retain(answered);
-    assert_eq!(silent.len(), CLIENTS_MAX - 1);
+    assert_eq!(silent.len(), 255);
+}
+
+/// A client learns in words that the daemon does not answer.
+#[test]
+fn a_daemon_that_is_late() {
+    let (socket, limit) = ("/run/c.sock".into(), Duration::from_secs(10));
+    let error = ClientError::Late { socket, limit }.to_string();
+    assert!(error.contains("has not answered within 10 s"), "{error}");
 }
 
 /// Clients that ask and do not take what they are told are no better than silent ones.
@@ -336,16 +355,16 @@ fn a_client_that_does_not_read_makes_room() {
             stream.set_nonblocking(true).expect("is a socket");
             let mut asked = 0;
             // Until neither side's buffer takes more, for as long as it takes to be sure of that.
-            let mut refused = 0;
-            while refused < 100 {
+            let is_writable = || {
+                let mut polled = [PollFd::new(stream.as_fd(), PollFlags::POLLOUT)];
+                poll(&mut polled, 200_u16).expect("is a socket") == 1
+            };
+            while is_writable() {
                 match (&stream).write(request) {
-                    Ok(written) if written == request.len() => asked += 1,
-                    Ok(written) => panic!("a part of {written} bytes"),
-                    Err(_) => {
-                        refused += 1;
-                        std::thread::yield_now();
-                    }
+                    Ok(written) => assert_eq!(written, request.len()),
+                    Err(_) => continue,
                 }
+                asked += 1;
             }
             stream.set_nonblocking(false).expect("is a socket");
             (stream, asked)

@@ -154,6 +154,19 @@ fn a_file_of_metrics_that_cannot_be_written() {
     );
 }
 
+/// The file for Prometheus says that there is no daemon; the command fails all the same.
+#[test]
+fn a_file_of_metrics_without_a_daemon() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("x.prom");
+    let path = |path: &std::path::Path| path.to_str().expect("is text").to_owned();
+    let (dir, written) = (path(dir.path()), path(&file));
+    let (status, _, err) = run(&["metrics", "--runtime-dir", &dir, "--write", &written]);
+    assert_eq!(status, Some(4), "{err}");
+    let text = std::fs::read_to_string(&file).expect("is written");
+    assert!(text.ends_with("\nibvswitch_up 0\n"), "{text}");
+}
+
 /// A VM without a place to go to is a mistake of the command line, with a daemon and without.
 #[test]
 fn a_migration_without_a_destination() {

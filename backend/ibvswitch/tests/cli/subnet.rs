@@ -144,6 +144,10 @@ fn counters_and_metrics() {
         "ibvswitch_vf_connected{hypervisor=\"hv1\",vf=\"vm1\"} 0",
         "ibvswitch_switch_lids{node=\"sw1\"} 6",
         "# TYPE ibvswitch_port_received_bytes_total counter",
+        // Series whose first event is to come.
+        "ibvswitch_vf_mads_refused_total{kind=\"cluster\",vf=\"vm1\"} 0",
+        "ibvswitch_port_errors_total{kind=\"symbol_errors\",node=\"sw1\",port=\"1\"} 0",
+        "ibvswitch_up 1",
     ] {
         assert!(
             metrics.lines().any(|other| other == line),

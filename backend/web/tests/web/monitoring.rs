@@ -25,7 +25,7 @@ fn metrics(text: &str) -> BTreeSet<String> {
 #[track_caller]
 fn exist(names: &BTreeSet<String>) {
     // A name is a literal there, or is made of two.
-    let source = text("backend/ibvswitch/src/metrics.rs");
+    let source = text("backend/report/src/metrics.rs");
     for name in names {
         let known = source.contains(&format!("\"{name}\""))
             || ["port_", "node_"].iter().any(|prefix| {
@@ -38,7 +38,7 @@ fn exist(names: &BTreeSet<String>) {
 }
 
 #[test]
-fn rules_are_prometheus_and_of_metrics_that_exist() {
+fn rules_tell_of_the_host_that_they_concern() {
     let path = "docs/users/monitoring/ibvswitch.rules.yml";
     let check = Command::new("promtool")
         .args(["check", "rules"])
@@ -48,6 +48,19 @@ fn rules_are_prometheus_and_of_metrics_that_exist() {
     let said = String::from_utf8_lossy(&check.stderr);
     assert!(check.status.success(), "{said}");
     exist(&metrics(&text(path)));
+    // Each on two hosts: when it is to tell of one of them, and when of none.
+    let test = Command::new("promtool")
+        .args(["test", "rules"])
+        .arg(file("backend/web/tests/web/ibvswitch.rules.test.yml"))
+        .output()
+        .expect("promtool is installed: ./scripts/setup");
+    let said = String::from_utf8_lossy(&test.stderr);
+    assert!(test.status.success(), "{said}");
+    let tested = text("backend/web/tests/web/ibvswitch.rules.test.yml");
+    for rule in text(path).split("- alert: ").skip(1) {
+        let name = rule.lines().next().expect("a name");
+        assert!(tested.contains(&format!("alertname: {name}\n")), "{name}");
+    }
 }
 
 #[test]

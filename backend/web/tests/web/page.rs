@@ -1,5 +1,8 @@
 //! The page beside a running daemon: in a real browser, and asked by who should not be answered.
 
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+
 use crate::browser::Browser;
 use crate::place::Place;
 
@@ -182,8 +185,62 @@ fn prometheus_gets_metrics() {
     assert_eq!(names(&text), names(&command));
     // Nothing else is there.
     assert_eq!(metrics.get("/", &[]).status, 404);
-    assert_eq!(
-        metrics.get("/metrics", &[("Host", "evil.example")]).status,
-        421
-    );
+    // By every name: metrics are for all who reach the address.
+    for host in ["node7.example:9843", "10.1.2.3"] {
+        assert_eq!(metrics.get("/metrics", &[("Host", host)]).status, 200);
+    }
+}
+
+/// An address to listen on may be a port or a name; the printed one is for clients.
+#[test]
+fn metrics_on_all_addresses() {
+    let place = Place::new(CONFIG);
+    for listen in [":0", "0", "localhost:0", "0.0.0.0:0"] {
+        let metrics = place.metrics_at(listen);
+        let (host, port) = {
+            let origin = metrics.origin();
+            let (host, port) = origin.rsplit_once(':').expect("a port");
+            (host.to_owned(), port.to_owned())
+        };
+        let all = [":0", "0.0.0.0:0"].contains(&listen);
+        assert_eq!(host != "http://127.0.0.1", all, "{host}");
+        let address = if all { "127.0.0.7" } else { "127.0.0.1" };
+        let url = format!("http://{address}:{port}/metrics");
+        let mut answer = ureq::get(&url).call().expect("is answered");
+        let text = answer.body_mut().read_to_string().expect("is text");
+        assert!(text.contains("ibvswitch_up 1\n"), "{text}");
+    }
+}
+
+/// Clients that connect and send half a request take the place of nobody who sends a whole one.
+#[test]
+fn half_requests_deny_the_server_to_nobody() {
+    let place = Place::new(CONFIG);
+    let (page, metrics) = (place.web(&[]), place.metrics());
+    for web in [&page, &metrics] {
+        let origin = web.origin();
+        let address = origin.strip_prefix("http://").expect("is one");
+        let mut events = web.open("/events", &[web.bearer()]);
+        let halves: Vec<TcpStream> = (0..300)
+            .map(|_| {
+                let mut stream = TcpStream::connect(address).expect("listens");
+                // One that had to make room may be closed already.
+                let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n");
+                stream
+            })
+            .collect();
+        assert_eq!(web.get("/metrics", &[web.bearer()]).status, 200);
+        // Those with the token stay.
+        if web.origin() == page.origin() {
+            events.read_exact(&mut [0; 8]).expect("goes on");
+        }
+        // The eldest are closed, the youngest are there.
+        let is_closed = |mut stream: &TcpStream| {
+            stream.set_nonblocking(true).expect("is a socket");
+            let read = stream.read(&mut [0; 8]);
+            !read.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+        };
+        assert!(is_closed(&halves[0]));
+        assert!(!is_closed(&halves[299]));
+    }
 }

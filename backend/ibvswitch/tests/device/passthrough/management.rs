@@ -169,6 +169,7 @@ fn classes_and_contents_are_the_guests_to_send() {
         for line in [
             "ibvswitch_vf_mads_refused_total{kind=\"address\",vf=\"vm1\"} 2",
             "ibvswitch_vf_datagrams_total{fate=\"management\",vf=\"vm1\"} 4",
+            "ibvswitch_vf_commands_total{command=\"DESTROY_PSV\",fate=\"refused\",vf=\"vm1\"} 0",
         ] {
             assert!(metrics.contains(line), "{line}\n{metrics}");
         }

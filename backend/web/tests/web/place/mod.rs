@@ -1,6 +1,6 @@
 //! A daemon, and what serves the page beside it.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -84,9 +84,14 @@ impl Place {
 
     /// The server of metrics.
     pub fn metrics(&self) -> Web {
+        self.metrics_at("127.0.0.1:0")
+    }
+
+    /// The same at this address.
+    pub fn metrics_at(&self, listen: &str) -> Web {
         let mut command = Command::new(program("ibvswitch"));
         command.arg("--runtime-dir").arg(self.dir.path());
-        command.args(["metrics", "--listen", "127.0.0.1:0"]);
+        command.args(["metrics", "--listen", listen]);
         Web::start(command)
     }
 }
@@ -146,6 +151,13 @@ impl Web {
     pub fn get(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
         let request = agent().get(format!("{}{path}", self.origin()));
         answer(with(request, headers).call())
+    }
+
+    /// An answer without end, as it comes.
+    pub fn open(&self, path: &str, headers: &[(&str, &str)]) -> impl Read + use<> {
+        let request = agent().get(format!("{}{path}", self.origin()));
+        let response = with(request, headers).call().expect("the server answers");
+        response.into_body().into_reader()
     }
 
     pub fn post(&self, path: &str, body: &str, headers: &[(&str, &str)]) -> Answer {
