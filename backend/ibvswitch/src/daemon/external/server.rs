@@ -149,7 +149,7 @@ struct Serving<F: QueueFormat> {
     attention: Arc<EventFd>,
     stopping: Arc<AtomicBool>,
     clients: BTreeMap<u16, Attached>,
-    /// Of programs that attach.
+    /// Pace of the programs that attach.
     pace: Pace,
     journal: Journal,
 }
