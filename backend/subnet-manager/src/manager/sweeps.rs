@@ -99,6 +99,13 @@ impl Sweeps {
             errors = report.errors.len(),
             "subnet up"
         );
+        let own = subnet.own.and_then(state).unwrap_or_default();
+        if report.active == 0 && own != PortState::Active {
+            self.error(format!(
+                "no port is Active: the subnet manager's own port is {own}; check its cable, or name \
+                 another host in `sm.host`"
+            ));
+        }
     }
 
     /// A light sweep begins.
