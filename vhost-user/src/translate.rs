@@ -15,7 +15,7 @@ use std::str::FromStr;
 
 use thiserror::Error;
 use wire::ipoib::{self, Address, NotATrain, Train};
-use wire::{Gid, Guid, PKey, Qpn};
+use wire::{Gid, Guid, PKey, Qpn, ethernet_address};
 
 pub(crate) use bytes::{checksum, ipv6_checksum};
 pub use dhcp::Transactions;
@@ -93,18 +93,7 @@ impl FromStr for Mac {
     type Err = NotAMac;
 
     fn from_str(text: &str) -> Result<Self, NotAMac> {
-        let mut parts = text.split(':');
-        let mut bytes = [0; 6];
-        for byte in &mut bytes {
-            let part = parts.next().filter(|part| part.len() == 2);
-            let digits = part.filter(|part| part.bytes().all(|digit| digit.is_ascii_hexdigit()));
-            let value = digits.and_then(|part| u8::from_str_radix(part, 16).ok());
-            *byte = value.ok_or(NotAMac)?;
-        }
-        if parts.next().is_some() {
-            return Err(NotAMac);
-        }
-        Ok(Self(bytes))
+        ethernet_address(text).map(Self).ok_or(NotAMac)
     }
 }
 

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
 use std::ops::{Range, RangeInclusive};
+use std::path::{Path, PathBuf};
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -66,6 +67,7 @@ pub(super) struct Document<'d> {
     /// Where the lines begin.
     lines: Vec<usize>,
     problems: RefCell<Vec<Problem>>,
+    warnings: RefCell<Vec<Problem>>,
 }
 
 impl<'d> Document<'d> {
@@ -75,13 +77,16 @@ impl<'d> Document<'d> {
             origin,
             text,
             lines: std::iter::once(0).chain(ends).collect(),
-            problems: RefCell::new(Vec::new()),
+            problems: RefCell::default(),
+            warnings: RefCell::default(),
         }
     }
 
-    /// Returns the name of the text: the path of its file.
-    pub(super) fn origin(&self) -> &'d str {
-        self.origin
+    /// The path of a file that the text names: a relative one begins at the folder of the text, wherever the program
+    /// is started.
+    pub(super) fn path(&self, named: &str) -> PathBuf {
+        let folder = Path::new(self.origin).parent();
+        folder.unwrap_or(Path::new("")).join(named)
     }
 
     /// Parses the syntax. Errors of syntax are recorded and leave nothing to read.
@@ -106,11 +111,14 @@ impl<'d> Document<'d> {
         self.record(None, key.to_owned(), None, what, remedy);
     }
 
-    /// All problems, in the order of the file.
-    pub(super) fn into_problems(self) -> Vec<Problem> {
-        let mut problems = self.problems.into_inner();
-        problems.sort_by_key(|problem| problem.place.unwrap_or((usize::MAX, 0)));
-        problems
+    /// All problems, and all warnings, in the order of the file.
+    pub(super) fn into_problems(self) -> (Vec<Problem>, Vec<Problem>) {
+        let in_order = |mut problems: Vec<Problem>| {
+            problems.sort_by_key(|problem| problem.place.unwrap_or((usize::MAX, 0)));
+            problems
+        };
+        let (problems, warnings) = (self.problems.into_inner(), self.warnings.into_inner());
+        (in_order(problems), in_order(warnings))
     }
 
     fn record(
@@ -121,14 +129,26 @@ impl<'d> Document<'d> {
         what: impl Into<String>,
         remedy: impl Into<String>,
     ) {
-        self.problems.borrow_mut().push(Problem {
+        let problem = self.problem(span, key, value, what, remedy);
+        self.problems.borrow_mut().push(problem);
+    }
+
+    fn problem(
+        &self,
+        span: Option<Range<usize>>,
+        key: String,
+        value: Option<String>,
+        what: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Problem {
+        Problem {
             origin: self.origin.to_owned(),
             place: span.map(|span| self.place(span.start)),
             key,
             value,
             what: what.into(),
             remedy: remedy.into(),
-        });
+        }
     }
 
     /// Line and column of a byte, counted from 1.
@@ -178,6 +198,15 @@ impl<'d, T> Entry<'d, T> {
             .record(span, self.key.clone(), value, what, remedy);
     }
 
+    /// Warns that the value does not do what it looks like, though nothing is wrong with it.
+    pub(super) fn warn(&self, what: impl Into<String>, remedy: impl Into<String>) {
+        let value = Some(self.document.quote(&self.span));
+        let span = Some(self.span.clone());
+        let key = self.key.clone();
+        let problem = self.document.problem(span, key, value, what, remedy);
+        self.document.warnings.borrow_mut().push(problem);
+    }
+
     /// Returns `found`, and records a mistake if there is no meaning.
     pub(super) fn meaning<U>(&self, found: Option<U>, what: &str, remedy: &str) -> Option<U> {
         if found.is_none() {
@@ -197,8 +226,7 @@ impl<'d, T> Entry<'d, T> {
     ) -> Option<U> {
         let found = names.iter().find(|(known, _)| *known == name);
         if found.is_none() {
-            let names: Vec<&str> = names.iter().map(|&(name, _)| name).collect();
-            self.reject(what, format!("{are} are {}", list(&names)));
+            self.reject(what, format!("{are} are {}", quoted(names)));
         }
         found.map(|&(_, value)| value)
     }
@@ -287,6 +315,11 @@ pub(super) struct Section<'d> {
 }
 
 impl<'d> Section<'d> {
+    /// The document that the table is in.
+    pub(super) fn document(&self) -> &'d Document<'d> {
+        self.document
+    }
+
     /// The outermost table. Keys other than `known` are reported.
     pub(super) fn root(
         document: &'d Document<'d>,
@@ -378,8 +411,42 @@ impl<'d> Section<'d> {
 
     /// The value called so at `key`.
     pub(super) fn one_of<T: Copy>(&self, key: &str, names: &[(&str, T)]) -> Option<T> {
-        let entry = self.text(key)?;
-        entry.find(entry.value, names, "unknown value", "the values")
+        let entry = self.value(key)?;
+        let Some(text) = entry.value.as_str() else {
+            let what = format!("is of the type {}", entry.value.type_str());
+            entry.reject(what, format!("the values are {}", quoted(names)));
+            return None;
+        };
+        entry.find(text, names, "unknown value", "the values")
+    }
+
+    /// The values at a path of keys from here, in all tables of arrays on the way.
+    pub(super) fn at(&self, path: &str) -> Vec<Entry<'d, &'d DeValue<'d>>> {
+        match path.rsplit_once('.') {
+            None => self.value(path).into_iter().collect(),
+            Some((tables, key)) => {
+                let tables = self.tables(tables);
+                tables.iter().filter_map(|table| table.value(key)).collect()
+            }
+        }
+    }
+
+    /// The tables at a path of keys from here, in all arrays on the way.
+    pub(super) fn tables(&self, path: &str) -> Vec<Self> {
+        let (first, rest) = path.split_once('.').unwrap_or((path, ""));
+        let Some(entry) = self.value(first) else {
+            return Vec::new();
+        };
+        let array = entry.value.as_array().into_iter().flatten();
+        let tables = array.map(|table| table.get_ref()).chain([entry.value]);
+        let tables = tables.filter_map(DeValue::as_table).map(|table| {
+            let (document, path) = (self.document, entry.key.clone());
+            Self::open(document, path, entry.span.clone(), Some(table), &[])
+        });
+        match rest {
+            "" => tables.collect(),
+            rest => tables.flat_map(|table| table.tables(rest)).collect(),
+        }
     }
 
     /// Whether it is so, where `key` says.
@@ -486,6 +553,15 @@ pub(super) fn at_most(
     }
 }
 
+/// The string at a key of the outermost table, in a text that may have mistakes elsewhere.
+pub(super) fn line_of(text: &str, key: &str) -> Option<String> {
+    let before_tables = text
+        .lines()
+        .take_while(|line| !line.trim_start().starts_with('['));
+    let mut parsed = before_tables.filter_map(|line| DeTable::parse(line).ok());
+    parsed.find_map(|table| Some(table.get_ref().get(key)?.get_ref().as_str()?.to_owned()))
+}
+
 /// `a`, `b` and `c`
 pub(super) fn list(names: &[&str]) -> String {
     let quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
@@ -496,12 +572,32 @@ pub(super) fn list(names: &[&str]) -> String {
     }
 }
 
+fn quoted<T>(names: &[(&str, T)]) -> String {
+    let names: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
+    list(&names)
+}
+
+/// Names that may have been meant, for a remedy: the nearest one, or the first few.
+pub fn suggestion<'k>(spelled: &str, known: impl Iterator<Item = &'k str>) -> String {
+    const SHOWN: usize = 8;
+    let known: Vec<&str> = known.collect();
+    if let Some(meant) = closest(spelled, &known) {
+        return format!("did you mean `{meant}`?");
+    }
+    match known.len().checked_sub(SHOWN).filter(|&more| more > 0) {
+        None if known.is_empty() => "the list of names is empty".to_owned(),
+        None if known.len() == 1 => format!("there is only {}", known[0]),
+        None => format!("there are {}", known.join(", ")),
+        Some(more) => format!("there are {} and {more} more", known[..SHOWN].join(", ")),
+    }
+}
+
 /// The known name that a misspelled one was most likely meant to be.
 fn closest<'k>(spelled: &str, known: &[&'k str]) -> Option<&'k str> {
     known
         .iter()
         .map(|&name| (vswitch::distance(spelled, name), name))
-        .filter(|&(distance, name)| distance <= name.len().div_ceil(3))
+        .filter(|&(distance, name)| distance <= name.len().div_ceil(3) && distance < name.len())
         .min()
         .map(|(_, name)| name)
 }

@@ -166,6 +166,10 @@ impl Edit {
         }
         let mut table = Table::new();
         table["name"] = toml_edit::value(name);
+        if part == Part::Port {
+            // There is one kind.
+            table["kind"] = toml_edit::value("vhost-user-net");
+        }
         set(&mut table, settings);
         let parent = match hypervisor {
             Some(hypervisor) => self.table(Part::Hypervisor, hypervisor)?,

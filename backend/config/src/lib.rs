@@ -12,6 +12,7 @@ mod names;
 mod placement;
 mod population;
 mod read;
+pub mod scope;
 #[cfg(test)]
 mod tests;
 mod wiring;
@@ -34,7 +35,7 @@ use vswitch::model;
 use wire::{Guid, Lid, PKey};
 
 pub use control::Doorbells;
-pub use document::Problem;
+pub use document::{Problem, suggestion};
 pub use names::{ISOLATION, SMP_ACCESS};
 pub use vswitch::model::{
     Address, AddressModel, Bandwidth, Cluster, Fabric, FileNodes, GmpClass, GmpClasses, KeyChoice,
@@ -271,6 +272,16 @@ pub enum ConfigError {
         /// Why not.
         source: io::Error,
     },
+    /// The file is not in UTF-8.
+    #[error("{}{place}: not UTF-8 ({form}); save the file as UTF-8", .path.display())]
+    Encoding {
+        /// The file.
+        path: PathBuf,
+        /// The line, as in `:3`; empty where the whole file is in another form.
+        place: String,
+        /// The form that it seems to have.
+        form: &'static str,
+    },
     /// The text has mistakes.
     #[error("{}", lines(.0))]
     Invalid(Vec<Problem>),
@@ -298,12 +309,29 @@ fn lines(problems: &[Problem]) -> String {
     lines.join("\n")
 }
 
-/// The filter that a text like `info,ibvswitch_vfio_user=debug` describes.
+/// The filter that a text like `info,ibvswitch_vfio_user=debug` describes, of the key `log` or of the environment
+/// variable `RUST_LOG`.
 ///
 /// # Errors
-/// The fault of the text.
-pub fn log_filter(text: &str) -> Result<EnvFilter, ParseError> {
-    EnvFilter::builder().parse(text)
+/// The fault of the text, and the remedy.
+pub fn log_filter(text: &str) -> Result<EnvFilter, (String, String)> {
+    const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+    for directive in text.split(',') {
+        let named = directive.rsplit_once('=');
+        let level = named.map_or(directive, |(_, level)| level);
+        if !LEVELS.contains(&level) {
+            let levels = document::list(&LEVELS);
+            let remedy = format!(
+                "the levels are {levels}; a directive is LEVEL or MODULE=LEVEL, separated by commas"
+            );
+            return Err((format!("`{level}` is no log level"), remedy));
+        }
+    }
+    let wrong = |error: ParseError| {
+        let remedy = "write something like \"info,ibvswitch_vfio_user=debug\"";
+        (error.to_string(), remedy.to_owned())
+    };
+    EnvFilter::builder().parse(text).map_err(wrong)
 }
 
 /// Where a configuration comes from.
@@ -324,16 +352,33 @@ impl Source {
         match &self.file {
             None => self.parse(DEFAULT_ORIGIN, DEFAULT),
             Some(path) => {
-                let text =
-                    std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
-                        path: path.clone(),
-                        source,
-                    })?;
+                let text = read_text(path)?;
                 let mut config = self.parse(&path.display().to_string(), &text)?;
                 config.read.push(path.clone());
                 config.file = std::fs::canonicalize(path).ok();
                 Ok(config)
             }
+        }
+    }
+
+    /// The runtime directory: as given, without a look at the file; else as the file says, even where there are mistakes
+    /// in the rest of it, which are returned.
+    ///
+    /// # Errors
+    /// [`ConfigError`] of a file that cannot be read.
+    pub fn locate(&self) -> Result<(PathBuf, Option<ConfigError>), ConfigError> {
+        if let Some(chosen) = &self.runtime_dir {
+            let whole = std::path::absolute(chosen).unwrap_or_else(|_| chosen.clone());
+            return Ok((whole, None));
+        }
+        match (self.load(), &self.file) {
+            (Ok(config), _) => Ok((config.runtime_dir, None)),
+            (Err(mistakes @ ConfigError::Invalid(_)), Some(path)) => {
+                let named = document::line_of(&read_text(path)?, "runtime_dir").map(PathBuf::from);
+                let dir = named.filter(|dir| dir.is_absolute());
+                Ok((dir.unwrap_or_else(default_runtime_dir), Some(mistakes)))
+            }
+            (Err(error), _) => Err(error),
         }
     }
 
@@ -349,6 +394,36 @@ impl Source {
         };
         Config::parse(origin, text, dirs)
     }
+}
+
+/// The text of a file.
+fn read_text(path: &Path) -> Result<String, ConfigError> {
+    let owned = || path.to_owned();
+    let bytes = std::fs::read(path);
+    let bytes = bytes.map_err(|source| ConfigError::Unreadable {
+        path: owned(),
+        source,
+    })?;
+    let wide = matches!(
+        bytes[..],
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [_, 0, _, 0, ..] | [0, _, 0, _, ..]
+    );
+    if wide {
+        return Err(ConfigError::Encoding {
+            path: owned(),
+            place: String::new(),
+            form: "it looks like UTF-16",
+        });
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = before.iter().filter(|&&byte| byte == b'\n').count() + 1;
+        ConfigError::Encoding {
+            path: owned(),
+            place: format!(":{line}"),
+            form: "it may be Latin-1",
+        }
+    })
 }
 
 /// The runtime directory where the configuration does not settle it.
@@ -470,7 +545,8 @@ impl Config {
     }
 }
 
-const CONTROL_SOCKET: &str = "control.sock";
+/// The name of the daemon's control socket in its runtime directory.
+pub const CONTROL_SOCKET: &str = "control.sock";
 
 /// `$RUNTIME_DIRECTORY` (systemd's `RuntimeDirectory=`), else `/run/ibvswitch` for root, else
 /// `$XDG_RUNTIME_DIR/ibvswitch`, else `/tmp/ibvswitch-UID`.

@@ -11,19 +11,20 @@ mod partitions;
 mod ports;
 mod subnets;
 
-use std::collections::HashMap;
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
 use vswitch::model::derive_guid;
 use wire::{Guid, Lid};
 
 use self::hypervisors::Defaults;
-use super::document::{Document, Problem, Section, Seen};
-use super::{Address, Config, Directories, Sandbox, keys};
+use super::document::{Document, Entry, Problem, Section, Seen};
+use super::{Address, Config, Directories, ManagerPlace, Sandbox, keys, scope};
 
 const LID_REMEDY: &str = "a unicast LID is 0x0001 to 0xbfff (1 to 49151)";
 const GUID_REMEDY: &str = "write 16 hexadecimal digits, such as \"0002:c903:0000:0101\"";
-const PREFIX_REMEDY: &str = "write 16 hexadecimal digits, such as \"fe80:0000:0000:0000\"";
+const PREFIX_REMEDY: &str = "write 64 bits, such as \"fe80::\" or \"2001:db8:0:5\"";
 
 /// Reads `text`, or returns everything wrong with it.
 pub(super) fn read(
@@ -43,8 +44,13 @@ pub(super) fn read(
         reader.config(&root, dirs)
     });
     match (config, document.into_problems()) {
-        (Some(config), problems) if problems.is_empty() => Ok(config),
-        (_, problems) => Err(problems),
+        (Some(mut config), (problems, warnings)) if problems.is_empty() => {
+            config
+                .warnings
+                .extend(warnings.iter().map(Problem::to_string));
+            Ok(config)
+        }
+        (_, (problems, _)) => Err(problems),
     }
 }
 
@@ -59,6 +65,8 @@ pub(super) struct Names {
     sockets: Seen<PathBuf>,
     clusters: clusters::Clusters,
     partitions: HashMap<String, u16>,
+    /// Partitions that a list of P_Keys which acts names.
+    used_partitions: RefCell<HashSet<u16>>,
     /// Files beside the configuration.
     pub(super) files: Vec<PathBuf>,
 }
@@ -98,18 +106,22 @@ impl<'d> Reader<'d> {
             address: Address::default(),
             guest_memory: None,
             subnet: 0,
+            is_external: manager.place == ManagerPlace::External,
         };
         let hypervisors = self.hypervisors(root, (&wiring, &subnets), &manager, defaults);
         self.check_guest_memory(&hypervisors);
         self.check_several_subnets(&subnets, &fabric, &manager);
         self.addresses(&fabric, (&wiring, &subnets), &manager, &hypervisors);
-        Config {
+        if !self.nodes_unknown {
+            manager::roots_exist(&sm, &wiring, &hypervisors);
+        }
+        let config = Config {
             runtime_dir,
             log,
             socket_mode,
             sandbox,
-            read: self.names.files,
-            warnings: self.warnings,
+            read: std::mem::take(&mut self.names.files),
+            warnings: std::mem::take(&mut self.warnings),
             file: None,
             engine,
             fabric,
@@ -117,15 +129,18 @@ impl<'d> Reader<'d> {
             files,
             subnets,
             external,
-            clusters: self.names.clusters.found,
-            elsewhere: self.names.clusters.elsewhere,
+            clusters: std::mem::take(&mut self.names.clusters.found),
+            elsewhere: std::mem::take(&mut self.names.clusters.elsewhere),
             wiring,
             hypervisors,
-        }
+        };
+        partitions::check_partitions(&self.names, root, &config.manager);
+        scope::check(root, &config);
+        config
     }
 
     pub(super) fn lid(&mut self, section: &Section<'d>, owner: &str, subnet: usize) -> Option<Lid> {
-        let entry = section.integer("lid", LID_REMEDY)?;
+        let entry = lid_at(section, "lid")?;
         entry
             .with((subnet, entry.value))
             .claim(&mut self.names.lids, "LID", owner);
@@ -166,4 +181,15 @@ impl<'d> Reader<'d> {
         }
         guid
     }
+}
+
+/// The LID at a key: a number, also in quotes, decimal or hexadecimal.
+pub(super) fn lid_at<'d>(section: &Section<'d>, key: &str) -> Option<Entry<'d, i64>> {
+    let entry = section.value(key)?;
+    let Some(text) = entry.value.as_str() else {
+        return section.integer(key, LID_REMEDY);
+    };
+    let lid = text.parse().ok().filter(|lid: &Lid| lid.is_unicast());
+    let lid = entry.meaning(lid, "not a LID", LID_REMEDY)?;
+    Some(entry.with(lid.value().into()))
 }

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod functions;
+mod scopes;
 mod subnets;
 mod values;
 mod wiring;

@@ -1,7 +1,6 @@
 //! The switches of a configuration and the cables between them.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use fabric::{Listing, NetlistError, NodeId, PortRef, Topology};
 use vswitch::{near, node_named};
@@ -248,9 +247,7 @@ impl<'d> Reader<'d> {
             routers: Vec::new(),
             file: None,
         };
-        // Beside the configuration, wherever the daemon is started.
-        let beside = Path::new(self.document.origin()).parent();
-        let path = beside.unwrap_or(Path::new("")).join(entry.value);
+        let path = self.document.path(entry.value);
         self.names.files.push(path.clone());
         let Listing {
             topology,

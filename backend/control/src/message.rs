@@ -174,6 +174,9 @@ pub struct Status {
     /// The daemon's own sandbox.
     #[serde(default)]
     pub sandbox: Sandbox,
+    /// Settings that do not do what they look like.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// The place of the subnet manager.

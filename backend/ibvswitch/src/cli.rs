@@ -20,10 +20,12 @@ mod upgrade;
 mod vf;
 mod vm;
 
+use std::env;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use serde::Serialize;
@@ -35,7 +37,7 @@ use crate::daemon::life::assembly::AssemblyError;
 use crate::daemon::life::run::RunError;
 use crate::daemon::management::ManagementError;
 use config::edit::EditError;
-use config::{Config, ConfigError, Source};
+use config::{CONTROL_SOCKET, Config, ConfigError, Source};
 use report::picture::LayoutError;
 
 const AFTER_HELP: &str = "\
@@ -55,7 +57,7 @@ VF each, named vm1 and vm2. `ibvswitch config default` prints it.";
 /// Gives each VM a ConnectX virtual function that the stock mlx5 driver binds to, over vfio-user,
 /// and connects them by a virtual InfiniBand subnet.
 #[derive(Debug, Parser)]
-#[command(name = "ibvswitch", version, after_help = AFTER_HELP, max_term_width = 100)]
+#[command(name = "ibvswitch", version, after_help = AFTER_HELP, max_term_width = 100, arg_required_else_help = true)]
 struct Cli {
     #[command(flatten)]
     source: SourceArgs,
@@ -72,6 +74,7 @@ struct SourceArgs {
         global = true,
         value_name = "FILE",
         env = "IBVSWITCH_CONFIG",
+        value_parser = OsStringValueParser::new().map(PathBuf::from),
         hide_env_values = true
     )]
     config: Option<PathBuf>,
@@ -81,12 +84,48 @@ struct SourceArgs {
         global = true,
         value_name = "DIR",
         env = "IBVSWITCH_RUNTIME_DIR",
+        value_parser = OsStringValueParser::new().map(PathBuf::from),
         hide_env_values = true
     )]
     runtime_dir: Option<PathBuf>,
 }
 
 impl SourceArgs {
+    /// An empty environment variable is as none. An empty value of an option is a mistake.
+    fn without_empty(mut self) -> Result<Self, CliError> {
+        for (path, option, variable) in [
+            (&mut self.config, "--config", "IBVSWITCH_CONFIG"),
+            (
+                &mut self.runtime_dir,
+                "--runtime-dir",
+                "IBVSWITCH_RUNTIME_DIR",
+            ),
+        ] {
+            if path
+                .as_ref()
+                .is_none_or(|path| !path.as_os_str().is_empty())
+            {
+                continue;
+            }
+            if env::var_os(variable).is_none_or(|value| !value.is_empty()) {
+                let message = format!("{option} is empty; write a path, or leave the option out");
+                return Err(usage(&[], message));
+            }
+            *path = None;
+        }
+        Ok(self)
+    }
+
+    /// The control socket of the daemon. Mistakes in the configuration beside its `runtime_dir` are told and passed
+    /// over: whoever edits the file may still ask the daemon.
+    fn control_socket(self) -> Result<PathBuf, CliError> {
+        let (dir, mistakes) = self.source().locate()?;
+        if let Some(mistakes) = mistakes {
+            eprintln!("ibvswitch: warning: {mistakes}");
+        }
+        Ok(dir.join(CONTROL_SOCKET))
+    }
+
     fn source(self) -> Source {
         Source {
             file: self.config,
@@ -255,7 +294,28 @@ pub fn main() -> ExitCode {
     let matches = with_negative_numbers(Cli::command()).get_matches();
     let Cli { source, command } =
         Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    let done = match command {
+    let done = source
+        .without_empty()
+        .and_then(|source| carry_out(source, command));
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        // The reader has seen enough, as in `ibvswitch status | head -1`.
+        Err(CliError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            // With standard error gone there is nobody left to tell.
+            let _ = match &error {
+                CliError::Usage(error) => error.print(),
+                error => writeln!(io::stderr(), "ibvswitch: {error}"),
+            };
+            ExitCode::from(error.exit() as u8)
+        }
+    }
+}
+
+fn carry_out(source: SourceArgs, command: Command) -> Result<(), CliError> {
+    match command {
         Command::Run(args) => run::run(source, &args),
         Command::Keeper(args) => run::keep(&args),
         Command::Vf(command) => vf::run(source, command),
@@ -282,21 +342,6 @@ pub fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => manual::run(&args),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        // The reader has seen enough, as in `ibvswitch status | head -1`.
-        Err(CliError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            // With standard error gone there is nobody left to tell.
-            let _ = match &error {
-                CliError::Usage(error) => error.print(),
-                error => writeln!(io::stderr(), "ibvswitch: {error}"),
-            };
-            ExitCode::from(error.exit() as u8)
-        }
     }
 }
 
@@ -341,8 +386,7 @@ fn print_json(value: &impl Serialize) -> Result<(), CliError> {
 
 /// Asks the daemon that this configuration describes.
 fn ask(source: SourceArgs, request: &Request) -> Result<Response, CliError> {
-    let config = source.load()?;
-    Ok(Client::connect(&config.control_socket())?.ask(request)?)
+    Ok(Client::connect(&source.control_socket()?)?.ask(request)?)
 }
 
 #[cfg(test)]

@@ -65,3 +65,4 @@ pub mod host;
 pub mod monitor;
 pub mod qemu;
 mod status;
+mod warnings;

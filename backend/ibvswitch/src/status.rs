@@ -11,6 +11,7 @@ use crate::control::{
     self, Counters, FabricStatus, Mads, NodeKind, Objects, Sandbox, Status, SubnetName,
     SubnetStatus, Topology, VfStatus, elsewhere, used_pkeys,
 };
+use crate::warnings;
 use config::{Config, Hypervisor, Kind, ManagerPlace, SMP_ACCESS, Vf};
 
 /// Work of a subnet manager.
@@ -105,6 +106,7 @@ impl Observer {
             placement: None,
             upgraded: None,
             sandbox: Sandbox::default(),
+            warnings: warnings::of(&self.config, &self.plan, fabric),
         }
     }
 

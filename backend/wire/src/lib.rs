@@ -5,7 +5,7 @@
 //!
 //! * Addresses and numbers: [`Lid`], [`Guid`], [`Gid`], [`PKey`], [`QKey`], [`Qpn`], [`Psn`],
 //!   [`Sl`], [`Vl`], [`Mtu`]. All parse with [`FromStr`](core::str::FromStr) what they print with
-//!   [`Display`](core::fmt::Display).
+//!   [`Display`](core::fmt::Display), and other forms that tools print; nothing else in this workspace parses addresses.
 //! * Headers: [`header`] has the local and global route headers and the transport headers.
 //! * Management: [`mad`] (the common header), [`smp`] (directed and LID routing), [`attribute`]
 //!   (what subnet management packets carry), [`performance`] (what the performance agent carries),
@@ -44,7 +44,7 @@ mod serial;
 
 pub use address::extended_lid::ExtendedLid;
 pub use address::gid::Gid;
-pub use address::guid::Guid;
+pub use address::guid::{Guid, ethernet_address};
 pub use address::lid::Lid;
 pub use address::partition::{PKey, QKey};
 pub use address::queue_pair::{Psn, Qpn};

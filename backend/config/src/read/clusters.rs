@@ -4,8 +4,8 @@ use hca::{Foreign, ServiceLevels};
 use toml::de::DeValue;
 use wire::{Guid, Lid, PKey, Sl};
 
-use super::{GUID_REMEDY, LID_REMEDY, Reader};
-use crate::document::{Entry, Section, Seen};
+use super::{GUID_REMEDY, Reader, lid_at};
+use crate::document::{Entry, Section, Seen, suggestion};
 use crate::names::SL_POLICY;
 use crate::{Cluster, Elsewhere, View, keys};
 
@@ -27,9 +27,7 @@ impl<'d> Reader<'d> {
             let Some(name) = section.name(&mut names, "cluster") else {
                 continue;
             };
-            let sm_lid = section
-                .integer("sm_lid", LID_REMEDY)
-                .map_or(keys::LID_MAX, |entry| entry.value);
+            let sm_lid = lid_at(&section, "sm_lid").map_or(keys::LID_MAX, |entry| entry.value);
             let manager = "the subnet manager in this cluster".to_owned();
             let taken = Seen::from([(sm_lid, manager)]);
             self.names.clusters.taken.push((taken, 1));
@@ -48,8 +46,8 @@ impl<'d> Reader<'d> {
         let mut guids: Seen<u64> = Seen::new();
         for section in cluster.sections("elsewhere", keys::ELSEWHERE) {
             let owner = "a VM at another daemon";
-            let virtual_lid = section.integer("vlid", LID_REMEDY);
-            let lid = section.integer("lid", LID_REMEDY);
+            let virtual_lid = lid_at(&section, "vlid");
+            let lid = lid_at(&section, "lid");
             let guid = section.text("guid").and_then(|entry| {
                 let guid: Option<Guid> = entry.value.parse().ok();
                 let guid = guid.filter(|guid| *guid != Guid::NONE);
@@ -107,7 +105,7 @@ impl<'d> Reader<'d> {
         owner: &str,
         manages: bool,
     ) -> Option<(usize, Lid)> {
-        let lid = section.integer("vlid", LID_REMEDY);
+        let lid = lid_at(section, "vlid");
         let Some(cluster) = section.text("cluster") else {
             if let Some(lid) = lid {
                 lid.reject(
@@ -122,7 +120,13 @@ impl<'d> Reader<'d> {
             .iter()
             .position(|known| known.name == cluster.value)
         else {
-            cluster.reject("no such cluster", "add a table [[cluster]] of this name");
+            let names = clusters.iter().map(|known| known.name.as_str());
+            let remedy = suggestion(cluster.value, names);
+            let what = "there is no cluster of this name";
+            cluster.reject(
+                what,
+                format!("add a table [[cluster]], or write another name: {remedy}"),
+            );
             return None;
         };
         if manages {

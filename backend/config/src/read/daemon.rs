@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use hca::Quota;
 
 use super::Reader;
-use crate::document::{Entry, Section, list};
+use crate::document::{Entry, Section};
 use crate::{
     CONTROL_SOCKET, Directories, Doorbells, Engine, External, SOCKET_PATH_MAX, Threads, keys,
     log_filter,
@@ -25,7 +25,10 @@ impl<'d> Reader<'d> {
         // would depend on where the daemon was started.
         let dir = match (dirs.chosen, &configured) {
             (None, Some(entry)) if dir.is_relative() => {
-                entry.reject("a relative path", "write a path that begins with /");
+                entry.reject(
+                    "a relative path, and VMMs name the sockets in it from other directories",
+                    "write a path that begins with /",
+                );
                 return dir.to_owned();
             }
             _ => std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned()),
@@ -80,31 +83,11 @@ impl<'d> Reader<'d> {
 }
 
 pub(super) fn log(root: &Section<'_>) -> String {
-    const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
     let Some(entry) = root.text("log") else {
         return "info".to_owned();
     };
-    let mut has_levels = true;
-    for directive in entry.value.split(',') {
-        let level = directive
-            .rsplit_once('=')
-            .map_or(directive, |(_, level)| level);
-        if !LEVELS.contains(&level) {
-            entry.reject(
-                format!("`{level}` is no log level"),
-                format!(
-                    "the levels are {}; a directive is LEVEL or MODULE=LEVEL, separated by commas",
-                    list(&LEVELS)
-                ),
-            );
-            has_levels = false;
-        }
-    }
-    if let (true, Err(error)) = (has_levels, log_filter(entry.value)) {
-        entry.reject(
-            error.to_string(),
-            "write something like \"info,ibvswitch_vfio_user=debug\"",
-        );
+    if let Err((what, remedy)) = log_filter(entry.value) {
+        entry.reject(what, remedy);
     }
     entry.value.to_owned()
 }

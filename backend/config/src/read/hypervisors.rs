@@ -8,11 +8,13 @@ use toml::de::DeValue;
 use vhost_user::port::Claims;
 use vhost_user::translate::Mac;
 use vswitch::model::{self, derive_guid};
+use wire::PKey;
 
 use super::Reader;
 use super::clusters::service_levels;
 use super::daemon::object_memory;
 use super::mads::mads;
+use super::partitions::check_external_pkeys;
 use crate::document::{Entry, Section, at_most};
 use crate::placement::Placement;
 use crate::{
@@ -38,6 +40,8 @@ pub(super) struct Defaults<'a> {
     pub(super) guest_memory: Option<u64>,
     /// Index of the subnet.
     pub(super) subnet: usize,
+    /// Whether the subnet manager is another program.
+    pub(super) is_external: bool,
 }
 
 impl<'d> Reader<'d> {
@@ -201,6 +205,8 @@ impl<'d> Reader<'d> {
         let smp = self.smp(section, address);
         if address == Address::Shared {
             self.check_shared(section);
+        } else if defaults.is_external && pkeys != [PKey::DEFAULT_FULL] {
+            check_external_pkeys(section, guid);
         }
         let mads = mads(section, smp);
         let cluster = self.membership(section, label, smp == SmpAccess::Fabric);

@@ -27,10 +27,15 @@ pub(super) fn mads(section: &Section<'_>, smp: SmpAccess) -> MadRules {
         None if manages => None,
         None => rate(usual.per_second, burst),
     };
+    let class_rates = class_rates(section, burst);
+    if let (Some(entry), None, []) = (section.value("mad_burst"), rate, &class_rates[..]) {
+        let what = "the guest may send any number of management packets at once";
+        entry.warn(what, "set `mad_rate`, or remove the key");
+    }
     MadRules {
         classes,
         rate,
-        class_rates: class_rates(section, burst),
+        class_rates,
     }
 }
 

@@ -7,13 +7,15 @@ use toml::de::DeValue;
 use wire::Guid;
 
 use super::GUID_REMEDY;
-use crate::document::{Entry, Section};
-use crate::{KeyChoice, Manager, ManagerFiles, ManagerPlace, RoutingChoice, keys};
+use crate::document::{Entry, Section, suggestion};
+use crate::{
+    Hypervisor, KeyChoice, Manager, ManagerFiles, ManagerPlace, RoutingChoice, Wiring, keys,
+};
 
 pub(super) fn manager(sm: &Section<'_>) -> (Manager, ManagerFiles) {
     let files = ManagerFiles {
-        partitions: absolute(sm, "partitions_file"),
-        state_dir: absolute(sm, "state_dir"),
+        partitions: path(sm, "partitions_file"),
+        state_dir: path(sm, "state_dir"),
     };
     let seconds = "write seconds, from 1 to 86400 (a day)";
     let percentage = "write a percentage above 100, up to 10000";
@@ -113,9 +115,35 @@ fn m_key(section: &Section<'_>) -> KeyChoice {
     key.unwrap_or(KeyChoice::None)
 }
 
-/// A path that does not depend on where the daemon was started.
-fn absolute(section: &Section<'_>, key: &str) -> Option<PathBuf> {
+/// A path; a relative one begins at the configuration file.
+fn path(section: &Section<'_>, key: &str) -> Option<PathBuf> {
     let entry = section.text(key)?;
-    let path = Some(PathBuf::from(entry.value)).filter(|path| path.is_absolute());
-    entry.meaning(path, "a relative path", "write a path that begins with /")
+    let path = section.document().path(entry.value);
+    let whole = std::path::absolute(&path).unwrap_or(path);
+    let path = Some(whole).filter(|_| !entry.value.is_empty());
+    entry.meaning(path, "no path", "write one, or leave the key out")
+}
+
+/// Whether each root is a switch or a vSwitch of the subnet.
+pub(super) fn roots_exist(sm: &Section<'_>, wiring: &Wiring, hypervisors: &[Hypervisor]) {
+    if sm.value("roots").is_none() {
+        return;
+    }
+    let switches = wiring.switches.iter().map(|it| (it.guid, &it.name));
+    let vswitches = hypervisors.iter().map(|it| (it.vswitch_guid, &it.name));
+    let known: Vec<(Guid, &String)> = switches.chain(vswitches).collect();
+    for entry in sm.array("roots").map_or_else(Vec::new, |list| list.value) {
+        let Some(guid) = entry.value.as_str().and_then(|text| text.parse().ok()) else {
+            continue;
+        };
+        if known.iter().any(|&(other, _)| other == guid) {
+            continue;
+        }
+        let guids: Vec<String> = known
+            .iter()
+            .map(|(guid, name)| format!("{guid} ({name})"))
+            .collect();
+        let remedy = suggestion(&guid.to_string(), guids.iter().map(String::as_str));
+        entry.reject("no switch has this GUID", remedy);
+    }
 }

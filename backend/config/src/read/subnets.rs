@@ -2,8 +2,8 @@
 
 use wire::{Gid, Guid, Lid};
 
-use super::{LID_REMEDY, PREFIX_REMEDY, Reader};
-use crate::document::{Entry, Section, Seen, at_most};
+use super::{PREFIX_REMEDY, Reader, lid_at};
+use crate::document::{Entry, Section, Seen, at_most, suggestion};
 use crate::{
     Fabric, MANAGER, Manager, ManagerHost, ManagerPlace, Router, RouterPort, Subnet, Wiring, keys,
 };
@@ -23,7 +23,7 @@ impl<'d> Reader<'d> {
         sm: &Section<'d>,
     ) -> Vec<Subnet> {
         let single = fabric.text("subnet_prefix");
-        let lid = sm.number("lid", LID_REMEDY).map_or(Lid::from(1), Lid::new);
+        let lid = lid_at(sm, "lid").map_or(Lid::from(1), |entry| Lid::new(entry.value as u16));
         let sections = root.sections("subnet", keys::SUBNET);
         if sections.is_empty() {
             let prefix = single.and_then(|entry| self.prefix(&entry));
@@ -113,7 +113,7 @@ impl<'d> Reader<'d> {
 
     /// A prefix, which is written as a GUID is: 64 bits in hexadecimal.
     fn prefix(&self, entry: &Entry<'d, &str>) -> Option<u64> {
-        let prefix = entry.value.parse().ok().map(Guid::value);
+        let prefix = Gid::parse_prefix(entry.value).ok();
         entry.meaning(prefix, "not a 64-bit subnet prefix", PREFIX_REMEDY)
     }
 
@@ -140,12 +140,10 @@ impl<'d> Reader<'d> {
         let is_it = |subnet: &Subnet| subnet.name.as_deref() == Some(entry.value);
         let found = subnets.iter().position(is_it);
         if found.is_none() {
-            let names = subnets.iter().filter_map(|subnet| subnet.name.as_deref());
-            let names: Vec<&str> = names.collect();
-            let remedy = if names.is_empty() {
-                "remove this key, or add tables [[subnet]]".to_owned()
-            } else {
-                format!("the subnets are {}", names.join(", "))
+            let mut names = subnets.iter().filter_map(|subnet| subnet.name.as_deref());
+            let remedy = match names.clone().next() {
+                None => "remove this key, or add tables [[subnet]]".to_owned(),
+                Some(_) => suggestion(entry.value, &mut names),
             };
             entry.reject("there is no subnet of this name", remedy);
         }

@@ -35,8 +35,8 @@ fn lids() {
         );
     }
     vf_case(
-        "lid = \"7\"",
-        "7: `hypervisor.vf.lid = \"7\"`: is of the type string; write an integer",
+        "lid = \"c000\"",
+        "7: `hypervisor.vf.lid = \"c000\"`: not a LID; a unicast LID is 0x0001 to 0xbfff (1 to 49151)",
     );
     vf_case(
         "lid = 1",
@@ -53,7 +53,7 @@ fn guids() {
         "101",
         "0002:c903:0000",
         "0002:c903:0000:010g",
-        "0002-c903-0000-0101",
+        "0002-c903-0000_0101",
     ] {
         vf_case(
             &format!("guid = \"{guid}\""),

@@ -12,9 +12,8 @@ fn pkeys() {
         "0x8000",
         "0x10000",
         "-1",
-        "\"storage\"",
         "\"default:half\"",
-        "\"0xffff\"",
+        "\"0x8000\"",
         "1.5",
     ] {
         vf_case(
@@ -366,7 +365,7 @@ fn clusters() {
     for (text, message) in [
         (
             vf("v", "cluster = \"c\""),
-            "10:11: `hypervisor.vf.cluster = \"c\"`: no such cluster; add a table [[cluster]] of this name",
+            "10:11: `hypervisor.vf.cluster = \"c\"`: there is no cluster of this name; add a table [[cluster]], or write another name: there are a, b",
         ),
         (
             vf("v", "vlid = 1"),

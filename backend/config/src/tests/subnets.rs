@@ -104,7 +104,7 @@ fn mistakes_about_subnets() {
         (
             "subnet = \"blue\"",
             "subnet = \"green\"",
-            "13:10: `switch.subnet = \"green\"`: there is no subnet of this name; the subnets are red, blue",
+            "13:10: `switch.subnet = \"green\"`: there is no subnet of this name; there are red, blue",
         ),
     ] {
         let all = problems(&TWO.replacen(from, to, 1));

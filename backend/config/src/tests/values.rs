@@ -135,7 +135,7 @@ fn values_of_the_other_tables() {
         ),
         (
             "runtime_dir = \"run\"",
-            "1:15: `runtime_dir = \"run\"`: a relative path; write a path that begins with /",
+            "1:15: `runtime_dir = \"run\"`: a relative path, and VMMs name the sockets in it from other directories; write a path that begins with /",
         ),
         (
             "engine = 1",
@@ -166,12 +166,16 @@ fn values_of_the_other_tables() {
             "5:7: `hypervisor.vf.smp = \"all\"`: unknown value; the values are `deny`, `own-port` and `fabric`",
         ),
         (
+            "[[hypervisor]]\nname = \"h\"\n[[hypervisor.vf]]\nname = \"v\"\nsmp = true",
+            "5:7: `hypervisor.vf.smp = true`: is of the type boolean; the values are `deny`, `own-port` and `fabric`",
+        ),
+        (
             "[fabric]\nswitch = \"\"",
             "2:10: `fabric.switch = \"\"`: not a name; a name is a letter and up to 30 letters, digits, `-`, `_` or `.`",
         ),
         (
-            "[fabric]\nsubnet_prefix = \"fe80::\"",
-            "2:17: `fabric.subnet_prefix = \"fe80::\"`: not a 64-bit subnet prefix; write 16 hexadecimal digits, such as \"fe80:0000:0000:0000\"",
+            "[fabric]\nsubnet_prefix = \"fe80::1\"",
+            "2:17: `fabric.subnet_prefix = \"fe80::1\"`: not a 64-bit subnet prefix; write 64 bits, such as \"fe80::\" or \"2001:db8:0:5\"",
         ),
         (
             "[fabric]\nmtu = 1500",
@@ -227,9 +231,8 @@ fn values_of_the_other_tables() {
              such as \"0002:c903:0000:0101\"",
         ),
         (
-            "[sm]\npartitions_file = \"partitions.conf\"",
-            "2:19: `sm.partitions_file = \"partitions.conf\"`: a relative path; write a path that \
-             begins with /",
+            "[sm]\npartitions_file = \"\"",
+            "2:19: `sm.partitions_file = \"\"`: no path; write one, or leave the key out",
         ),
         (
             "[sm]\nenforce_partitions = 1",
@@ -248,8 +251,8 @@ fn values_of_the_other_tables() {
             "2:11: `partitions.default = 0x7fff`: the default partition is 0x7fff by definition; choose another name",
         ),
         (
-            "[partitions]\na = 0x8001",
-            "2:5: `partitions.a = 0x8001`: not a partition's P_Key; write a number from 0x0001 to 0x7ffe; the membership bit 0x8000 belongs to the members",
+            "[partitions]\na = 0xffff",
+            "2:5: `partitions.a = 0xffff`: not a partition's P_Key; write a number from 0x0001 to 0x7ffe, with or without the membership bit 0x8000",
         ),
         (
             "[partitions]\na = 1\nb = 1",

@@ -1,17 +1,21 @@
 //! `ibvswitch config`
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use nix::unistd::{AccessFlags, access};
 use serde::Serialize;
 
 use super::change::{self, ChangeArgs};
 use super::{CliError, SourceArgs, print, print_json};
 use crate::budget::{Available, Budget, mebibytes};
-use crate::daemon::management;
-use config::{Config, DEFAULT, Doorbells};
+use crate::daemon::management::manager_files::strangers;
+use crate::daemon::management::{self, ManagementError};
+use crate::status::Observer;
+use crate::warnings;
+use config::{Config, DEFAULT, Doorbells, ManagerPlace};
 
 /// Commands on configurations.
 #[derive(Debug, Subcommand)]
@@ -40,25 +44,82 @@ pub(super) struct ApplyArgs {
 /// Arguments of `config check`.
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
+    /// The file to check, in place of the one that --config names.
+    file: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
 }
 
-pub(super) fn run(source: SourceArgs, command: ConfigCommand) -> Result<(), CliError> {
+pub(super) fn run(mut source: SourceArgs, command: ConfigCommand) -> Result<(), CliError> {
     match command {
         ConfigCommand::Default => print(DEFAULT),
         ConfigCommand::Apply(args) => change::by_file(source, &args.file, &args.change),
         ConfigCommand::Check(args) => {
+            source.config = args.file.or(source.config);
             let config = source.load()?.settled(None);
-            management::check(&config)?;
+            let planned = Planned::of(&config)?;
             if args.json {
-                print_json(&summary(&config))
+                print_json(&summary(&config, &planned))
             } else {
-                print(text(&config))
+                print(text(&config, &planned))
             }
         }
     }
+}
+
+/// The subnet as the manager brings it up.
+struct Planned {
+    /// P_Key tables by port GUID, where the daemon's own manager fills them.
+    pkeys: Option<HashMap<String, Vec<String>>>,
+    warnings: Vec<String>,
+}
+
+impl Planned {
+    fn of(config: &Config) -> Result<Self, CliError> {
+        let (plan, vswitch) = management::planned(config)?;
+        let mut warnings = vswitch.inspect(|fabric| warnings::of(config, &plan, fabric));
+        let strangers = strangers(config, &plan).map_err(ManagementError::from)?;
+        warnings.extend(strangers);
+        let managers = vswitch.manager_status();
+        let errors = managers.iter().flat_map(|manager| &manager.report.errors);
+        warnings.extend(errors.map(|error| format!("subnet manager: {error}")));
+        if let Some(dir) = config
+            .files
+            .state_dir
+            .as_ref()
+            .filter(|dir| !is_writable(dir))
+        {
+            let dir = dir.display();
+            warnings.push(format!(
+                "sm.state_dir {dir} cannot be written by this user, and a daemon of this user would not start"
+            ));
+        }
+        let embedded = config.manager.place == ManagerPlace::Embedded;
+        let pkeys = embedded.then(|| {
+            let observer = Observer::new(config.clone(), plan);
+            let topology = vswitch.inspect(|fabric| observer.topology(fabric, &[]));
+            let nodes = topology.nodes.into_iter();
+            nodes.map(|node| (node.port_guid, node.pkeys)).collect()
+        });
+        Ok(Self { pkeys, warnings })
+    }
+
+    /// The P_Keys of a VF; `None` where an external manager decides.
+    fn pkeys(&self, vf: &config::Vf) -> Option<Vec<String>> {
+        let own = || vf.model.pkeys.iter().map(ToString::to_string).collect();
+        let tables = self.pkeys.as_ref()?;
+        let planned = tables.get(&vf.model.guid.to_string());
+        Some(planned.cloned().unwrap_or_else(own))
+    }
+}
+
+/// Whether this user may make the directory or write in it.
+fn is_writable(dir: &Path) -> bool {
+    let mut present = dir.ancestors().filter(|dir| dir.exists());
+    present
+        .next()
+        .is_some_and(|dir| access(dir, AccessFlags::W_OK | AccessFlags::X_OK).is_ok())
 }
 
 #[derive(Serialize)]
@@ -79,7 +140,8 @@ struct VfSummary<'a> {
     hypervisor: &'a str,
     lid: Option<u16>,
     guid: String,
-    pkeys: Vec<String>,
+    /// `None`: as the external subnet manager says.
+    pkeys: Option<Vec<String>>,
     doorbells: Doorbells,
     socket: String,
     memory_bytes: u64,
@@ -94,7 +156,7 @@ struct MemorySummary<'a> {
     warning: Option<String>,
 }
 
-fn summary(config: &Config) -> Summary<'_> {
+fn summary<'a>(config: &'a Config, planned: &'a Planned) -> Summary<'a> {
     let (budget, available) = (Budget::of(config), Available::here());
     Summary {
         runtime_dir: config.runtime_dir.display().to_string(),
@@ -119,7 +181,7 @@ fn summary(config: &Config) -> Summary<'_> {
                 hypervisor: &hypervisor.name,
                 lid: vf.model.lid.map(u16::from),
                 guid: vf.model.guid.to_string(),
-                pkeys: vf.model.pkeys.iter().map(ToString::to_string).collect(),
+                pkeys: planned.pkeys(vf),
                 doorbells: vf.doorbells.unwrap_or_default(),
                 socket: vf.socket.display().to_string(),
             })
@@ -130,7 +192,7 @@ fn summary(config: &Config) -> Summary<'_> {
             available_bytes: available.map(Available::bytes),
             warning: available.and_then(|available| available.complaint(&budget)),
         },
-        warnings: &config.warnings,
+        warnings: &planned.warnings,
     }
 }
 
@@ -143,7 +205,7 @@ fn by_hypervisor<'a>(config: &'a Config, budget: &Budget) -> Vec<(&'a str, u64)>
         .collect()
 }
 
-fn text(config: &Config) -> String {
+fn text(config: &Config, planned: &Planned) -> String {
     let switches = match &config.wiring.switches[..] {
         [one] => format!("switch {}", one.name),
         several => count(several.len(), "switch").replace("switchs", "switches"),
@@ -157,11 +219,17 @@ fn text(config: &Config) -> String {
     );
     let budget = Budget::of(config);
     for ((hypervisor, vf), bytes) in config.vfs().zip(&budget.vfs) {
-        let lid = vf
-            .model
-            .lid
-            .map_or_else(|| "assigned".to_owned(), |lid| lid.to_string());
-        let pkeys: Vec<String> = vf.model.pkeys.iter().map(ToString::to_string).collect();
+        let (lid, pkeys) = match planned.pkeys(vf) {
+            Some(pkeys) => (
+                vf.model
+                    .lid
+                    .map_or_else(|| "assigned".to_owned(), |lid| lid.to_string()),
+                pkeys.join(" "),
+            ),
+            None => [(); 2]
+                .map(|()| "as the external manager says".to_owned())
+                .into(),
+        };
         // Writing to a string does not fail.
         let _ = writeln!(
             text,
@@ -169,7 +237,7 @@ fn text(config: &Config) -> String {
             vf.model.name,
             hypervisor.name,
             vf.model.guid,
-            pkeys.join(" "),
+            pkeys,
             vf.doorbells.unwrap_or_default(),
             mebibytes(*bytes)
         );
@@ -183,7 +251,7 @@ fn text(config: &Config) -> String {
         let _ = writeln!(text, "  {name}: {} MiB", mebibytes(bytes));
     }
     let complaint = Available::here().and_then(|available| available.complaint(&budget));
-    for warning in config.warnings.iter().chain(&complaint) {
+    for warning in planned.warnings.iter().chain(&complaint) {
         let _ = writeln!(text, "Warning: {warning}.");
     }
     text

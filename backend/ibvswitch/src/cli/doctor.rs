@@ -7,6 +7,7 @@ use clap::Args;
 use super::text::finding;
 use super::{CliError, SourceArgs, print, print_json};
 use crate::doctor::{Doctor, Report};
+use config::{ConfigError, Source};
 
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
@@ -35,7 +36,19 @@ pub(super) struct DoctorArgs {
 }
 
 pub(super) fn run(source: SourceArgs, args: DoctorArgs) -> Result<(), CliError> {
-    let config = source.load()?;
+    let source = source.source();
+    // The host can be examined whatever the configuration is.
+    let (config, mistakes) = match source.load() {
+        Err(mistakes @ ConfigError::Invalid(_)) => {
+            let (dir, _) = source.locate()?;
+            let built_in = Source {
+                file: None,
+                runtime_dir: Some(dir),
+            };
+            (built_in.load()?, Some(mistakes))
+        }
+        loaded => (loaded?, None),
+    };
     let doctor = Doctor {
         qemu: args.qemu,
         ..Doctor::default()
@@ -45,6 +58,9 @@ pub(super) fn run(source: SourceArgs, args: DoctorArgs) -> Result<(), CliError> 
         print_json(&report)?;
     } else {
         print(text(&report))?;
+    }
+    if let Some(mistakes) = mistakes {
+        return Err(mistakes.into());
     }
     if report.has_errors() {
         return Err(CliError::Failed(

@@ -35,8 +35,7 @@ pub(super) fn run(source: SourceArgs, args: &MetricsArgs) -> Result<(), CliError
         let args = ["--metrics".into(), format!("--listen={address}").into()];
         return web::serve(source, args);
     }
-    let config = source.load()?;
-    let asked = ask(&config.control_socket());
+    let asked = ask(&source.control_socket()?);
     match (&args.write, asked) {
         (None, asked) => print(&asked?),
         (Some(file), Ok(text)) => write(file, &text),

@@ -84,8 +84,10 @@ fn text(status: &Status) -> String {
         format!("\n{}", engines(placement, status.uptime_s))
     });
     let passed = passed_through(&status.passthrough);
+    let warnings = status.warnings.iter();
+    let warnings: String = warnings.map(|it| format!("Warning: {it}\n")).collect();
     format!(
-        "ibvswitch {}, process {}, up {}, sockets in {}\nSandbox: {}\n{subnets}\n{}{passed}{placement}",
+        "ibvswitch {}, process {}, up {}, sockets in {}\nSandbox: {}\n{subnets}{warnings}\n{}{passed}{placement}",
         status.version,
         status.pid,
         duration(status.uptime_s),

@@ -65,8 +65,7 @@ pub(super) fn replace(
 }
 
 pub(super) fn run(source: SourceArgs, args: &UpgradeArgs) -> Result<(), CliError> {
-    let config = source.load()?;
-    let socket = config.control_socket();
+    let socket = source.control_socket()?;
     let mut client = Client::connect(&socket)?;
     let program = args.program.as_ref().map(std::path::absolute).transpose();
     let program = program.map_err(|error| CliError::Failed(error.to_string()))?;

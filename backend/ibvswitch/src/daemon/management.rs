@@ -27,6 +27,7 @@ use crate::capture::Captures;
 use crate::control::Unmoved;
 use crate::daemon::engines::Engines;
 use crate::daemon::ports::Inbox;
+use crate::warnings;
 use config::Config;
 
 /// Number of packets that guests get before others have their turn at the engine.
@@ -113,14 +114,24 @@ pub fn vswitch(
 /// # Errors
 /// [`ManagementError`], as [`vswitch()`] would return it.
 pub fn check(config: &Config) -> Result<(), ManagementError> {
+    described(config).map(drop)
+}
+
+/// The subnet that a configuration describes, as the embedded subnet manager brings it up at its first start.
+///
+/// # Errors
+/// [`ManagementError`].
+pub(crate) fn planned(config: &Config) -> Result<(Plan, Arc<VSwitch>), ManagementError> {
+    let (plan, vswitch) = described(config)?;
+    vswitch.poll();
+    Ok((plan, vswitch))
+}
+
+fn described(config: &Config) -> Result<(Plan, Arc<VSwitch>), ManagementError> {
     let clock = Arc::new(crate::daemon::engines::engine::SystemClock::default());
-    vswitch(
-        config,
-        &Plan::new(&config.model()),
-        clock,
-        &Remembered::default(),
-    )
-    .map(drop)
+    let plan = Plan::new(&config.model());
+    let (vswitch, _) = vswitch(config, &plan, clock, &Remembered::default())?;
+    Ok((plan, vswitch))
 }
 
 /// The vSwitch, and those whom its outputs are for.
@@ -405,9 +416,19 @@ impl<F: QueueFormat + Send + 'static> Management<F> {
     ///
     /// # Errors
     /// When the thread cannot be started.
-    pub fn start(self: &Arc<Self>) -> io::Result<ManagementThread<F>> {
+    pub fn start(
+        self: &Arc<Self>,
+        config: &Config,
+        plan: &Plan,
+    ) -> io::Result<ManagementThread<F>> {
         self.vswitch.poll();
         self.deliver();
+        for warning in self
+            .vswitch
+            .inspect(|fabric| warnings::of(config, plan, fabric))
+        {
+            warn!("{warning}");
+        }
         let managers = self.vswitch.manager_status();
         if managers.is_empty() {
             info!("the subnet waits for an external subnet manager");

@@ -115,6 +115,169 @@ fn a_wrong_configuration_starts_nothing() {
     );
 }
 
+/// Checks a configuration beside a partition file.
+fn check(configuration: &str, partitions: &str) -> Outcome {
+    let dir = scratch();
+    let file = dir.path().join("c.toml");
+    std::fs::write(dir.path().join("p.conf"), partitions).expect("is written");
+    std::fs::write(&file, configuration).expect("is written");
+    run(
+        dir.path(),
+        &["config", "check", file.to_str().expect("is text")],
+    )
+}
+
+const TWO: &str = "[[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n\
+                   [[hypervisor]]\nname = \"hv2\"\n[[hypervisor.vf]]\nname = \"vm2\"\n";
+
+/// The check tells the P_Keys that ports will have, and looks for files beside the configuration.
+#[test]
+fn the_check_tells_the_p_keys_of_the_partition_file() {
+    let configuration = format!("[sm]\npartitions_file = \"p.conf\"\n{TWO}");
+    let partitions = "Default=0x7fff, ipoib, defmember=both : ALL_CAS=both, SELF=full ;\n\
+                      storage=1 : vm1=full, vm2=full, 0x2c9030000beef=full ;\n";
+    let checked = check(&configuration, &partitions.replace(", vm2=full", ""));
+    assert_eq!(checked.status, SUCCESS, "{}", checked.err);
+    for (vf, pkeys) in [("vm1", "0xffff 0x7fff 0x8001"), ("vm2", "0xffff 0x7fff")] {
+        let mut lines = checked.out.lines();
+        let line = lines
+            .find(|line| line.contains(&format!(" {vf} on ")))
+            .expect("is told");
+        assert!(line.contains(&format!("P_Keys {pkeys}, ")), "{line}");
+    }
+    assert!(
+        checked
+            .out
+            .contains("p.conf:2: no port has the GUID 0x0002c9030000beef; "),
+        "{}",
+        checked.out
+    );
+    let unknown = check(&configuration, "a=1 : vm3 ;");
+    assert_eq!(unknown.status, CONFIGURATION);
+    assert!(
+        unknown.err.contains("p.conf:1: vm3 is no port; ")
+            && unknown.err.contains("did you mean `vm1`?"),
+        "{}",
+        unknown.err
+    );
+    let levels = "Default : ALL=full ; io=4, sl=3 : ALL ;";
+    assert_eq!(check(&configuration, levels).status, SUCCESS);
+    let layered = configuration.replace("[sm]", "[sm]\nrouting = \"lash\"");
+    let refused = check(&layered, levels);
+    assert!(
+        refused
+            .err
+            .contains("p.conf:1: sl=3: sm.routing chooses the service levels"),
+        "{}",
+        refused.err
+    );
+}
+
+/// With an external manager the check does not promise addresses, and partitions are refused.
+#[test]
+fn the_check_with_an_external_manager() {
+    let external = format!("[sm]\nmanager = \"external\"\n{TWO}");
+    let checked = check(&external, "");
+    let line = "vm1 on hv1: LID as the external manager says, GUID 0002:c903:2214:8cd5, P_Keys as the external manager says, ";
+    assert!(checked.out.contains(line), "{}", checked.out);
+    let refused = check(&format!("{external}pkeys = [0x8010]\n"), "");
+    assert_eq!(refused.status, CONFIGURATION);
+    assert!(
+        refused.err.contains("c.toml:11:9: `hypervisor.vf.pkeys = [0x8010]`: an external subnet manager gives this VF its P_Keys"),
+        "{}",
+        refused.err
+    );
+}
+
+/// The daemon says the same in its log and its status.
+#[test]
+fn warnings_of_what_cannot_work() {
+    let cut = "[[switch]]\nname = \"a\"\n[[switch]]\nname = \"b\"\n";
+    let limited = TWO.replace("name = \"vm1\"\n", "name = \"vm1\"\npkeys = [0x10]\n");
+    let limited = limited.replace(
+        "name = \"vm2\"\n",
+        "name = \"vm2\"\npkeys = [0x10, 0xffff]\n",
+    );
+    let text =
+        format!("{cut}{limited}").replace("name = \"hv2\"\n", "name = \"hv2\"\nswitch = \"b\"\n");
+    let warnings = [
+        "no cables join these switches to the subnet manager's host, so that their ports stay down: b, hv2; add a [[link]]",
+        "partition 0x0010 has limited members alone, which do not reach each other: vm1",
+    ];
+    let checked = check(&text, "");
+    assert_eq!(checked.status, SUCCESS, "{}", checked.err);
+    let daemon = daemon::Daemon::configured(&text);
+    let status = daemon.run(&["status"], "").out;
+    for warning in warnings {
+        for told in [&checked.out, &status] {
+            assert!(told.contains(warning), "{told}");
+        }
+    }
+}
+
+/// Whoever edits the daemon's file may ask the daemon.
+#[test]
+fn a_file_with_mistakes_and_a_daemon() {
+    let daemon = daemon::Daemon::configured(TWO);
+    let text = format!("runtime_dir = \"{}\"\nlog = \"loud\"\n[sm\n", daemon.dir());
+    std::fs::write(daemon.config(), text).expect("is written");
+    let config = daemon.config();
+    let by_file = |arguments: &[&str]| {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_ibvswitch"));
+        program
+            .env_remove("IBVSWITCH_RUNTIME_DIR")
+            .args(["--config", &config]);
+        outcome(&program.args(arguments).output().expect("is started"))
+    };
+    for command in [&["status"][..], &["vf", "show", "vm1"], &["counters"]] {
+        let told = by_file(command);
+        assert_eq!(told.status, SUCCESS, "{}", told.err);
+        assert!(
+            told.err.contains("warning: ") && told.err.contains("config.toml:3:"),
+            "{}",
+            told.err
+        );
+        let told = daemon.run(&[&["--config", &config], command].concat(), "");
+        assert_eq!((told.status, told.err.as_str()), (Some(SUCCESS), ""));
+    }
+    let doctor = by_file(&["doctor"]);
+    assert!(
+        doctor.out.starts_with("This host\n") && doctor.status == CONFIGURATION,
+        "{}",
+        doctor.err
+    );
+}
+
+#[test]
+fn a_state_directory_that_cannot_be_written() {
+    let dir = scratch();
+    let file = dir.path().join("c.toml");
+    std::fs::write(
+        &file,
+        format!("[sm]\nstate_dir = \"/proc/ibvswitch\"\n{TWO}"),
+    )
+    .expect("is written");
+    let outcome = run(dir.path(), &["run", "-c", file.to_str().expect("is text")]);
+    assert_eq!(outcome.status, FAILURE);
+    assert!(
+        outcome.err.contains("sm.state_dir /proc/ibvswitch: "),
+        "{}",
+        outcome.err
+    );
+    assert!(!names(dir.path()).iter().any(|name| name.ends_with(".sock")));
+}
+
+#[test]
+fn empty_variables_are_not_set() {
+    let dir = scratch();
+    let mut empty = command(dir.path());
+    let empty = empty.args(["config", "check"]).env("IBVSWITCH_CONFIG", "");
+    assert!(empty.output().expect("is started").status.success());
+    let told = run(dir.path(), &["--config", "", "config", "check"]);
+    assert_eq!(told.status, USAGE);
+    assert!(told.err.contains("--config is empty"), "{}", told.err);
+}
+
 #[test]
 fn a_wrong_log_filter_in_the_environment() {
     let dir = scratch();
@@ -126,7 +289,9 @@ fn a_wrong_log_filter_in_the_environment() {
     let outcome = outcome(&output);
     assert_eq!(outcome.status, FAILURE);
     assert!(
-        outcome.err.contains("RUST_LOG is `a=b=c`: "),
+        outcome
+            .err
+            .contains("RUST_LOG is `a=b=c`: `c` is no log level; "),
         "{}",
         outcome.err
     );

@@ -81,6 +81,7 @@ impl StatusSource for Fixed {
             placement: None,
             upgraded: None,
             sandbox: Sandbox::default(),
+            warnings: Vec::new(),
         }
     }
 

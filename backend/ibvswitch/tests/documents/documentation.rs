@@ -76,6 +76,7 @@ pages! {
     monitoring: "monitoring.md",
     passthrough: "passthrough.md",
     subnet: "subnet.md",
+    where_settings_act: "where-settings-act.md",
 }
 
 /// Serde names all requests when it meets another one: each is in the table of the control socket.

@@ -53,6 +53,8 @@ struct Partition {
     name: String,
     /// The lower 15 bits.
     key: u16,
+    /// Service level of its paths and of groups without their own, with the line that says so.
+    level: Option<(usize, Sl)>,
     /// In order: what comes later counts.
     members: Vec<(Member, Membership, IndexZero)>,
 }
@@ -82,6 +84,8 @@ pub struct Mistake {
     pub line: usize,
     /// The error, and its remedy.
     pub what: String,
+    /// A name that no port has.
+    pub unknown: Option<String>,
 }
 
 impl fmt::Display for Mistake {
@@ -107,6 +111,8 @@ pub(crate) struct Candidate {
 pub struct Partitions {
     partitions: Vec<Partition>,
     groups: Vec<PresetGroup>,
+    /// Members that are named one by one, with their lines.
+    named: Vec<(usize, Guid)>,
 }
 
 impl Partitions {
@@ -120,6 +126,7 @@ impl Partitions {
             partitions: Vec::new(),
             groups: Vec::new(),
             mistakes: Vec::new(),
+            named: Vec::new(),
             explicit: BTreeSet::new(),
         };
         if text.len() > FILE_MAX {
@@ -138,6 +145,7 @@ impl Partitions {
                 Partition {
                     name: "Default".to_owned(),
                     key: DEFAULT,
+                    level: None,
                     members: vec![
                         (Member::All, Membership::Limited, false),
                         (Member::Own, Membership::Full, false),
@@ -145,9 +153,40 @@ impl Partitions {
                 },
             ),
         }
+        let level = |pkey: PKey| {
+            let of = |one: &&Partition| one.key == pkey.value() & DEFAULT;
+            partitions.iter().find(of).and_then(|one| one.level)
+        };
+        let groups = reader.groups.into_iter().map(|(mut group, own)| {
+            let level = own.or_else(|| level(group.record.pkey).map(|(_, level)| level));
+            group.record.sl = level.unwrap_or_default();
+            group
+        });
+        let groups = groups.collect();
         Ok(Self {
             partitions,
-            groups: reader.groups,
+            groups,
+            named: reader.named,
+        })
+    }
+
+    /// The ports that are members by name or GUID, with the lines that say so.
+    pub fn named(&self) -> &[(usize, Guid)] {
+        &self.named
+    }
+
+    /// The service level of paths in the partition of a P_Key.
+    pub(crate) fn level(&self, pkey: PKey) -> Option<Sl> {
+        let key = pkey.value() & DEFAULT;
+        let partition = self.partitions.iter().find(|one| one.key == key)?;
+        partition.level.map(|(_, level)| level)
+    }
+
+    /// Partitions that have a service level: the line that gives it, the P_Key of full members, the level.
+    pub fn levels(&self) -> impl Iterator<Item = (usize, PKey, Sl)> {
+        self.partitions.iter().filter_map(|one| {
+            let (line, level) = one.level?;
+            Some((line, PKey::new(one.key | FULL), level))
         })
     }
 
@@ -205,7 +244,7 @@ struct Token<'a> {
 struct GroupFlags {
     mtu: u8,
     rate: u8,
-    sl: u8,
+    sl: Option<Sl>,
     /// A bit for each scope that was named.
     scopes: u16,
     qkey: u32,
@@ -216,8 +255,10 @@ struct GroupFlags {
 struct Reader<'a> {
     port: &'a dyn Fn(&str) -> Option<Guid>,
     partitions: Vec<Partition>,
-    groups: Vec<PresetGroup>,
+    /// With the service levels that are their own.
+    groups: Vec<(PresetGroup, Option<Sl>)>,
     mistakes: Vec<Mistake>,
+    named: Vec<(usize, Guid)>,
     /// Keys that the file names, so that none of them is invented for another partition.
     explicit: BTreeSet<u16>,
 }
@@ -265,8 +306,11 @@ fn number(text: &str) -> Option<u64> {
 impl Reader<'_> {
     fn mistake(&mut self, line: usize, what: impl Into<String>) {
         if self.mistakes.len() < MISTAKES {
-            let what = what.into();
-            self.mistakes.push(Mistake { line, what });
+            self.mistakes.push(Mistake {
+                line,
+                what: what.into(),
+                unknown: None,
+            });
         }
     }
 
@@ -309,7 +353,7 @@ impl Reader<'_> {
         let mut flags = GroupFlags {
             mtu: MTU,
             rate: RATE,
-            sl: 0,
+            sl: None,
             scopes: 0,
             qkey: 0,
             traffic_class: 0,
@@ -327,13 +371,18 @@ impl Reader<'_> {
                         format!("defmember={value}: write full, limited or both"),
                     ),
                 },
-                _ => self.group_flag(&mut flags, token),
+                _ => {
+                    self.group_flag(&mut flags, token);
+                    // IPoIB's group is there in any case, and these are about it.
+                    ipoib |= token.name != "sl";
+                }
             }
         }
         let Some(at) = self.partition(first) else {
             return;
         };
         let key = self.partitions[at].key;
+        self.level(at, line, flags.sl.take());
         if ipoib {
             let mgid = Gid::from_bits(0xff12_401b << 96 | 0xffff_ffff);
             self.add_group(mgid, key, flags);
@@ -353,6 +402,22 @@ impl Reader<'_> {
                     self.member(at, token(line, text), default, zero);
                 }
             }
+        }
+    }
+
+    /// Notes the service level that a rule gives its partition.
+    fn level(&mut self, at: usize, line: usize, level: Option<Sl>) {
+        let Some(level) = level else { return };
+        match self.partitions[at].level {
+            Some((first, other)) if other != level => {
+                let (other, level) = (other.value(), level.value());
+                let what = format!(
+                    "sl={level}: line {first} gives the same partition sl={other}; write one of the two"
+                );
+                self.mistake(line, what);
+            }
+            Some(_) => {}
+            None => self.partitions[at].level = Some((line, level)),
         }
     }
 
@@ -385,6 +450,7 @@ impl Reader<'_> {
         self.partitions.push(Partition {
             name: name.to_owned(),
             key,
+            level: None,
             members: Vec::new(),
         });
         Some(self.partitions.len() - 1)
@@ -409,14 +475,20 @@ impl Reader<'_> {
             "ALL_SWITCHES" => Member::OfKind(NodeType::Switch),
             "ALL_ROUTERS" => Member::OfKind(NodeType::Router),
             "SELF" => Member::Own,
-            name => match (self.port)(name).or_else(|| number(name).map(Guid::new)) {
-                Some(guid) if !guid.is_none() => Member::Port(guid),
+            name => match (self.port)(name).or_else(|| name.parse().ok()) {
+                Some(guid) if !guid.is_none() => {
+                    self.named.push((token.line, guid));
+                    Member::Port(guid)
+                }
                 _ => {
                     let what = format!(
                         "{name} is no port; write a port GUID such as 0x0002c90300000101, a VF's \
                          name, ALL, ALL_CAS, ALL_SWITCHES or SELF"
                     );
                     self.mistake(token.line, what);
+                    if let Some(mistake) = self.mistakes.last_mut() {
+                        mistake.unknown = Some(name.to_owned());
+                    }
                     return;
                 }
             },
@@ -454,7 +526,7 @@ impl Reader<'_> {
         match name {
             "mtu" => flags.mtu = number as u8,
             "rate" => flags.rate = number as u8,
-            "sl" => flags.sl = number as u8,
+            "sl" => flags.sl = Some(Sl::new(number as u8)),
             "scope" => flags.scopes |= 1 << number,
             "Q_Key" => flags.qkey = number as u32,
             "TClass" => flags.traffic_class = number as u8,
@@ -520,10 +592,11 @@ impl Reader<'_> {
         for scope in (0..16).filter(|scope| scopes >> scope & 1 == 1) {
             let bits = bits & !(0xf << 112) | scope << 112;
             let mgid = Gid::from_bits(bits);
-            if self.groups.iter().any(|group| group.record.mgid == mgid) {
+            let mut known = self.groups.iter();
+            if known.any(|(group, _)| group.record.mgid == mgid) {
                 continue;
             }
-            self.groups.push(PresetGroup {
+            let group = PresetGroup {
                 record: McMemberRecord {
                     mgid,
                     qkey: QKey::new(qkey),
@@ -535,12 +608,12 @@ impl Reader<'_> {
                     rate: flags.rate,
                     packet_life_time_selector: Selector::Exactly.code(),
                     packet_life_time: LIFE_TIME,
-                    sl: Sl::new(flags.sl),
                     flow_label: flags.flow_label,
                     scope: scope as u8,
                     ..McMemberRecord::default()
                 },
-            });
+            };
+            self.groups.push((group, flags.sl));
         }
     }
 }
@@ -552,192 +625,4 @@ fn unnamed_key(name: &str) -> Option<&str> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(text: &str) -> Partitions {
-        let named = |name: &str| (name == "vm1").then(|| Guid::new(0x101));
-        Partitions::parse(text, named).unwrap_or_else(|mistakes| panic!("{mistakes:?}"))
-    }
-
-    fn table(partitions: &Partitions, guid: u64) -> Vec<u16> {
-        let port = Candidate {
-            guid: Guid::new(guid),
-            kind: match guid {
-                0x5000.. => NodeType::Switch,
-                _ => NodeType::ChannelAdapter,
-            },
-            is_own: guid == OWN,
-        };
-        let keys = partitions.table(&port);
-        keys.into_iter().map(PKey::value).collect()
-    }
-
-    const OWN: u64 = 1;
-    const SWITCH: u64 = 0x5000;
-
-    #[test]
-    fn nothing_said() {
-        let partitions = read("");
-        assert_eq!(table(&partitions, OWN), [0xffff]);
-        assert_eq!(table(&partitions, 2), [0x7fff]);
-    }
-
-    /// The examples of OpenSM's documentation, doc/partition-config.txt of OpenSM 3.3.23.
-    #[test]
-    fn the_examples_of_the_documentation() {
-        let partitions = read("Default=0x7fff : ALL, SELF=full ;");
-        assert_eq!(table(&partitions, 2), [0x7fff]);
-        let partitions = read("Default=0x7fff : ALL, ALL_SWITCHES=full, SELF=full ;");
-        assert_eq!(table(&partitions, SWITCH), [0xffff]);
-        assert_eq!(table(&partitions, 2), [0x7fff]);
-        let partitions = read(
-            " NewPartition , ipoib : 0x123456=full, 0x3456789034=limi, 0x2134af2306 ;
-
-             YetAnotherOne = 0x300 : SELF=full ;
-             YetAnotherOne = 0x300 : ALL=limited ;
-
-             ShareIO = 0x80 , defmember=full : 0x123451, 0x123452;
-             # 0x123453, 0x123454 will be limited
-             ShareIO = 0x80 : 0x123453, 0x123454, 0x123455=full;
-             # 0x123456, 0x123457 will be limited
-             ShareIO = 0x80 , defmember=limited : 0x123456, 0x123457, 0x123458=full;
-             ShareIO = 0x80 , defmember=full : 0x123459, 0x12345a;
-             ShareIO = 0x80 , defmember=full : 0x12345b, 0x12345c=limited, 0x12345d;
-            ",
-        );
-        // Keys: the default's, 0x0001 for the new one, 0x0300, 0x0080.
-        assert_eq!(table(&partitions, 0x12_3456), [0x7fff, 0x8001, 0x300, 0x80]);
-        assert_eq!(table(&partitions, 0x34_5678_9034), [0x7fff, 1, 0x300]);
-        assert_eq!(table(&partitions, 0x21_34af_2306), [0x7fff, 1, 0x300]);
-        assert_eq!(table(&partitions, 0x12_3451), [0x7fff, 0x300, 0x8080]);
-        assert_eq!(table(&partitions, 0x12_3455), [0x7fff, 0x300, 0x8080]);
-        assert_eq!(table(&partitions, 0x12_345c), [0x7fff, 0x300, 0x80]);
-        // The manager is a full member of all.
-        assert_eq!(table(&partitions, OWN), [0xffff, 0x8001, 0x8300, 0x8080]);
-        let groups = partitions.groups();
-        assert_eq!(groups.len(), 1);
-        assert_eq!(groups[0], PresetGroup::ipoib(PKey::new(1)));
-
-        let partitions = read(
-            "Default=0x7fff,ipoib:
-                mgid=ff12:401b::0707,sl=1 # random IPv4 group
-                mgid=ff12:601b::16    # MLDv2-capable routers
-                mgid=ff12:401b::16    # IGMP
-                mgid=ff12:601b::2     # All routers
-                mgid=ff12::1,sl=1,Q_Key=0xDEADBEEF,rate=3,mtu=2 # random group
-                ALL=full;
-            ",
-        );
-        assert_eq!(table(&partitions, 2), [0xffff]);
-        let groups: Vec<_> = partitions
-            .groups()
-            .iter()
-            .map(|group| {
-                let record = &group.record;
-                let (sl, mtu) = (record.sl.value(), record.mtu);
-                (record.mgid.to_string(), sl, record.qkey.value(), mtu)
-            })
-            .collect();
-        let group = |gid: &str, sl, qkey, mtu| {
-            let gid: Gid = gid.parse().unwrap();
-            (gid.to_string(), sl, qkey, mtu)
-        };
-        assert_eq!(
-            groups,
-            [
-                group("ff12:401b:ffff::ffff:ffff", 0, 0xb1b, 4),
-                group("ff12:401b:ffff::707", 1, 0xb1b, 4),
-                group("ff12:601b:ffff::16", 0, 0xb1b, 4),
-                group("ff12:401b:ffff::16", 0, 0xb1b, 4),
-                group("ff12:601b:ffff::2", 0, 0xb1b, 4),
-                group("ff12::1", 1, 0xdead_beef, 2),
-            ]
-        );
-    }
-
-    #[test]
-    fn names_both_and_index_zero() {
-        let partitions = read(
-            "storage=0x8002, indx0 : vm1=full ;\n\
-             0x3 : vm1=both, ALL_CAS ;\n\
-             Default : ALL=full ;",
-        );
-        // Of 0x3, ALL_CAS came last.
-        assert_eq!(table(&partitions, 0x101), [0x8002, 0xffff, 3]);
-        let partitions = read("a=5 : ALL_CAS, vm1=both ;");
-        assert_eq!(table(&partitions, 0x101), [0x7fff, 0x8005, 5]);
-        let names: Vec<_> = partitions.names().collect();
-        assert_eq!(names[1], ("a", PKey::new(0x8005)));
-    }
-
-    #[test]
-    fn several_scopes() {
-        let partitions = read("a=5, ipoib, scope=2, scope=5, rate=7 : ;");
-        let groups = partitions.groups().iter();
-        let groups: Vec<_> = groups
-            .map(|one| (one.record.scope, one.record.rate))
-            .collect();
-        assert_eq!(groups, [(2, 7), (5, 7)]);
-        let mgid = partitions.groups()[1].record.mgid;
-        assert_eq!(mgid, "ff15:401b:8005::ffff:ffff".parse().unwrap());
-    }
-
-    #[test]
-    fn mistakes_have_lines_and_remedies() {
-        let mistakes = |text: &str| -> Vec<String> {
-            let mistakes = Partitions::parse(text, |_| None).unwrap_err();
-            mistakes.iter().map(Mistake::to_string).collect()
-        };
-        assert_eq!(
-            mistakes("# nothing\n\na=0x10000 : ALL ;\nb : vm9 ;"),
-            [
-                "line 3: 0x10000 is no P_Key; write 0x0001 to 0x7fff",
-                "line 4: vm9 is no port; write a port GUID such as 0x0002c90300000101, a VF's name, \
-                 ALL, ALL_CAS, ALL_SWITCHES or SELF",
-            ]
-        );
-        assert_eq!(
-            mistakes("a=1 :\n ALL=most\n;\nfoo ;\nb=2, sl=16, colour=3 : ALL"),
-            [
-                "line 2: ALL=most: write full, limited or both",
-                "line 4: no partition definition; write NAME=P_KEY : members ;",
-                "line 5: this rule does not end; write \";\" after it",
-                "line 5: sl=16: write 0 to 15",
-                "line 5: colour: no such flag; there are ipoib, indx0, defmember=, mtu=, rate=, sl=, \
-                 scope=, Q_Key=, TClass= and FlowLabel=",
-            ]
-        );
-        assert_eq!(
-            mistakes(
-                "a=1 : mgid=fe80::1\n mgid=ff12:401b:8002::5\n mgid=ff12:401b::5,mtu=5\n ALL ;"
-            ),
-            [
-                "line 1: mgid=fe80::1: no multicast GID; write one such as ff12:401b::1",
-                "line 2: mgid=ff12:401b:8002::5: has the P_Key 0x8002, the partition has 0x8001; \
-                 write that, or 0",
-                "line 3: mgid=ff12:401b::5: rate and mtu of an IP group are those of the \
-                 partition, 3 and 4",
-            ]
-        );
-        let many = "x ;\n".repeat(100);
-        assert_eq!(mistakes(&many).len(), MISTAKES);
-    }
-
-    #[test]
-    fn anything_is_read_without_a_panic() {
-        let mut state = 7u64;
-        let alphabet: Vec<char> = "a=:;,#\n 0x7fmgidALL\u{e9}".chars().collect();
-        for _ in 0..2000 {
-            let text: String = (0..40)
-                .map(|_| {
-                    state = state
-                        .wrapping_mul(6_364_136_223_846_793_005)
-                        .wrapping_add(1);
-                    alphabet[(state >> 33) as usize % alphabet.len()]
-                })
-                .collect();
-            let _ = Partitions::parse(&text, |_| None);
-        }
-    }
-}
+mod tests;

@@ -432,7 +432,10 @@ fn presets(directory: &Directory, view: &View<'_>) -> Vec<PresetGroup> {
     partitions.sort_unstable();
     partitions.dedup();
     for partition in partitions {
-        let group = PresetGroup::ipoib(PKey::new(partition));
+        let mut group = PresetGroup::ipoib(PKey::new(partition));
+        let file = view.config.partition_file.as_ref();
+        let level = file.and_then(|file| file.level(group.record.pkey));
+        group.record.sl = level.unwrap_or_default();
         if !all.iter().any(|own| own.record.mgid == group.record.mgid) {
             all.push(group);
         }

@@ -202,7 +202,7 @@ impl Asked<'_> {
             let Some(capacity) = self.directory.capacity(from.port, dlid) else {
                 continue;
             };
-            let Some(sl) = self.level(source, dlid) else {
+            let Some(sl) = self.level(source, dlid, pkey) else {
                 continue;
             };
             let slid = if self.gives(PathRecord::SLID) {
@@ -223,12 +223,14 @@ impl Asked<'_> {
 
     /// The service level of the path to a LID: where levels keep paths from waiting for each other,
     /// the path's own, and `None` if another one is asked for, as by OpenSM; elsewhere the one that
-    /// is asked for.
-    fn level(&self, from: &Port, dlid: Lid) -> Option<Sl> {
+    /// is asked for, or else the partition's.
+    fn level(&self, from: &Port, dlid: Lid, pkey: PKey) -> Option<Sl> {
         let levels = &self.view.paths.levels;
         let given = self.gives(PathRecord::SL).then_some(self.wanted.sl);
         if levels.count() < 2 {
-            return Some(given.unwrap_or_default());
+            let file = self.view.config.partition_file.as_ref();
+            let of_partition = || file.and_then(|file| file.level(pkey));
+            return Some(given.or_else(of_partition).unwrap_or_default());
         }
         let vertex = self.directory.vertex(from)?;
         let own = levels.level(vertex, dlid);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ibvswitch_subnet_manager::Config;
+use ibvswitch_subnet_manager::{Config, Partitions};
 use testing::Random;
 use wire::attribute::{NodeInfo, Notice, PortInfo, Trap};
 use wire::mad::{AttributeId, Mad, Method, Status};
@@ -11,7 +11,7 @@ use wire::sa::{
     self, InformInfo, JoinState, LinkRecord, McMemberRecord, NodeRecord, PathRecord,
     PortInfoRecord, Rate, Selector, ServiceRecord, id,
 };
-use wire::{Gid, Guid, Lid, MadPacket, Mtu, PKey, QKey};
+use wire::{Gid, Guid, Lid, MadPacket, Mtu, PKey, QKey, Sl};
 
 use crate::guests::{BROADCAST, Bed};
 
@@ -74,6 +74,34 @@ fn a_path_between_two_guests() {
     let mask = PathRecord::SGID;
     let many = bed.get(0, mask, &bed.path(0, 3));
     assert_eq!(many, Err(Status::SA_TOO_MANY_RECORDS));
+}
+
+/// As OpenSM with QoS: IPoIB's unicasts are on the level of its broadcasts.
+#[test]
+fn a_path_has_the_service_level_of_its_partition() {
+    let text = "Default : ALL=full ; io=4, ipoib, sl=3 : ALL=full ;";
+    let file = Partitions::parse(text, |_| None).unwrap();
+    let config = Config {
+        partition_file: Some(file),
+        ..Config::default()
+    };
+    let mut bed = Bed::new(2, config);
+    assert_eq!(bed.get(0, ENDS, &bed.path(0, 3)).unwrap().sl.value(), 0);
+    let template = PathRecord {
+        pkey: PKey::new(0x8004),
+        sl: Sl::new(5),
+        ..bed.path(0, 3)
+    };
+    let mask = ENDS | PathRecord::PKEY;
+    assert_eq!(bed.get(0, mask, &template).unwrap().sl.value(), 3);
+    let mask = mask | PathRecord::SL;
+    assert_eq!(bed.get(0, mask, &template).unwrap().sl.value(), 5);
+    let group = McMemberRecord {
+        mgid: "ff12:401b:8004::ffff:ffff".parse().unwrap(),
+        ..McMemberRecord::default()
+    };
+    let group = bed.get(0, McMemberRecord::MGID, &group).unwrap();
+    assert_eq!(group.sl.value(), 3);
 }
 
 #[test]

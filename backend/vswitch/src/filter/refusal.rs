@@ -106,7 +106,8 @@ impl Refusal {
     /// Class, method and attribute of the packet.
     pub fn packet(&self) -> String {
         // As the specification writes it: attribute in brackets after class and method.
-        format!("{}{}({})", self.class, self.method, self.attribute)
+        let attribute = self.attribute.in_class(self.class);
+        format!("{}{}({attribute})", self.class, self.method)
     }
 }
 

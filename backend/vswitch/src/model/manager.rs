@@ -85,6 +85,12 @@ pub enum RoutingChoice {
 }
 
 impl RoutingChoice {
+    /// Whether it gives paths service levels, which lanes keep apart.
+    #[must_use]
+    pub const fn is_layered(self) -> bool {
+        matches!(self, Self::Dfsssp | Self::Lash | Self::DimensionOrder)
+    }
+
     /// All engines with their names in the configuration.
     pub const NAMES: [(&'static str, Self); 7] = [
         ("minhop", Self::MinHop),

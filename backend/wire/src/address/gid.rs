@@ -4,7 +4,7 @@ use core::fmt;
 use core::net::Ipv6Addr;
 use core::str::FromStr;
 
-use crate::address::guid::Guid;
+use crate::address::guid::{Guid, hexadecimal};
 use crate::error::ParseError;
 
 /// A global identifier: 128 bits in the form of an IPv6 address, subnet prefix and GUID
@@ -24,6 +24,22 @@ impl Gid {
     /// The GID of a port in the subnet of this prefix.
     pub const fn new(prefix: u64, guid: Guid) -> Self {
         Self(((prefix as u128) << 64) | guid.value() as u128)
+    }
+
+    /// The subnet prefix that a text says: as IPv6 writes it (`2001:db8:0:5::/64`, `fe80::`), its four groups alone, or
+    /// as a GUID is written.
+    ///
+    /// # Errors
+    /// [`ParseError`].
+    pub fn parse_prefix(text: &str) -> Result<u64, ParseError> {
+        let whole = |text: &str| {
+            let gid: Self = text.parse().ok()?;
+            (gid.to_bits() as u64 == 0).then_some(gid.prefix())
+        };
+        let network = text.strip_suffix("/64").unwrap_or(text);
+        let found = hexadecimal(network, 8).or_else(|| whole(network));
+        let expected = "64 bits as fe80::, 2001:db8:0:5 or 0xfe80000000000000";
+        found.ok_or(ParseError::new("subnet prefix", expected))
     }
 
     /// The GID of this 128-bit value.
@@ -100,6 +116,40 @@ impl FromStr for Gid {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn prefixes() {
+        for (text, prefix) in [
+            ("2001:db8:1f07:b005", 0x2001_0db8_1f07_b005),
+            ("2001:db8:1f07:b005::", 0x2001_0db8_1f07_b005),
+            ("2001:db8:1f07:b005::/64", 0x2001_0db8_1f07_b005),
+            ("2001:db8:1f07:b005/64", 0x2001_0db8_1f07_b005),
+            ("2001:db8:1f07:b005:0:0:0:0", 0x2001_0db8_1f07_b005),
+            ("20:01:0d:b8:1f:07:b0:05", 0x2001_0db8_1f07_b005),
+            ("fe:80:00:00:00:00:00:00", Gid::DEFAULT_PREFIX),
+            ("fe80::", Gid::DEFAULT_PREFIX),
+            ("fe80::/64", Gid::DEFAULT_PREFIX),
+            ("fe80:0000:0000:0000", Gid::DEFAULT_PREFIX),
+            (
+                "fe80:0000:0000:0000:0000:0000:0000:0000",
+                Gid::DEFAULT_PREFIX,
+            ),
+            ("0xfe80000000000000", Gid::DEFAULT_PREFIX),
+            ("fe80000000000000", Gid::DEFAULT_PREFIX),
+        ] {
+            assert_eq!(Gid::parse_prefix(text), Ok(prefix), "{text}");
+        }
+        for bad in [
+            "",
+            "fe80",
+            "fe80::1",
+            "fe80::/10",
+            "fe80::/64/64",
+            "2001:db8",
+        ] {
+            assert!(Gid::parse_prefix(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn text_and_parts() {

@@ -219,6 +219,91 @@ impl fmt::Debug for Status {
 #[derive(Debug, Clone, Copy)]
 pub struct Mad<T>(T);
 
+impl AttributeId {
+    /// Names from 0x0010 on, which each class has for itself.
+    const OF_ADMINISTRATION: [(u16, &'static str); 20] = [
+        (0x11, "NodeRecord"),
+        (0x12, "PortInfoRecord"),
+        (0x13, "SLtoVLMappingTableRecord"),
+        (0x14, "SwitchInfoRecord"),
+        (0x15, "LinearForwardingTableRecord"),
+        (0x16, "RandomForwardingTableRecord"),
+        (0x17, "MulticastForwardingTableRecord"),
+        (0x18, "SMInfoRecord"),
+        (0x19, "LinkSpeedWidthPairsTableRecord"),
+        (0x20, "LinkRecord"),
+        (0x30, "GuidInfoRecord"),
+        (0x31, "ServiceRecord"),
+        (0x33, "P_KeyTableRecord"),
+        (0x35, "PathRecord"),
+        (0x36, "VLArbitrationTableRecord"),
+        (0x38, "MCMemberRecord"),
+        (0x39, "TraceRecord"),
+        (0x3a, "MultiPathRecord"),
+        (0x3b, "ServiceAssociationRecord"),
+        (0xf3, "InformInfoRecord"),
+    ];
+    const OF_PERFORMANCE: [(u16, &'static str); 5] = [
+        (0x10, "PortSamplesControl"),
+        (0x11, "PortSamplesResult"),
+        (0x12, "PortCounters"),
+        (0x15, "PortRcvErrorDetails"),
+        (0x1d, "PortCountersExtended"),
+    ];
+    const OF_COMMUNICATION: [(u16, &'static str); 11] = [
+        (0x10, "ConnectRequest"),
+        (0x11, "MsgRcptAck"),
+        (0x12, "ConnectReject"),
+        (0x13, "ConnectReply"),
+        (0x14, "ReadyToUse"),
+        (0x15, "DisconnectRequest"),
+        (0x16, "DisconnectReply"),
+        (0x17, "ServiceIDResReq"),
+        (0x18, "ServiceIDResReqResp"),
+        (0x19, "LoadAlternatePath"),
+        (0x1a, "AlternatePathResponse"),
+    ];
+    const OF_DEVICE: [(u16, &'static str); 4] = [
+        (0x10, "IOUnitInfo"),
+        (0x11, "IOControllerProfile"),
+        (0x12, "ServiceEntries"),
+        (0x20, "DiagnosticTimeout"),
+    ];
+
+    /// Its name in a class: below 0x0010 all classes have the same, from there on each has its own.
+    pub fn in_class(self, class: Class) -> impl fmt::Display {
+        let own: &[(u16, &str)] = match class {
+            Class::SUBN_ADM => &Self::OF_ADMINISTRATION,
+            Class::PERFORMANCE => &Self::OF_PERFORMANCE,
+            Class::COMMUNICATION => &Self::OF_COMMUNICATION,
+            Class::DEVICE => &Self::OF_DEVICE,
+            _ => &[],
+        };
+        let found = own.iter().find(|(id, _)| *id == self.0);
+        let shared = self.0 < 0x10 || class.is_subnet_management();
+        AttributeName {
+            id: self,
+            name: found
+                .map(|(_, name)| *name)
+                .or_else(|| self.name().filter(|_| shared)),
+        }
+    }
+}
+
+struct AttributeName {
+    id: AttributeId,
+    name: Option<&'static str>,
+}
+
+impl fmt::Display for AttributeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name {
+            Some(name) => f.pad(name),
+            None => write!(f, "0x{:04x}", self.id.0),
+        }
+    }
+}
+
 impl<T: AsRef<[u8]>> Mad<T> {
     /// The view, once `bytes` is known to be a datagram's 256 bytes.
     ///
@@ -316,7 +401,7 @@ impl<T: AsRef<[u8]>> fmt::Display for Mad<T> {
             "{}{}({}) modifier=0x{:08x} transaction=0x{:016x} status={}",
             self.class(),
             self.method(),
-            self.attribute(),
+            self.attribute().in_class(self.class()),
             self.modifier(),
             self.transaction(),
             self.status(),
@@ -345,6 +430,17 @@ impl Field for AttributeId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_attributes_are_of_their_class() {
+        let name = |class, id| AttributeId(id).in_class(class).to_string();
+        assert_eq!(name(Class::SUBN_LID, 0x12), "SwitchInfo");
+        assert_eq!(name(Class::SUBN_ADM, 0x12), "PortInfoRecord");
+        assert_eq!(name(Class::PERFORMANCE, 0x12), "PortCounters");
+        assert_eq!(name(Class::COMMUNICATION, 0x10), "ConnectRequest");
+        assert_eq!(name(Class::SUBN_ADM, 0x02), "Notice");
+        assert_eq!(name(Class(0x30), 0x12), "0x0012");
+    }
 
     #[test]
     fn header_in_place() {

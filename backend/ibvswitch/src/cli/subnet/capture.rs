@@ -76,7 +76,7 @@ pub(crate) fn run(source: SourceArgs, args: &CaptureArgs) -> Result<(), CliError
              `-w FILE`",
         ));
     }
-    let config = source.load()?;
+    let control = source.control_socket()?;
     // Which VFs there are, the daemon knows: its configuration may be another one.
     let wish = Wish {
         vfs: args.vf.clone(),
@@ -84,7 +84,7 @@ pub(crate) fn run(source: SourceArgs, args: &CaptureArgs) -> Result<(), CliError
         data: args.data,
         snaplen: args.snaplen,
     };
-    let mut client = Client::connect(&config.control_socket())?;
+    let mut client = Client::connect(&control)?;
     // From here on, so that an interrupted capture is a whole one.
     let signals = take_signals()?;
     let Response::Capture {} = client.ask(&Request::Capture(wish))? else {

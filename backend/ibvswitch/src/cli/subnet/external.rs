@@ -42,16 +42,16 @@ pub(crate) struct HostArgs {
 }
 
 pub(crate) fn run(source: SourceArgs, command: ExternalCommand) -> Result<(), CliError> {
-    let config = source.load()?;
     match command {
         ExternalCommand::Run(args) => {
+            let control = source.control_socket()?;
             let library = library()?;
             let asked = Request::External {
                 host: args.host.host.clone(),
             };
             // Without somebody who answers, and at a node that is not there, the library would wait for
             // ever or end the program.
-            let answer = Client::connect(&config.control_socket())?.ask(&asked)?;
+            let answer = Client::connect(&control)?.ask(&asked)?;
             let Response::External { socket, .. } = answer else {
                 return Err(CliError::UnexpectedResponse);
             };
@@ -70,7 +70,7 @@ pub(crate) fn run(source: SourceArgs, command: ExternalCommand) -> Result<(), Cl
             )))
         }
         ExternalCommand::Env(host) => {
-            let socket = config.external.socket;
+            let socket = source.load()?.external.socket;
             let socket = socket.ok_or_else(|| CliError::External(NOT_SERVED.to_owned()))?;
             let lines: String = environment(library()?, socket, &host)
                 .into_iter()

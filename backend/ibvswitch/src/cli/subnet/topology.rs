@@ -7,9 +7,7 @@ use vswitch::{Plan, VSwitch};
 
 use crate::cli::{CliError, SourceArgs, ask, print, print_json};
 use crate::control::{Request, Response};
-use crate::daemon::engines::engine::SystemClock;
-use crate::daemon::management::manager_files::Remembered;
-use crate::daemon::management::vswitch;
+use crate::daemon::management;
 use crate::status::Observer;
 use config::Config;
 use report::picture::{self, Theme};
@@ -94,13 +92,6 @@ fn planned(source: SourceArgs) -> Result<(Config, Plan, Arc<VSwitch>), CliError>
     for warning in &config.warnings {
         eprintln!("ibvswitch: warning: {warning}");
     }
-    let plan = Plan::new(&config.model());
-    let (vswitch, _) = vswitch(
-        &config,
-        &plan,
-        Arc::new(SystemClock::default()),
-        &Remembered::default(),
-    )?;
-    vswitch.poll();
+    let (plan, vswitch) = management::planned(&config)?;
     Ok((config, plan, vswitch))
 }

@@ -298,8 +298,7 @@ impl Devices {
 }
 
 pub(super) fn run(source: SourceArgs, args: MigrateArgs) -> Result<(), CliError> {
-    let config = source.load()?;
-    let control = config.control_socket();
+    let control = source.control_socket()?;
     let mut client = Client::connect(&control)?;
     let mut vfs = args.vfs.iter().cloned();
     let moves = args.vms.iter().map(|vm| LiveMove {
@@ -321,7 +320,7 @@ pub(super) fn run(source: SourceArgs, args: MigrateArgs) -> Result<(), CliError>
         return Err(CliError::UnexpectedResponse);
     };
     let LivePlaces { vm, from, .. } = first;
-    let sockets = Sockets::new(&args, &config.runtime_dir, first);
+    let sockets = Sockets::new(&args, control.parent().unwrap_or(&control), first);
     let mut machines = Machines::connect(&sockets, has_hca).map_err(failed)?;
     let (qmp, to_qmp) = (&sockets.from_qmp, &sockets.to_qmp);
     let guard = Guard::start(&control, vm, &from.vf, qmp, to_qmp)?;

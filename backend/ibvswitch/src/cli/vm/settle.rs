@@ -41,7 +41,7 @@ pub(in crate::cli) struct SettleArgs {
 }
 
 pub(super) fn run(source: SourceArgs, args: &SettleArgs) -> Result<(), CliError> {
-    let config = source.load()?;
+    let control = source.control_socket()?;
     if args.guard {
         let mut said = Vec::new();
         // An error is an end, too.
@@ -50,7 +50,7 @@ pub(super) fn run(source: SourceArgs, args: &SettleArgs) -> Result<(), CliError>
             return Ok(());
         }
     }
-    let runs = settle(&config.control_socket(), args)?;
+    let runs = settle(&control, args)?;
     print(format!("{} runs at {runs}\n", args.vm))
 }
 

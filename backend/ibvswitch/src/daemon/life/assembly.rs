@@ -245,7 +245,7 @@ impl Assembly {
             stores,
         );
         let management_thread = management
-            .start()
+            .start(config, &plan)
             .map_err(system("start the management thread"))?;
         let threads = engines
             .start(idle, config.engine.cpu, &clock, || Box::new(pages.clone()))

@@ -19,11 +19,8 @@ pub fn start(filter: &str) -> Result<(), String> {
         Ok(filter) if !filter.is_empty() => ("the environment variable RUST_LOG", filter),
         _ => ("the key `log`", filter.to_owned()),
     };
-    let filter = config::log_filter(&filter).map_err(|error| {
-        format!(
-            "{origin} is `{filter}`: {error}; write something like `info,ibvswitch_vfio_user=debug`"
-        )
-    })?;
+    let filter = config::log_filter(&filter)
+        .map_err(|(what, remedy)| format!("{origin} is `{filter}`: {what}; {remedy}"))?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)

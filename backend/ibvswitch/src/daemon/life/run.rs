@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, RawFd};
+use std::path::PathBuf;
 use std::process;
 
 use keeper::Keeper;
@@ -23,10 +24,12 @@ use crate::daemon::life::limits::raise_open_files;
 use crate::daemon::life::logging;
 use crate::daemon::life::sandbox;
 use crate::daemon::life::sockets::{SocketError, Sockets};
+use crate::daemon::management::manager_files::strangers;
 use crate::daemon::management::{self, ManagementError};
 use crate::daemon::moves::upgrade::arrival::Before;
 use crate::daemon::moves::upgrade::{FIT, handover};
 use config::Config;
+use vswitch::Plan;
 
 /// State that the program before has left in this process.
 #[derive(Debug, Clone, Copy)]
@@ -46,6 +49,14 @@ pub enum RunError {
     /// The configuration makes no subnet.
     #[error("the subnet cannot be set up: {0}")]
     Subnet(#[from] ManagementError),
+    /// The directory of the subnet manager's memory cannot be written.
+    #[error("sm.state_dir {}: {source}; name a directory that the daemon may write, or leave the key out", .dir.display())]
+    StateDir {
+        /// The directory.
+        dir: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
     /// A socket or the runtime directory cannot be had.
     #[error(transparent)]
     Socket(#[from] SocketError),
@@ -94,10 +105,12 @@ pub fn run(
         (tried.external.socket, tried.files.state_dir) = (None, None);
         "error".clone_into(&mut tried.log);
     }
-    let config = &tried;
     if inherit.is_none() {
-        management::check(config)?;
+        management::check(&tried)?;
     }
+    let strangers = strangers(&tried, &Plan::new(&tried.model())).map_err(ManagementError::from)?;
+    tried.warnings.extend(strangers);
+    let config = &tried;
     logging::start(&config.log).map_err(RunError::Log)?;
     // Before any thread is started, so that all of them leave the signals to the descriptor.
     let signals = block_signals().map_err(system("take signals"))?;
@@ -128,9 +141,6 @@ pub fn run(
         .clone()
         .settled(sockets.doorbells(config, before.is_some()));
     let config = &settled;
-    for warning in &config.warnings {
-        warn!("{warning}");
-    }
     if let Some(complaint) = complaint(config) {
         warn!("{complaint}");
     }
@@ -138,7 +148,7 @@ pub fn run(
     match confined {
         Some(sandbox) => sandbox::stay_in(sandbox),
         None => {
-            create_state_dir(config);
+            create_state_dir(config)?;
             sandbox::enter(config);
         }
     }
@@ -204,12 +214,18 @@ pub fn run(
 }
 
 /// Makes the directory of what is remembered, which the sandbox lets it write to if it is there.
-fn create_state_dir(config: &Config) {
-    if let Some(dir) = &config.files.state_dir
-        && let Err(error) = fs::create_dir_all(dir)
-    {
-        warn!(dir = %dir.display(), %error, "nothing will be remembered");
-    }
+fn create_state_dir(config: &Config) -> Result<(), RunError> {
+    let Some(dir) = &config.files.state_dir else {
+        return Ok(());
+    };
+    let probe = dir.join(".writable");
+    let made = fs::create_dir_all(dir)
+        .and_then(|()| fs::write(&probe, ""))
+        .and_then(|()| fs::remove_file(&probe));
+    made.map_err(|source| RunError::StateDir {
+        dir: dir.clone(),
+        source,
+    })
 }
 
 /// Returns an error text if guests can make the daemon take more memory than it may have.

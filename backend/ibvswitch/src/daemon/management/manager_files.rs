@@ -9,10 +9,13 @@ use std::sync::Arc;
 use hca::Clock;
 use subnet_manager::{FILE_MAX, Partitions, persistence};
 use tracing::{debug, warn};
-use vswitch::Environment;
+use vswitch::{Environment, Plan};
 use wire::{Guid, Lid};
 
 use config::{Config, ManagerPlace, Subnet};
+
+/// Warnings about members that are no ports.
+const STRANGERS_MAX: usize = 16;
 
 /// Why the subnet manager's files are of no use.
 #[derive(Debug, thiserror::Error)]
@@ -47,7 +50,7 @@ fn lines(path: &Path, mistakes: &[subnet_manager::Mistake]) -> String {
     let path = path.display();
     let lines = mistakes.iter();
     let lines: Vec<String> = lines
-        .map(|subnet_manager::Mistake { line, what }| format!("{path}:{line}: {what}"))
+        .map(|subnet_manager::Mistake { line, what, .. }| format!("{path}:{line}: {what}"))
         .collect();
     lines.join("\n")
 }
@@ -78,12 +81,68 @@ pub fn read_partitions(config: &Config) -> Result<Option<Partitions>, FileError>
         vfs.find(|(_, vf)| vf.model.name == name)
             .map(|(_, vf)| vf.model.guid)
     };
-    Partitions::parse(&text, guid)
-        .map(Some)
-        .map_err(|mistakes| {
-            let path = path.clone();
-            FileError::Partitions { path, mistakes }
-        })
+    let wrong = |mistakes| FileError::Partitions {
+        path: path.clone(),
+        mistakes,
+    };
+    let partitions = Partitions::parse(&text, guid).map_err(|mut mistakes| {
+        for mistake in &mut mistakes {
+            if let Some(name) = &mistake.unknown {
+                let vfs = config.vfs().map(|(_, vf)| vf.model.name.as_str());
+                let remedy = config::suggestion(name, vfs);
+                mistake.what = format!("{}; {remedy}", mistake.what);
+            }
+        }
+        wrong(mistakes)
+    })?;
+    let routing = config.manager.routing;
+    if routing.is_layered() {
+        let chosen = partitions.levels().filter(|(.., level)| level.value() != 0);
+        let mistakes = chosen.map(|(line, _, level)| subnet_manager::Mistake {
+            line,
+            what: format!(
+                "sl={}: sm.routing chooses the service levels of paths; leave sl= out, or write another sm.routing",
+                level.value()
+            ),
+            unknown: None,
+        });
+        let mistakes: Vec<_> = mistakes.collect();
+        if !mistakes.is_empty() {
+            return Err(wrong(mistakes));
+        }
+    }
+    Ok(Some(partitions))
+}
+
+/// Members of the partition file that are no ports of the subnet.
+///
+/// # Errors
+/// [`FileError`].
+pub fn strangers(config: &Config, plan: &Plan) -> Result<Vec<String>, FileError> {
+    let embedded = config.manager.place == ManagerPlace::Embedded;
+    let (Some(path), true) = (&config.files.partitions, embedded) else {
+        return Ok(Vec::new());
+    };
+    let partitions = read_partitions(config)?;
+    let nodes = plan.topology().nodes().iter();
+    let ports = nodes.flat_map(|node| {
+        [node.guid]
+            .into_iter()
+            .chain(node.port_guids.iter().copied())
+    });
+    let vfs = config.vfs().map(|(_, vf)| vf.model.guid);
+    let known: BTreeSet<Guid> = ports.chain(vfs).collect();
+    let named = partitions.iter().flat_map(Partitions::named);
+    let strangers = named.filter(|(_, guid)| !known.contains(guid));
+    let told = strangers.map(|(line, guid)| {
+        let guids: Vec<String> = known.iter().map(|guid| format!("{guid:#}")).collect();
+        let remedy = config::suggestion(&format!("{guid:#}"), guids.iter().map(String::as_str));
+        format!(
+            "{}:{line}: no port has the GUID {guid:#}; {remedy}",
+            path.display()
+        )
+    });
+    Ok(told.take(STRANGERS_MAX).collect())
 }
 
 /// State of the subnets in the program before.

@@ -1,0 +1,610 @@
+//! The places where each key acts. A key is refused where it cannot act, or a warning says that it does not: `SCOPES` is the table
+//! of both, and `docs/users/where-settings-act.md` shows it.
+
+use toml::de::DeValue;
+
+use super::document::{Entry, Section};
+use super::{AddressModel, Bandwidth, Config, KeyChoice, ManagerPlace, RoutingChoice};
+
+/// The places where a key acts, and the verdict elsewhere.
+#[derive(Debug, Clone, Copy)]
+pub struct Scope {
+    /// The key with its tables, or an option of the partition file.
+    pub key: &'static str,
+    /// The value that changes nothing; empty where there is none.
+    pub default: &'static str,
+    /// The places where it acts.
+    pub acts: &'static str,
+    /// Verdicts for the others.
+    pub elsewhere: &'static [Elsewhere],
+}
+
+/// A place where a key does not act.
+#[derive(Debug, Clone, Copy)]
+pub struct Elsewhere {
+    when: When,
+    verdict: Verdict,
+    why: &'static str,
+    remedy: &'static str,
+}
+
+/// Verdict on a key that does not act.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// The configuration is wrong.
+    Refused,
+    /// A warning, in `config check`, in the log and in `status`.
+    Warned,
+}
+
+/// Circumstances in which a key does not act.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum When {
+    /// The subnet manager is none of ours.
+    External,
+    /// `updn` computes the paths by no roots.
+    NotUpDown,
+    /// There are no management keys.
+    NoManagementKey,
+    /// Links have no bandwidth.
+    Unlimited,
+    /// No VF shares a LID.
+    NothingShared,
+    /// All VFs share LIDs.
+    AllShared,
+    /// No LIDs of 18 bits.
+    ShortLids,
+    /// The table lacks this key.
+    Without(&'static str),
+    /// Found where the key is read.
+    Read(&'static str),
+}
+
+impl When {
+    fn holds(self, config: &Config) -> bool {
+        let manager = &config.manager;
+        match self {
+            // That it does not manage several subnets is told once.
+            Self::External => manager.place == ManagerPlace::External && config.subnets.len() < 2,
+            Self::NotUpDown => manager.routing != RoutingChoice::UpDown,
+            Self::NoManagementKey => manager.m_key == KeyChoice::None,
+            Self::Unlimited => config.fabric.bandwidth == Bandwidth::Unlimited,
+            Self::NothingShared => !config.fabric.model.has_shared_ports(),
+            Self::AllShared => config.fabric.model == AddressModel::SharedPort,
+            Self::ShortLids => !config.fabric.extended_lids,
+            Self::Without(_) | Self::Read(_) => false,
+        }
+    }
+
+    fn text(self) -> String {
+        match self {
+            Self::External => "with `sm.manager = \"external\"`".to_owned(),
+            Self::NotUpDown => "with another `sm.routing` than `\"updn\"`".to_owned(),
+            Self::NoManagementKey => "with `sm.m_key = \"none\"`".to_owned(),
+            Self::Unlimited => "without `fabric.bandwidth = \"model\"`".to_owned(),
+            Self::NothingShared => "if no VF shares a LID".to_owned(),
+            Self::AllShared => "with `fabric.model = \"shared-port\"`".to_owned(),
+            Self::ShortLids => "without `fabric.extended_lids`".to_owned(),
+            Self::Without(key) => format!("without `{key}`"),
+            Self::Read(text) => text.to_owned(),
+        }
+    }
+}
+
+impl Elsewhere {
+    /// The table's words for it.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let verdict = match self.verdict {
+            Verdict::Refused => "refused",
+            Verdict::Warned => "a warning",
+        };
+        format!("{verdict} {}", self.when.text())
+    }
+
+    fn apply<T>(&self, entry: &Entry<'_, T>) {
+        match self.verdict {
+            Verdict::Refused => entry.reject(self.why, self.remedy),
+            Verdict::Warned => entry.warn(self.why, self.remedy),
+        }
+    }
+}
+
+/// Refuses keys that do not act in this configuration, or warns of them.
+pub(super) fn check(root: &Section<'_>, config: &Config) {
+    for scope in SCOPES {
+        for elsewhere in scope.elsewhere {
+            let entries = match (elsewhere.when, scope.key.rsplit_once('.')) {
+                (When::Without(other), Some((table, key))) => {
+                    let mut tables = root.tables(table);
+                    tables.retain(|table| table.value(other).is_none());
+                    tables.iter().filter_map(|table| table.value(key)).collect()
+                }
+                (when, _) if when.holds(config) => root.at(scope.key),
+                _ => continue,
+            };
+            for entry in entries {
+                if value(entry.value) != scope.default {
+                    elsewhere.apply(&entry);
+                }
+            }
+        }
+    }
+}
+
+/// A value as the table has it.
+fn value(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::String(text) => text.to_string(),
+        DeValue::Boolean(flag) => flag.to_string(),
+        DeValue::Integer(number) => number.to_string(),
+        _ => String::from("a list or a table"),
+    }
+}
+
+const fn scope(
+    key: &'static str,
+    default: &'static str,
+    acts: &'static str,
+    elsewhere: &'static [Elsewhere],
+) -> Scope {
+    Scope {
+        key,
+        default,
+        acts,
+        elsewhere,
+    }
+}
+
+const fn everywhere(key: &'static str) -> Scope {
+    scope(key, "", "everywhere", &[])
+}
+
+/// A key that its reader refuses in these places.
+const fn partly(key: &'static str, acts: &'static str, elsewhere: &'static [Elsewhere]) -> Scope {
+    scope(key, "", acts, elsewhere)
+}
+
+const fn read(text: &'static str) -> Elsewhere {
+    Elsewhere {
+        when: When::Read(text),
+        verdict: Verdict::Refused,
+        why: "",
+        remedy: "",
+    }
+}
+
+const fn refused(when: When, why: &'static str, remedy: &'static str) -> Elsewhere {
+    Elsewhere {
+        when,
+        verdict: Verdict::Refused,
+        why,
+        remedy,
+    }
+}
+
+const fn warned(when: When, why: &'static str, remedy: &'static str) -> Elsewhere {
+    Elsewhere {
+        when,
+        verdict: Verdict::Warned,
+        why,
+        remedy,
+    }
+}
+
+const EMBEDDED: &str = "with the embedded subnet manager";
+const MANAGER: &str = "an external subnet manager does not know this setting";
+
+/// A key of the embedded manager alone; `remedy` says what to set at the other one.
+macro_rules! manager {
+    ($key:literal, $default:literal, $remedy:literal $(, $elsewhere:expr)*) => {
+        scope(
+            $key,
+            $default,
+            EMBEDDED,
+            &[refused(When::External, MANAGER, concat!("remove the key; ", $remedy)) $(, $elsewhere)*],
+        )
+    };
+}
+
+const NO_BANDWIDTH: Elsewhere = warned(
+    When::Unlimited,
+    "links have no bandwidth, so that no packet waits for its turn in a table",
+    "write fabric.bandwidth = \"model\", or remove the key",
+);
+const NO_KEY: Elsewhere = warned(
+    When::NoManagementKey,
+    "there are no management keys",
+    "set sm.m_key, or remove the key",
+);
+const SUBNETS: Elsewhere = read("with `[[subnet]]`");
+const FILE: Elsewhere = read("with `fabric.topology`");
+const SHARED_LID: Elsewhere = read("if the VF shares a LID");
+const DEVICE: Elsewhere = read("with `device`");
+
+/// Every key, and every option of the partition file.
+pub const SCOPES: &[Scope] = &[
+    everywhere("runtime_dir"),
+    everywhere("log"),
+    everywhere("socket_mode"),
+    everywhere("sandbox"),
+    everywhere("engine.cpu"),
+    everywhere("engine.threads"),
+    partly("engine.doorbells", "VFs without `device`", &[]),
+    partly("engine.object_memory", "VFs without `device`", &[]),
+    partly(
+        "fabric.switch",
+        "if there is one switch",
+        &[read("with `[[switch]]`"), FILE],
+    ),
+    partly(
+        "fabric.topology",
+        "one subnet",
+        &[read(
+            "with `[[switch]]`, `[[link]]`, `[[subnet]]`, `[[router]]`, `fabric.switch` or `sm.switch`",
+        )],
+    ),
+    partly(
+        "fabric.model",
+        "everywhere",
+        &[read(
+            "`\"vswitch-dynamic\"`: with `sm.manager = \"external\"`; shared LIDs: with several subnets",
+        )],
+    ),
+    scope(
+        "fabric.grh_required",
+        "true",
+        "VFs that share a LID",
+        &[warned(
+            When::NothingShared,
+            "no VF shares a LID, and others need no global route",
+            "remove the key, or write another fabric.model",
+        )],
+    ),
+    partly(
+        "fabric.extended_lids",
+        "with `fabric.model = \"vswitch-dynamic\"`",
+        &[read(
+            "with another `fabric.model`, `sm.manager = \"external\"`, `sm.lmc` or several subnets",
+        )],
+    ),
+    scope(
+        "fabric.subnet_prefix",
+        "fe80:0000:0000:0000",
+        EMBEDDED,
+        &[
+            refused(
+                When::External,
+                "an external subnet manager sets the prefix",
+                "remove the key; OpenSM's option is `subnet_prefix`",
+            ),
+            SUBNETS,
+        ],
+    ),
+    manager!(
+        "fabric.mtu",
+        "4096",
+        "OpenSM takes the ports' own 4096 bytes"
+    ),
+    partly(
+        "fabric.link_width",
+        "cables that `fabric.topology` does not describe",
+        &[],
+    ),
+    partly(
+        "fabric.link_speed",
+        "cables that `fabric.topology` does not describe",
+        &[],
+    ),
+    partly(
+        "fabric.bandwidth",
+        "data of VFs without `device`, and of ports",
+        &[],
+    ),
+    everywhere("sm.manager"),
+    partly("sm.switch", "one subnet", &[FILE, SUBNETS]),
+    partly("sm.host", "with `fabric.topology`", &[read("without it")]),
+    manager!("sm.lid", "1", "OpenSM keeps LIDs in `guid2lid`"),
+    manager!(
+        "sm.lmc",
+        "0",
+        "OpenSM's option is `lmc`",
+        read("with `fabric.extended_lids`")
+    ),
+    manager!(
+        "sm.sweep_interval",
+        "10",
+        "OpenSM's option is `sweep_interval`"
+    ),
+    manager!("sm.priority", "0", "OpenSM's option is `sm_priority`"),
+    manager!(
+        "sm.routing",
+        "minhop",
+        "OpenSM's option is `routing_engine`"
+    ),
+    manager!(
+        "sm.roots",
+        "",
+        "OpenSM's option is `root_guid_file`",
+        warned(
+            When::NotUpDown,
+            "only up*/down* routing has roots",
+            "write sm.routing = \"updn\", or remove the key",
+        )
+    ),
+    manager!(
+        "sm.partitions_file",
+        "",
+        "OpenSM's option is `partition_config_file`"
+    ),
+    manager!(
+        "sm.enforce_partitions",
+        "false",
+        "OpenSM's option is `part_enforce`"
+    ),
+    manager!("sm.state_dir", "", "OpenSM keeps LIDs in OSM_CACHE_DIR"),
+    manager!("sm.qos_max_vls", "", "OpenSM's option has the same name"),
+    manager!("sm.qos_sl2vl", "", "OpenSM's option has the same name"),
+    manager!(
+        "sm.qos_vlarb_high",
+        "",
+        "OpenSM's option has the same name",
+        NO_BANDWIDTH
+    ),
+    manager!(
+        "sm.qos_vlarb_low",
+        "",
+        "OpenSM's option has the same name",
+        NO_BANDWIDTH
+    ),
+    manager!(
+        "sm.qos_high_limit",
+        "",
+        "OpenSM's option has the same name",
+        NO_BANDWIDTH
+    ),
+    manager!("sm.m_key", "none", "OpenSM's option is `m_key`"),
+    manager!(
+        "sm.m_key_protect",
+        "2",
+        "OpenSM's option is `m_key_protection_level`",
+        NO_KEY
+    ),
+    manager!(
+        "sm.m_key_lease",
+        "60",
+        "OpenSM's option is `m_key_lease_period`",
+        NO_KEY
+    ),
+    manager!(
+        "sm.rebalance_threshold",
+        "",
+        "OpenSM has no such option",
+        warned(
+            When::AllShared,
+            "VMs that share LIDs move without new paths",
+            "remove the key, or write another fabric.model",
+        )
+    ),
+    manager!("sm.path_caching", "false", "OpenSM has no such option"),
+    everywhere("external.socket"),
+    partly(
+        "partitions",
+        "`pkeys` and `pkey` that name them",
+        &[read(
+            "with `sm.manager = \"external\"` if nothing that acts names them",
+        )],
+    ),
+    partly("cluster", "one subnet", &[SUBNETS]),
+    everywhere("cluster.name"),
+    everywhere("cluster.sm_lid"),
+    partly(
+        "cluster.view",
+        "VFs with `smp = \"own-port\"`",
+        &[read("`\"mirror\"`: with `fabric.extended_lids`")],
+    ),
+    partly(
+        "cluster.elsewhere",
+        "clusters of VFs with `device`",
+        &[read("with other VFs in the cluster")],
+    ),
+    everywhere("cluster.elsewhere.vlid"),
+    everywhere("cluster.elsewhere.lid"),
+    everywhere("cluster.elsewhere.guid"),
+    partly(
+        "subnet",
+        "with the embedded subnet manager",
+        &[
+            read("several: with `sm.manager = \"external\"` or shared LIDs"),
+            FILE,
+        ],
+    ),
+    everywhere("subnet.name"),
+    everywhere("subnet.prefix"),
+    everywhere("subnet.sm_switch"),
+    partly("switch", "everywhere", &[FILE]),
+    everywhere("switch.name"),
+    partly("switch.subnet", "with `[[subnet]]`", &[read("without it")]),
+    scope(
+        "switch.extended_lids",
+        "true",
+        "with `fabric.extended_lids`",
+        &[warned(
+            When::ShortLids,
+            "no LID has 18 bits",
+            "remove the key, or write fabric.extended_lids = true",
+        )],
+    ),
+    partly("link", "everywhere", &[FILE]),
+    everywhere("link.from"),
+    everywhere("link.to"),
+    everywhere("link.count"),
+    partly("router", "with `[[subnet]]`", &[FILE]),
+    everywhere("router.name"),
+    everywhere("router.switches"),
+    everywhere("hypervisor"),
+    everywhere("hypervisor.name"),
+    everywhere("hypervisor.switch"),
+    partly(
+        "hypervisor.address",
+        "with `fabric.model = \"vswitch-hybrid\"`",
+        &[read("another value than the model's, with another model")],
+    ),
+    everywhere("hypervisor.guest_memory"),
+    everywhere("hypervisor.spare_vfs"),
+    partly(
+        "hypervisor.spare_ports",
+        "ports with a LID",
+        &[read("with `fabric.model = \"shared-port\"`")],
+    ),
+    everywhere("hypervisor.vf"),
+    everywhere("hypervisor.vf.name"),
+    everywhere("hypervisor.vf.device"),
+    partly(
+        "hypervisor.vf.isolation",
+        "with `device`",
+        &[read("without it")],
+    ),
+    partly(
+        "hypervisor.vf.address",
+        "with `fabric.model = \"vswitch-hybrid\"`",
+        &[
+            read("another value than the model's, with another model"),
+            DEVICE,
+        ],
+    ),
+    manager!(
+        "hypervisor.vf.lid",
+        "",
+        "write the VF's GUID and LID into OpenSM's `guid2lid`",
+        SHARED_LID,
+        DEVICE
+    ),
+    partly("hypervisor.vf.guid", "VFs without `device`", &[DEVICE]),
+    partly(
+        "hypervisor.vf.pkeys",
+        "with the embedded subnet manager; with `device`; if the VF shares a LID, as far as the port has them",
+        &[read(
+            "with `sm.manager = \"external\"` and a LID of its own (a warning where `virtual_pkeys` needs them)",
+        )],
+    ),
+    partly("hypervisor.vf.doorbells", "VFs without `device`", &[DEVICE]),
+    partly("hypervisor.vf.like", "VFs without `device`", &[DEVICE]),
+    partly("hypervisor.vf.ipoib", "VFs without `device`", &[DEVICE]),
+    partly(
+        "hypervisor.vf.object_memory",
+        "VFs without `device`",
+        &[DEVICE],
+    ),
+    everywhere("hypervisor.vf.guest_memory"),
+    partly(
+        "hypervisor.vf.smp",
+        "everywhere",
+        &[read("all but `\"deny\"`: if the VF shares a LID")],
+    ),
+    everywhere("hypervisor.vf.gmp"),
+    everywhere("hypervisor.vf.mad_rate"),
+    everywhere("hypervisor.vf.mad_burst"),
+    everywhere("hypervisor.vf.mad_rates"),
+    partly(
+        "hypervisor.vf.cluster",
+        "one subnet",
+        &[read("with `smp = \"fabric\"`")],
+    ),
+    partly(
+        "hypervisor.vf.vlid",
+        "with `cluster`",
+        &[read("without it")],
+    ),
+    partly(
+        "hypervisor.vf.virtual_pkeys",
+        "VFs without `device`",
+        &[DEVICE],
+    ),
+    everywhere("hypervisor.vf.sl"),
+    scope(
+        "hypervisor.vf.sl_policy",
+        "deny",
+        "with `sl`",
+        &[warned(
+            When::Without("sl"),
+            "the guest may use all service levels",
+            "add `sl`, or remove the key",
+        )],
+    ),
+    everywhere("hypervisor.vf.socket"),
+    partly(
+        "hypervisor.port",
+        "ports with a LID",
+        &[read("with `fabric.model = \"shared-port\"`")],
+    ),
+    everywhere("hypervisor.port.name"),
+    everywhere("hypervisor.port.kind"),
+    manager!(
+        "hypervisor.port.lid",
+        "",
+        "write the port's GUID and LID into OpenSM's `guid2lid`"
+    ),
+    everywhere("hypervisor.port.guid"),
+    everywhere("hypervisor.port.mac"),
+    everywhere("hypervisor.port.claims"),
+    manager!(
+        "hypervisor.port.pkey",
+        "default",
+        "write the port's GUID into OpenSM's partitions.conf"
+    ),
+    everywhere("hypervisor.port.guest_memory"),
+    partly("hypervisor.port.cluster", "one subnet", &[]),
+    partly(
+        "hypervisor.port.vlid",
+        "with `cluster`",
+        &[read("without it")],
+    ),
+    everywhere("hypervisor.port.socket"),
+];
+
+/// Every option of the file that `sm.partitions_file` names, with the embedded subnet manager.
+pub const PARTITION_FILE: &[Scope] = &[
+    everywhere("NAME=P_KEY"),
+    everywhere("ipoib"),
+    partly(
+        "mtu=",
+        "IPoIB's group, and groups without their own",
+        &[read("in a line `mgid=` of an IP group")],
+    ),
+    partly(
+        "rate=",
+        "IPoIB's group, and groups without their own",
+        &[read("in a line `mgid=` of an IP group")],
+    ),
+    partly(
+        "sl=",
+        "groups, and paths (PathRecord, MultiPathRecord), with or without the keys `qos_…`",
+        &[read(
+            "other than 0: with `sm.routing` `\"dfsssp\"`, `\"lash\"` or `\"dor\"`, which choose levels; two values for a partition",
+        )],
+    ),
+    everywhere("scope="),
+    everywhere("Q_Key="),
+    everywhere("TClass="),
+    everywhere("FlowLabel="),
+    everywhere("defmember="),
+    everywhere("indx0"),
+    everywhere("mgid="),
+    everywhere("ALL, ALL_CAS, ALL_SWITCHES, ALL_ROUTERS, SELF"),
+    partly(
+        "a port by GUID",
+        "ports of the subnet",
+        &[Elsewhere {
+            when: When::Read("for a GUID that no port has"),
+            verdict: Verdict::Warned,
+            why: "",
+            remedy: "",
+        }],
+    ),
+    partly(
+        "a VF by name",
+        "VFs without `device`",
+        &[read("for a name that no VF has")],
+    ),
+];
