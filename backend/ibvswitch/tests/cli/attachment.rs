@@ -66,9 +66,9 @@ fn libvirt_snippet_is_up_to_date() {
 }
 
 /// The directories that the built-in configuration speaks of are there under the systemd unit, which lets
-/// the daemon write to no others; and systemd finds nothing wrong with the unit.
+/// the daemon write to no others; and systemd finds nothing wrong with this unit and those beside it.
 #[test]
-fn the_unit_fits_the_configuration() {
+fn the_units_fit_the_configuration() {
     let unit = include_str!("../../../../qemu/ibvswitch.service");
     let configuration = run(Path::new("/run/ibvswitch"), &["config", "default"]).out;
     let mut found = 0;
@@ -89,12 +89,30 @@ fn the_unit_fits_the_configuration() {
     assert_eq!(found, 2);
 
     let dir = scratch();
-    let file = dir.path().join("ibvswitch.service");
-    let here = unit.replace("/usr/local/bin/ibvswitch", env!("CARGO_BIN_EXE_ibvswitch"));
-    std::fs::write(&file, here).expect("is written");
+    let units = [
+        ("ibvswitch", unit),
+        (
+            "ibvswitch-metrics",
+            include_str!("../../../../qemu/ibvswitch-metrics.service"),
+        ),
+        (
+            "ibvswitch-web",
+            include_str!("../../../../qemu/ibvswitch-web.service"),
+        ),
+        (
+            "ibvswitch-opensm",
+            include_str!("../../../../qemu/ibvswitch-opensm.service"),
+        ),
+    ];
+    let files = units.map(|(name, unit)| {
+        let file = dir.path().join(format!("{name}.service"));
+        let here = unit.replace("/usr/local/bin/ibvswitch", env!("CARGO_BIN_EXE_ibvswitch"));
+        std::fs::write(&file, here).expect("is written");
+        file
+    });
     let checked = Command::new("systemd-analyze")
         .args(["verify", "--man=no"])
-        .arg(&file)
+        .args(&files)
         .output()
         .expect("is installed");
     assert!(checked.status.success());

@@ -61,6 +61,16 @@ fn what_is_in_it() {
     let unit = unit.expect("a unit");
     assert!(unit.contains("ExecStart=/usr/bin/ibvswitch run"), "{unit}");
     assert!(!unit.contains("/usr/local"), "{unit}");
+    for (name, command) in [
+        ("metrics", "metrics"),
+        ("web", "web"),
+        ("opensm", "external run"),
+    ] {
+        let unit = format!("usr/lib/systemd/system/ibvswitch-{name}.service");
+        let unit = fs::read_to_string(tree.join(unit)).expect("a unit");
+        let start = format!("ExecStart=/usr/bin/ibvswitch {command} ");
+        assert!(unit.contains(&start), "{unit}");
+    }
     let conffiles = fs::read_to_string(tree.join("DEBIAN/conffiles")).expect("is there");
     assert_eq!(conffiles, "/etc/ibvswitch.toml\n");
     let sums = Command::new("md5sum")
