@@ -6,7 +6,9 @@ use fabric::NodeId;
 use vswitch::model::{Subnet, Wiring};
 use wire::attribute::NodeType;
 
-use super::wiring::free_ports;
+/// External ports that a switch may have: 255 means "drop" in a linear forwarding table
+/// (IBA 18.2.4.3.3).
+pub(super) const SWITCH_PORTS_MAX: usize = 254;
 
 /// Choice of a switch for one hypervisor after the other.
 pub(super) struct Placement {
@@ -109,4 +111,34 @@ pub(super) fn leaves(wiring: &Wiring) -> Vec<usize> {
         return same_level;
     }
     leaves
+}
+
+/// For each switch, ports that no cable between switches and no host has.
+fn free_ports(wiring: &Wiring, subnets: &[Subnet]) -> Vec<usize> {
+    let mut free: Vec<usize> = match &wiring.file {
+        Some(file) => {
+            let nodes = file.topology.nodes();
+            let ports = |id: &NodeId| usize::from(nodes[id.index()].ports);
+            file.switches.iter().map(ports).collect()
+        }
+        None => vec![SWITCH_PORTS_MAX; wiring.switches.len()],
+    };
+    let mut take = |switch: usize| {
+        if let Some(left) = free.get_mut(switch) {
+            *left = left.saturating_sub(1);
+        }
+    };
+    match &wiring.file {
+        Some(file) => {
+            for &(a, b, _) in file.topology.links() {
+                for end in [a, b] {
+                    if let Some(at) = file.switches.iter().position(|&it| it == end.node) {
+                        take(at);
+                    }
+                }
+            }
+        }
+        None => wiring.ends(subnets).for_each(take),
+    }
+    free
 }

@@ -8,47 +8,14 @@ use wire::Guid;
 use wire::attribute::NodeType;
 
 use super::document::{Entry, Section, Seen, at_most};
-use super::placement::leaves;
+use super::placement::{SWITCH_PORTS_MAX, leaves};
 use super::read::Reader;
 use super::{FileNodes, ManagerHost, Subnet, Switch, Wiring, keys};
 
-/// External ports that a switch may have: 255 means "drop" in a linear forwarding table
-/// (IBA 18.2.4.3.3).
-const PORTS_MAX: usize = 254;
 /// Switches that a configuration may list; a file may have more.
 const SWITCHES_MAX: usize = 1024;
 /// The switch where none is named.
 const DEFAULT: &str = "sw1";
-
-/// For each switch, ports that no cable between switches and no host has.
-pub(super) fn free_ports(wiring: &Wiring, subnets: &[Subnet]) -> Vec<usize> {
-    let mut free: Vec<usize> = match &wiring.file {
-        Some(file) => {
-            let nodes = file.topology.nodes();
-            let ports = |id: &NodeId| usize::from(nodes[id.index()].ports);
-            file.switches.iter().map(ports).collect()
-        }
-        None => vec![PORTS_MAX; wiring.switches.len()],
-    };
-    let mut take = |switch: usize| {
-        if let Some(left) = free.get_mut(switch) {
-            *left = left.saturating_sub(1);
-        }
-    };
-    match &wiring.file {
-        Some(file) => {
-            for &(a, b, _) in file.topology.links() {
-                for end in [a, b] {
-                    if let Some(at) = file.switches.iter().position(|&it| it == end.node) {
-                        take(at);
-                    }
-                }
-            }
-        }
-        None => wiring.ends(subnets).for_each(take),
-    }
-    free
-}
 
 impl<'d> Reader<'d> {
     pub(super) fn wiring(
@@ -163,11 +130,11 @@ impl<'d> Reader<'d> {
             used[switch] += 1;
         }
         for (switch, used) in wiring.switches.iter().zip(used) {
-            if used > PORTS_MAX {
+            if used > SWITCH_PORTS_MAX {
                 self.document.reject_whole(
                     "link",
                     format!("{used} cables at the switch `{}`", switch.name),
-                    format!("a switch has at most {PORTS_MAX} ports"),
+                    format!("a switch has at most {SWITCH_PORTS_MAX} ports"),
                 );
             }
         }

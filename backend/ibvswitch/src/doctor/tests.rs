@@ -207,7 +207,7 @@ fn a_program_that_hangs_is_killed() {
     assert!(qemu.found.ends_with(&expected), "{qemu:?}");
     let service = of(&report, "service");
     assert_eq!(service.verdict, Verdict::Warning);
-    let expected = format!("systemctl does not say how it is: {killed}");
+    let expected = format!("systemctl does not show its state: {killed}");
     assert_eq!(service.found, expected);
 }
 

@@ -133,7 +133,7 @@ mod tests {
         };
         assert_eq!(
             commands(&of),
-            "3 by the VF in 200 us on average, 400 us at most, 1 of them without success; 1 refused here"
+            "3 by the VF in 200 us on average, 400 us at most, 1 of them failed; 1 refused here"
         );
         let answered = CommandCounts {
             answered: 2,

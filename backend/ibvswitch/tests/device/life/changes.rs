@@ -271,7 +271,11 @@ fn another_file_than_the_daemons_is_noticed() {
     fs::write(&copy, &original).expect("is written");
     for other in [["vf", "remove", "vm2"], ["hypervisor", "add", "hv3"]] {
         let outcome = daemon.run(&arguments(&copy, &other), "");
-        assert!(outcome.err.contains("another file"), "{}", outcome.err);
+        assert!(
+            outcome.err.contains("name the daemon's file"),
+            "{}",
+            outcome.err
+        );
         assert_eq!(fs::read_to_string(&copy).expect("is there"), original);
     }
     assert_eq!(text(&daemon), original);
