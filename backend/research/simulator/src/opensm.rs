@@ -283,6 +283,6 @@ mod tests {
     fn what_is_missing_is_named() {
         let mut command = std::process::Command::new("no-such-program");
         let error = Program::start("it", &mut command).unwrap_err().to_string();
-        assert!(error.contains("it is not there; install"), "{error}");
+        assert!(error.contains("it is missing; install"), "{error}");
     }
 }

@@ -86,6 +86,15 @@ fn port_info() {
             ("overrun_errors", "OverrunErr", 428, 4),
             ("max_credit_hint", "MaxCreditHint", 432, 16),
             ("link_round_trip_latency", "RoundTrip", 456, 24),
+            // Of XDR, which a later libibmad has.
+            ("link_speed_ext2_active", "LinkSpeedExtActive2", 449, 2),
+            (
+                "link_speed_ext2_supported",
+                "LinkSpeedExtSupported2",
+                451,
+                2,
+            ),
+            ("link_speed_ext2_enabled", "LinkSpeedExtEnabled2", 453, 3),
             ("capability_mask2", "CapabilityMask2", 480, 16),
             ("link_speed_ext_active", "LinkSpeedExtActive", 496, 4),
             ("link_speed_ext_supported", "LinkSpeedExtSupported", 500, 4),

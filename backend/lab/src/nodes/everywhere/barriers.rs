@@ -127,7 +127,7 @@ mod tests {
         let barriers = Barriers::new(vec!["n1".into(), "n2".into()]);
         barriers.arrive(0, at("up", "a"));
         let twice = barriers.arrive(0, at("up", "b"));
-        assert!(twice[0].text.starts_with("somebody else"), "{twice:?}");
+        assert!(twice[0].text.starts_with("another process"), "{twice:?}");
         assert_eq!(barriers.arrive(1, at("up", "c")).len(), 2);
     }
 }
