@@ -5,6 +5,9 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::scope::{Elsewhere, PARTITION_FILE, SCOPES, Scope};
 
+/// A key and its value.
+type Setting = (&'static str, &'static str);
+
 /// `text` with `value` at the key that `path` names, in the first table of each array.
 fn with(text: &str, path: &str, value: &str) -> String {
     let mut document: toml_edit::DocumentMut = text.parse().expect("is TOML");
@@ -213,7 +216,7 @@ fn pkeys_act_at_shared_ports_and_devices() {
 
 #[test]
 fn a_warning_where_a_key_does_nothing() {
-    let cases: &[(&[(&str, &str)], &str, &[(&str, &str)])] = &[
+    let cases: &[(&[Setting], &str, &[Setting])] = &[
         (
             &[("fabric.grh_required", "false")],
             "no VF shares a LID",

@@ -85,7 +85,6 @@ fn port_info() {
             ("local_phy_errors", "LocalPhysErr", 424, 4),
             ("overrun_errors", "OverrunErr", 428, 4),
             ("max_credit_hint", "MaxCreditHint", 432, 16),
-            ("link_round_trip_latency", "RoundTrip", 456, 24),
             // Of XDR, which a later libibmad has.
             ("link_speed_ext2_active", "LinkSpeedExtActive2", 449, 2),
             (
@@ -95,6 +94,7 @@ fn port_info() {
                 2,
             ),
             ("link_speed_ext2_enabled", "LinkSpeedExtEnabled2", 453, 3),
+            ("link_round_trip_latency", "RoundTrip", 456, 24),
             ("capability_mask2", "CapabilityMask2", 480, 16),
             ("link_speed_ext_active", "LinkSpeedExtActive", 496, 4),
             ("link_speed_ext_supported", "LinkSpeedExtSupported", 500, 4),
