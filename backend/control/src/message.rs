@@ -398,7 +398,7 @@ pub struct Node {
     pub kind: NodeKind,
     /// Node GUID.
     pub guid: String,
-    /// GUID of its port: port 1 of an adapter, port 0 of a switch.
+    /// GUID of its port: the first with a cable of an adapter, port 0 of a switch.
     pub port_guid: String,
     /// The hypervisor it is part of, for a vSwitch and a VF.
     pub hypervisor: Option<String>,
@@ -420,6 +420,24 @@ pub struct Node {
     /// Its subnet, where there are several; `None` of a router.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subnet: Option<String>,
+    /// All ports of an adapter with several; empty of other nodes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub adapter_ports: Vec<AdapterPort>,
+}
+
+/// A port of an adapter with several.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AdapterPort {
+    /// Its number.
+    pub port: u8,
+    /// Port GUID.
+    pub guid: String,
+    /// LID, `None` while there is none.
+    pub lid: Option<u32>,
+    /// State as `ibstat` names it.
+    pub state: String,
+    /// Lanes and signalling rate in use, as in `4X EDR`; `None` without a cable.
+    pub rate: Option<String>,
 }
 
 /// Kinds of [`Node`].

@@ -9,7 +9,7 @@
 //! Its environment comes in as traits: guest memory ([`Dma`]), the formats of queues ([`QueueFormat`]), the subnet
 //! ([`Subnet`]), time ([`Clock`]).
 //!
-//! The modules are rooms; no files import each other in a circle:
+//! The modules are rooms. No files name each other in a circle; by re-exports some still do:
 //!
 //! - `storage` has numbers of objects, their places, and the memory that they take;
 //! - `memory` guest memory, from keys and addresses to windows of it, and scatter lists;

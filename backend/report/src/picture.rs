@@ -54,6 +54,23 @@ fn short_lid(node: &Node) -> String {
     lid(node).map_or_else(|| "no LID".to_owned(), |lid| format!("LID {lid}"))
 }
 
+/// A line for each port with a cable, of an adapter with several of these.
+fn port_lines(node: &Node) -> Vec<String> {
+    let cabled = node.adapter_ports.iter();
+    let lines = cabled.filter_map(|port| {
+        let lid = port
+            .lid
+            .map_or("no LID".to_owned(), |lid| format!("LID {lid}"));
+        let rate = port.rate.as_ref()?;
+        Some(format!(
+            "port {}: {lid}, {}, {rate}, {}",
+            port.port, port.state, port.guid
+        ))
+    });
+    let lines: Vec<String> = lines.collect();
+    if lines.len() > 1 { lines } else { Vec::new() }
+}
+
 /// The first P_Keys of a table, and how many more there are.
 fn pkeys(node: &Node, shown: usize) -> String {
     let first: Vec<&str> = node.pkeys.iter().take(shown).map(String::as_str).collect();

@@ -95,7 +95,66 @@ impl Rule {
             | Op::SetFlowTableEntry
             | Op::DeleteFlowTableEntry => (Initialized, Class::Turn, DriverOfInterface),
             // Objects, which user contexts have, too.
-            _ => (Initialized, Class::Turn, Context),
+            // Objects, which user contexts have, too.
+            Op::CreateMkey
+            | Op::QueryMkey
+            | Op::DestroyMkey
+            | Op::CreateCq
+            | Op::DestroyCq
+            | Op::QueryCq
+            | Op::ModifyCq
+            | Op::CreateQp
+            | Op::DestroyQp
+            | Op::Rst2Init
+            | Op::Init2Rtr
+            | Op::Rtr2Rts
+            | Op::Rts2Rts
+            | Op::Sqerr2Rts
+            | Op::ToErr
+            | Op::ToRst
+            | Op::QueryQp
+            | Op::Sqd2Rts
+            | Op::Init2Init
+            | Op::CreatePsv
+            | Op::DestroyPsv
+            | Op::CreateSrq
+            | Op::DestroySrq
+            | Op::QuerySrq
+            | Op::ArmRq
+            | Op::CreateDct
+            | Op::DestroyDct
+            | Op::DrainDct
+            | Op::QueryDct
+            | Op::ArmDctForKeyViolation
+            | Op::AllocPd
+            | Op::DeallocPd
+            | Op::AllocUar
+            | Op::DeallocUar
+            | Op::AttachToMcg
+            | Op::DetachFromMcg
+            | Op::DeallocQCounter
+            | Op::QueryQCounter
+            | Op::AllocXrcd
+            | Op::DeallocXrcd
+            | Op::QueryLag
+            | Op::CreateGeneralObject
+            | Op::DestroyGeneralObject
+            | Op::CreateUmem
+            | Op::DestroyUmem
+            | Op::CreateXrcSrq
+            | Op::DestroyXrcSrq
+            | Op::QueryXrcSrq
+            | Op::ArmXrcSrq
+            | Op::CreateXrq
+            | Op::DestroyXrq
+            | Op::QueryXrq
+            | Op::ArmXrq
+            | Op::CreateRmp
+            | Op::ModifyRmp
+            | Op::DestroyRmp
+            | Op::QueryRmp
+            | Op::AllocTransportDomain
+            | Op::DeallocTransportDomain => (Initialized, Class::Turn, Context),
         };
         Self {
             stage,

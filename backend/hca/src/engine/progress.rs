@@ -27,8 +27,8 @@ pub(crate) enum Outcome {
     NotReady(u8),
     /// Nobody answers.
     Unanswered,
-    /// The function at the other end rests.
-    QuiescedFunctions,
+    /// The function at the other end is quiesced.
+    OtherEndQuiesced,
     /// The responder expects another packet.
     OutOfSequence,
     /// Failed.
@@ -284,7 +284,7 @@ impl<F: QueueFormat> Engine<F> {
                 // Whether it has sent others before, nobody knows here.
                 self.exits.crowded.push(index, true);
             }
-            Outcome::QuiescedFunctions => {
+            Outcome::OtherEndQuiesced => {
                 if self.other_end_moves(index) {
                     // Nobody tells when there is a path again.
                     self.wait_answer(index, wr, Wait::Quiesced);

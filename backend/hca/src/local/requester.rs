@@ -253,7 +253,7 @@ impl<F: QueueFormat> Engine<F> {
             return failed(wr, Status::LocalProtection, reason);
         }
         if vf.port.active && (self.other_end_rests(index) || self.other_end_moves(index)) {
-            return Outcome::QuiescedFunctions;
+            return Outcome::OtherEndQuiesced;
         }
         if let Some(CachedRoute {
             route: Ok(route), ..

@@ -6,7 +6,7 @@ use wire::attribute::PortInfo;
 use wire::{ExtendedLid, Gid, Lid, LinkSpeed, LinkSpeedExt, PKey, PortState};
 
 use super::duplicate_guids::name_duplicates;
-use super::{Link, LinkEnd, Node, NodeKind, Topology};
+use super::{AdapterPort, Link, LinkEnd, Node, NodeKind, Topology};
 
 const fn node_kind(kind: vswitch::NodeKind) -> NodeKind {
     match kind {
@@ -119,6 +119,7 @@ fn describe_shared(plan: &Plan, vf: &PlannedVf, place: SharedPlace, fabric: &Fab
         connected: None,
         holds: None,
         subnet: None,
+        adapter_ports: Vec::new(),
     }
 }
 
@@ -144,9 +145,11 @@ fn range_reason(port: &str, place: SharedPlace, info: &PortInfo, lid: Option<Lid
 /// All but the subnet.
 fn describe(planned: &PlannedNode, fabric: &Fabric, subnets: &[Option<String>]) -> Node {
     let is_router = planned.kind == vswitch::NodeKind::Router;
+    let ports = adapter_ports(planned, fabric);
+    let cabled = ports.iter().find(|port| port.rate.is_some());
     let port = PortRef {
         node: planned.id,
-        port: u8::from(!planned.is_switch()),
+        port: cabled.map_or(u8::from(!planned.is_switch()), |port| port.port),
     };
     let info = fabric.port_info(port).unwrap_or_default();
     let node = fabric.node_info(port).unwrap_or_default();
@@ -192,7 +195,46 @@ fn describe(planned: &PlannedNode, fabric: &Fabric, subnets: &[Option<String>]) 
         connected: None,
         holds: None,
         subnet: None,
+        adapter_ports: ports,
     }
+}
+
+/// The ports of an adapter with several, none of another node.
+fn adapter_ports(planned: &PlannedNode, fabric: &Fabric) -> Vec<AdapterPort> {
+    if !matches!(
+        planned.kind,
+        vswitch::NodeKind::Host | vswitch::NodeKind::Manager
+    ) {
+        return Vec::new();
+    }
+    let first = PortRef {
+        node: planned.id,
+        port: 1,
+    };
+    let count = fabric.node_info(first).unwrap_or_default().num_ports;
+    if count < 2 {
+        return Vec::new();
+    }
+    let describe = |number| {
+        let port = PortRef {
+            node: planned.id,
+            port: number,
+        };
+        let info = fabric.port_info(port).unwrap_or_default();
+        let (width, speed) = rate_of(&info);
+        AdapterPort {
+            port: number,
+            guid: fabric
+                .node_info(port)
+                .unwrap_or_default()
+                .port_guid
+                .to_string(),
+            lid: (info.lid != Lid::NONE).then(|| info.lid.value().into()),
+            state: info.port_state.to_string(),
+            rate: fabric.peer(port).map(|_| format!("{width} {speed}")),
+        }
+    };
+    (1..=count).map(describe).collect()
 }
 
 /// The LIDs of a router's ports.

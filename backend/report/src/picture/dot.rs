@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::{is_switch, kind, lid, pkeys, title};
+use super::{is_switch, kind, lid, pkeys, port_lines, title};
 use control::{Node, NodeKind, Topology};
 
 /// The subnet in Graphviz's language: a cluster per hypervisor, an edge per link with the ports at
@@ -92,6 +92,9 @@ fn statement(text: &mut String, indent: &str, node: &Node) {
             node.state.as_deref().unwrap_or_default(),
             pkeys(node, 4)
         );
+    }
+    for line in port_lines(node) {
+        let _ = write!(label, "\n{line}");
     }
     let shape = match node.kind {
         NodeKind::Switch => ", shape=box3d, fillcolor=lightblue, style=filled",

@@ -22,6 +22,7 @@ pub fn node(name: &str, kind: NodeKind, hypervisor: Option<&str>, lid: Option<u3
         connected: (kind == NodeKind::Vf).then_some(true),
         holds: (kind == NodeKind::Vf).then(|| name.to_owned()),
         subnet: None,
+        adapter_ports: Vec::new(),
     }
 }
 

@@ -9,7 +9,7 @@ pub use graph::LayoutError;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
-use super::{kind, short_lid, title};
+use super::{kind, port_lines, short_lid, title};
 use control::{Link, Node, NodeKind, SubnetName, Topology};
 
 /// Width of a card, at least.
@@ -98,10 +98,15 @@ impl<'a> Card<'a> {
         self.rows.is_empty() && self.head.is_some_and(|head| head.state.is_some())
     }
 
-    /// The LIDs of a router, one in each subnet.
-    pub(super) fn lines(&self) -> impl Iterator<Item = &'a str> + use<'a> {
-        let router = self.head.filter(|head| head.kind == NodeKind::Router);
-        router.into_iter().flat_map(|head| head.reason.split("; "))
+    /// The LIDs of a router, one in each subnet, or the ports of an adapter with several.
+    pub(super) fn lines(&self) -> Vec<String> {
+        match self.head {
+            Some(head) if head.kind == NodeKind::Router => {
+                head.reason.split("; ").map(str::to_owned).collect()
+            }
+            Some(head) => port_lines(head),
+            None => Vec::new(),
+        }
     }
 
     /// Width that its texts need.
@@ -115,7 +120,10 @@ impl<'a> Card<'a> {
             let badge = if node.connected == Some(true) { 36 } else { 0 };
             16 + badge + line(&title(node), &short_lid(node))
         });
+        let lines = self.lines();
+        let lines = lines.iter().map(|text| line(text, ""));
         rows.chain([line(self.title, &self.right())])
+            .chain(lines)
             .max()
             .unwrap_or(0)
     }
@@ -372,7 +380,7 @@ fn parts(topology: &Topology) -> (Vec<Chip<'_>>, Vec<Card<'_>>, HashMap<&str, Pl
     let chip_width = chips.iter().map(name).max().unwrap_or(0).max(SWITCH.0);
     for card in &mut cards {
         let rows = card.rows.len() as i32;
-        let lines = card.lines().count() as i32;
+        let lines = card.lines().len() as i32;
         let padding = if rows + lines > 0 { CARD_PADDING } else { 0 };
         card.area.width = card_width;
         card.area.height = TITLE + rows * ROW + lines * LINE + padding;

@@ -239,7 +239,7 @@ impl Svg {
             _ => self.text(end, y + 20, "small dim end", &right),
         }
         self.text(x + 12, y + 36, "mono dim", guid);
-        for (at, line) in card.lines().enumerate() {
+        for (at, line) in card.lines().iter().enumerate() {
             self.text(x + 12, y + TITLE + 12 + at as i32 * LINE, "ink", line);
         }
         for (row, node) in card.rows.iter().enumerate() {

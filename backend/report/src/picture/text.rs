@@ -4,7 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use super::{kind, lid, pkeys, title};
 use crate::table;
-use control::{Elsewhere, Link, Node, NodeKind, Topology};
+use control::{AdapterPort, Elsewhere, Link, Node, NodeKind, Topology};
+use wire::ExtendedLid;
 
 const COLUMNS: usize = 7;
 
@@ -149,11 +150,38 @@ impl<'a> Tree<'a> {
                 )
             }
         };
+        let port = link.and_then(|link| {
+            let mut ports = node.adapter_ports.iter();
+            ports.find(|port| port.port == link.to.port)
+        });
         if !self.drawn.insert(&node.guid) {
             let mut row = [const { String::new() }; COLUMNS];
             row[0] = name;
             row[1] = "above".to_owned();
+            if let Some(port) = port {
+                row[1] = port_lid(port);
+                row[2].clone_from(&port.state);
+                row[3].clone_from(&port.guid);
+                row[6] = "another port of an adapter above".to_owned();
+            }
             self.rows.push(row);
+            return below;
+        }
+        if let (Some(port), [first, ..]) = (port, &node.adapter_ports[..]) {
+            debug_assert!(first.port == 1, "ports are in their order");
+            // P_Keys and the reason are those of the first port with a cable.
+            self.rows.push([
+                name,
+                port_lid(port),
+                port.state.clone(),
+                port.guid.clone(),
+                match pkeys(node, 4) {
+                    none if none.is_empty() => "-".to_owned(),
+                    some => some,
+                },
+                "-".to_owned(),
+                node.reason.clone(),
+            ]);
             return below;
         }
         self.rows.push([
@@ -182,6 +210,11 @@ impl<'a> Tree<'a> {
         ]);
         below
     }
+}
+
+fn port_lid(port: &AdapterPort) -> String {
+    let lid = port.lid.and_then(ExtendedLid::new);
+    lid.map_or("none".to_owned(), |lid| format!("{lid:#}"))
 }
 
 /// The far port of a link, where it is not the only one a reader would expect.
@@ -230,6 +263,32 @@ mod tests {
             lines[3].contains("Active  port of vm1  0xffff  connected"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn each_port_of_an_adapter_has_its_own_line() {
+        let port = |port, lid| AdapterPort {
+            port,
+            guid: format!("guid {port}"),
+            lid,
+            state: if lid.is_some() { "Active" } else { "Down" }.to_owned(),
+            rate: lid.map(|_| "4X EDR".to_owned()),
+        };
+        let mut adapter = node("a", NodeKind::Host, None, Some(5));
+        adapter.adapter_ports = vec![port(1, None), port(2, Some(5)), port(3, Some(6))];
+        let topology = Topology {
+            nodes: vec![node("sw1", NodeKind::Switch, None, Some(2)), adapter],
+            links: vec![link(("sw1", 1), ("a", 2)), link(("sw1", 4), ("a", 3))],
+            subnets: Vec::new(),
+            elsewhere: Vec::new(),
+        };
+        let text = text(&topology);
+        let lines: Vec<&str> = text.lines().collect();
+        let has = |line: usize, part: &str| assert!(lines[line].contains(part), "{text}");
+        has(2, "1 ── 2 host a");
+        has(2, "5 (0x0005)  Active  guid 2");
+        has(3, "4 ── 3 host a");
+        has(3, "6 (0x0006)  Active  guid 3");
     }
 
     #[test]

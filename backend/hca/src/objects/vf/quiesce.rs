@@ -21,7 +21,7 @@ const MAX_HELD_DATAGRAMS: usize = 4096;
 /// Host memory of a frame besides its payload, in bytes.
 const FRAME: usize = 256;
 
-/// QuiescedFunctions of a function that timers are told of: several may be as long as one timer runs.
+/// Times of quiescence that a function remembers for timers: several may fall within one timer.
 pub(crate) const QUIESCE_HISTORY: usize = 4;
 
 /// Recipient of a held packet. The format of images.
