@@ -226,7 +226,7 @@ fn copies(place: &Place) {
         .read_exact(&mut [0; 6])
         .unwrap();
     let error = place.fails(&["cp", "n2:passwd", "trapped"]);
-    assert!(error.contains("n2 has put something else"), "{error}");
+    assert!(error.contains("n2 has replaced files"), "{error}");
     assert!(!work.join("trapped").exists());
     assert!(trap.wait().unwrap().success());
 }

@@ -193,7 +193,7 @@ fn mistakes_are_told_before_anything_is_booted() {
             2,
             "0 is not in 1..=64",
         ),
-        (vec!["run"], 2, "<FILE>"),
+        (vec!["run"], 2, "name a FILE"),
         (vec!["run", "."], 125, "there is nothing to run in"),
         (vec!["run", "wrong.toml"], 125, "unknown field `nods`"),
         (

@@ -167,8 +167,7 @@ impl<'a> Tree<'a> {
             self.rows.push(row);
             return below;
         }
-        if let (Some(port), [first, ..]) = (port, &node.adapter_ports[..]) {
-            debug_assert!(first.port == 1, "ports are in their order");
+        if let Some(port) = port {
             // P_Keys and the reason are those of the first port with a cable.
             self.rows.push([
                 name,
