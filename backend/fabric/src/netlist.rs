@@ -10,7 +10,7 @@
 //! [1]     "H-0002c90366e36365"[1](2c90366e36365)   # "host" lid 1 4xEDR
 //! ```
 //!
-//! Of what `ibnetdiscover` and ibsim can write, [`Listing`] keeps what a fabric has, and says the rest;
+//! [`Listing`] keeps the parts of a listing that a fabric has, and names the others;
 //! `docs/users/listings.md` lists the forms, and a test reads the page.
 
 mod cables;

@@ -35,7 +35,7 @@ struct Notice {
 pub(super) struct Notices(Vec<Notice>);
 
 impl Notices {
-    /// Notes a loss; `text` is that of the first of its kind.
+    /// Notes a loss, with the text of the first one of its kind.
     pub(super) fn add(&mut self, loss: Loss, at: &Place, text: impl FnOnce() -> String) {
         match self.0.iter_mut().find(|notice| notice.loss == loss) {
             Some(notice) => notice.more += 1,

@@ -377,7 +377,7 @@ impl Reader {
         Ok(())
     }
 
-    /// A node's name with that of the module it is in.
+    /// A node's name, and the name of its module.
     fn full_name(&self, name: &str) -> String {
         if self.module.is_empty() || name.contains('#') {
             name.to_owned()

@@ -40,7 +40,7 @@ pub(super) fn run(source: SourceArgs, args: &MetricsArgs) -> Result<(), CliError
         (None, asked) => print(&asked?),
         (Some(file), Ok(text)) => write(file, &text),
         (Some(file), Err(error)) => {
-            // Who reads the file learns that there is no daemon, and who runs the command why.
+            // The file tells Prometheus that there is no daemon; the error tells the user the reason.
             write(file, &away())?;
             Err(error)
         }

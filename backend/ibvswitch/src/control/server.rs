@@ -107,7 +107,7 @@ pub trait StatusSource: fmt::Debug + Send + Sync {
     /// Returns the counters of nodes and ports, or of one node.
     ///
     /// # Errors
-    /// The node is unknown, or its name is that of several.
+    /// The node is unknown, or several nodes have its name.
     fn counters(&self, node: Option<&str>) -> Result<CountersReport, (ErrorKind, String)>;
 
     /// Where programs of the host attach: what the names of the sockets begin with, and the node's

@@ -308,8 +308,8 @@ fn an_overlong_request_ends_the_connection() {
     assert!(rest.is_empty());
 }
 
-/// Clients that send half a request: where they are too many, the eldest make room for others, and the rest stay. They
-/// keep nobody waiting who has sent a whole one.
+/// Clients that send half a request: if there are too many, the eldest make room for others, and the others stay. A whole
+/// request does not wait for them.
 #[test]
 fn clients_with_half_a_request_make_room() {
     let daemon = Daemon::start();

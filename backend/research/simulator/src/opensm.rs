@@ -1,7 +1,7 @@
 //! OpenSM on the same subnet, in the simulator ibsim: what its routing engines write into the
 //! switches, and how long they take.
 //!
-//! The time is that of the engine alone, from OpenSM's own log and its time stamps in microseconds: it begins with
+//! The time is the engine's alone, from OpenSM's own log and its time stamps in microseconds: it begins with
 //! the line `building routing with …` of `osm_ucast_mgr.c`, and ends when the first packet is prepared that sets a
 //! switch (`Setting SwitchInfo …`, of `osm_req.c`). OpenSM does both in one thread, one after the other; neither
 //! discovery nor the distribution of the tables lies between, nor any packet.

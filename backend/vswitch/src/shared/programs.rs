@@ -14,8 +14,8 @@ use crate::names::{self, NameError};
 use crate::plan::candidate;
 
 impl VSwitch {
-    /// The port that a program attaches to: that of the node of this name or GUID, `NAME:PORT` or that of this
-    /// port GUID, or that of the subnet manager's host; with the name, or the GUID, by which it is found again.
+    /// The port that a program attaches to, and the name or GUID by which it is found again. `None` means the subnet
+    /// manager's host; a name or node GUID means a node's port, `NAME:PORT` and a port GUID mean that port.
     ///
     /// # Errors
     /// [`NameError`] where there is none, or several.
