@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cli;
+mod context;
 pub mod daemons;
 pub mod data_path;
 mod effort;
@@ -31,10 +32,11 @@ pub mod reference;
 mod report;
 mod suite;
 
+pub use context::{Context, Tell};
 pub use daemons::connection::Connected;
 pub use daemons::lab::{Daemon, Peer, configuration};
 pub use daemons::processors::{Pinned, Processors};
 pub use effort::Effort;
 pub use error::{BenchError, Result};
 pub use report::{Measurement, Reference, Report, Run};
-pub use suite::{Context, Suite, Tell};
+pub use suite::Suite;

@@ -15,6 +15,7 @@
 mod attack;
 mod attacker;
 mod batch;
+mod kind;
 mod lab;
 mod neighbour;
 
@@ -25,8 +26,8 @@ use clap::ValueEnum;
 use crate::daemons::pace::median;
 use crate::{Context, Effort, Measurement, Processors, Reference, Result, Tell};
 
-pub use attack::Attack;
 use attacker::{beside, spinners};
+pub use kind::Attack;
 use lab::Lab;
 use neighbour::{Latencies, Neighbour};
 

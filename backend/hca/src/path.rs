@@ -9,7 +9,8 @@ use wire::{Gid, Lid, MadPacket, Mtu, PKey, QKey, Qpn, Sl, Vl};
 use crate::objects::counters::traffic::{PathId, PathTraffic};
 use crate::objects::ids::VfId;
 use crate::objects::work::GlobalRoute;
-use crate::transport::{Injection, Links};
+use crate::transport::endpoint::injection::Injection;
+use crate::transport::endpoint::links::Links;
 
 /// Where a way ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

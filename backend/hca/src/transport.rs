@@ -7,7 +7,7 @@
 
 pub(crate) mod datagram;
 pub(crate) mod dynamic;
-mod endpoint;
+pub(crate) mod endpoint;
 mod exchange;
 mod frame;
 mod payload;
@@ -25,9 +25,10 @@ pub use endpoint::capture::{Captured, Physical, Seen, Watch};
 pub use endpoint::delay::Delayed;
 pub(crate) use endpoint::exits::Exits;
 pub use endpoint::injection::Injection;
+pub use endpoint::links::{Links, Load, Passed};
 pub use endpoint::loss::Lossy;
 pub use endpoint::mesh::{Crossings, Door, Homes, Mesh, MyDoor, RING};
-pub use endpoint::share::{Links, Load, Passed, Shared};
+pub use endpoint::share::Shared;
 pub use endpoint::single::Single;
 pub use endpoint::station::Station;
 pub use endpoint::{Destination, Endpoint, Loopback, Outside, Transmit, Wire};

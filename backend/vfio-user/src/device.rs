@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
-use crate::{Errno, Interrupts, IrqInfo, Mapping, MemoryLimits, Migration, Region, StandIn};
+use crate::{DmaTable, Errno, Interrupts, IrqInfo, Mapping, MemoryLimits, Region, StandIn};
 
 /// Effect of an access besides reading or writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,4 +102,43 @@ pub trait Device: Send {
     /// The client that had negotiated a version is gone: the device drops all
     /// mappings. Its interrupts have been disconnected.
     fn disconnected(&mut self);
+}
+
+/// A device that can go on elsewhere.
+///
+/// Its writes are logged on request, in the [`DmaTable`] where it keeps its mappings.
+pub trait Migration {
+    /// Lets the device rest: it writes no memory, raises no interrupts and changes nothing outside.
+    ///
+    /// # Errors
+    /// The errno for the client; the device goes on.
+    fn stop(&mut self) -> Result<(), Errno>;
+
+    /// The device, which rests, goes on.
+    ///
+    /// # Errors
+    /// The errno for the client; the device goes on resting.
+    fn resume(&mut self) -> Result<(), Errno>;
+
+    /// All that the device is, while it rests.
+    ///
+    /// # Errors
+    /// The errno for the client.
+    fn save(&mut self) -> Result<Vec<u8>, Errno>;
+
+    /// Makes the device, which rests, what it was when these bytes were saved. They may be anything.
+    ///
+    /// # Errors
+    /// The errno for the client. The device is as after a reset.
+    fn restore(&mut self, image: &[u8]) -> Result<(), Errno>;
+
+    /// About how many bytes an image would have now: cheap to tell, and rather too many.
+    fn image_size(&self) -> u64;
+
+    /// The longest image that it takes, in bytes.
+    fn image_limit(&self) -> usize;
+
+    /// Does something with the table of the device's mappings, and has the device use what has become of
+    /// it from then on.
+    fn with_mappings(&mut self, act: &mut dyn FnMut(&mut DmaTable));
 }

@@ -52,7 +52,7 @@ pub mod client;
 pub mod testing;
 
 pub use connection::serve;
-pub use device::{Device, Effect};
+pub use device::{Device, Effect, Migration};
 pub use dma::{
     DmaError, DmaTable, DmaView, Lookup, MAX_DMA_MAPS, Mapping, PAGE_SIZE, Protection, SharedView,
 };
@@ -61,7 +61,7 @@ pub use heap::release_heap;
 pub use irq::{Interrupts, IrqInfo};
 pub use message::{Command, Header, MAX_DATA_XFER_SIZE, MAX_MSG_FDS, NUM_IRQS, NUM_REGIONS};
 pub use message_log::{Message, MessageLog, Part, Resumed, StandIn};
-pub use migration::{MAX_BITMAP_SIZE, Migration, MigrationState};
+pub use migration::{MAX_BITMAP_SIZE, MigrationState};
 pub use nix::errno::Errno;
 pub use region::{Region, SparseArea};
 pub use server::Server;

@@ -15,54 +15,16 @@ use vfio_bindings::bindings::vfio::{
     VFIO_MIGRATION_STOP_COPY,
 };
 
+use crate::DmaTable;
+use crate::device::{Device, Migration};
 use crate::dma::PAGE_SIZE;
 use crate::message::{
     DeviceFeature, LoggingControl, LoggingReport, MAX_DATA_XFER_SIZE, MigData, PutFields,
 };
-use crate::{Device, DmaTable};
 
 /// The longest bitmap of pages that one report has, in bytes: 128 GiB in pages of 4 KiB. Of more a client
 /// has to ask in parts.
 pub const MAX_BITMAP_SIZE: u64 = 4 << 20;
-
-/// A device that can go on elsewhere.
-///
-/// Its writes are logged on request, in the [`DmaTable`] where it keeps its mappings.
-pub trait Migration {
-    /// Lets the device rest: it writes no memory, raises no interrupts and changes nothing outside.
-    ///
-    /// # Errors
-    /// The errno for the client; the device goes on.
-    fn stop(&mut self) -> Result<(), Errno>;
-
-    /// The device, which rests, goes on.
-    ///
-    /// # Errors
-    /// The errno for the client; the device goes on resting.
-    fn resume(&mut self) -> Result<(), Errno>;
-
-    /// All that the device is, while it rests.
-    ///
-    /// # Errors
-    /// The errno for the client.
-    fn save(&mut self) -> Result<Vec<u8>, Errno>;
-
-    /// Makes the device, which rests, what it was when these bytes were saved. They may be anything.
-    ///
-    /// # Errors
-    /// The errno for the client. The device is as after a reset.
-    fn restore(&mut self, image: &[u8]) -> Result<(), Errno>;
-
-    /// About how many bytes an image would have now: cheap to tell, and rather too many.
-    fn image_size(&self) -> u64;
-
-    /// The longest image that it takes, in bytes.
-    fn image_limit(&self) -> usize;
-
-    /// Does something with the table of the device's mappings, and has the device use what has become of
-    /// it from then on.
-    fn with_mappings(&mut self, act: &mut dyn FnMut(&mut DmaTable));
-}
 
 /// States of a device (`enum vfio_device_mig_state`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

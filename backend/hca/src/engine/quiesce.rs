@@ -6,7 +6,8 @@
 //! requests are not overdue: no retry is used up. A function that does not come back within [`MAX_QUIESCE_NS`] is
 //! dead to the others, as one with a port that is down.
 
-use std::collections::BTreeSet;
+pub(crate) mod functions;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
@@ -29,48 +30,6 @@ pub const MAX_QUIESCE_NS: u64 = 60_000_000_000;
 const MIN_RECHECK_NS: u64 = 1_000_000;
 /// Queue pairs that are called at a time; the others follow.
 const CALL_BATCH: usize = 64;
-
-/// Quiesced functions, and queue pairs that wait for them.
-#[derive(Debug, Default)]
-pub(crate) struct QuiescedFunctions {
-    /// Queue pairs that wait for the function at the other end, with their own functions.
-    waiting: BTreeSet<(VfId, u32)>,
-    /// Queue pairs that are to look again.
-    called: BTreeSet<(VfId, u32)>,
-    /// Functions that go on when they have got what waits.
-    returning: Vec<VfId>,
-    /// Functions that rest, and until when others wait for them.
-    patience: Vec<(u64, VfId)>,
-    /// Somebody waits for what is on its way.
-    pub waiter: Option<Waker>,
-}
-
-impl QuiescedFunctions {
-    /// When there is something to do, in the clock's nanoseconds.
-    pub fn deadline(&self) -> Option<u64> {
-        if self.called.is_empty() && self.returning.is_empty() {
-            self.patience.iter().map(|&(until, _)| until).min()
-        } else {
-            Some(0)
-        }
-    }
-
-    /// All that wait are to look again.
-    fn call(&mut self) {
-        if self.called.is_empty() {
-            std::mem::swap(&mut self.called, &mut self.waiting);
-        } else {
-            self.called.append(&mut self.waiting);
-        }
-    }
-
-    /// Nobody waits for a function any more.
-    fn forget(&mut self, vf: VfId) {
-        self.patience.retain(|&(_, it)| it != vf);
-        self.returning.retain(|&it| it != vf);
-        self.call();
-    }
-}
 
 impl<F: QueueFormat> Engine<F> {
     /// Lets a function rest: it has no turns, and what comes to it waits. Its commands have to be kept away,

@@ -5,6 +5,7 @@ pub(crate) mod capture;
 pub(crate) mod delay;
 pub(crate) mod exits;
 pub(crate) mod injection;
+pub(crate) mod links;
 pub(crate) mod loss;
 pub(crate) mod mesh;
 pub(crate) mod share;

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use wire::header::Service;
 use wire::{Gid, Qpn};
 
-use super::endpoint::{Destination, Endpoint, InFlight, Outside, Transmit, Wire};
+use super::endpoint::{Destination, Endpoint, InFlight, Outside, Transmit};
 use super::frame::{Address, Content, Frame};
 use super::requester::{Finished, Requester, Surroundings};
 use super::responder::Reception;
@@ -27,10 +27,8 @@ use crate::objects::vf::route_cache::CachedRoute;
 use crate::objects::work::{Operation, SendWr};
 use crate::path::{End, LinkId, NoRoute, Route};
 use crate::queue_format::QueueFormat;
-use crate::transport::endpoint::delay::Delayed;
-use crate::transport::endpoint::loss::Lossy;
+use crate::transport::endpoint::exits::over;
 use crate::transport::endpoint::mesh::Mesh;
-use crate::transport::endpoint::share::{Links, Shared};
 use crate::transport::frame::service;
 use crate::transport::requester::away::Away;
 
@@ -53,15 +51,6 @@ fn has_room<F: QueueFormat>(vf: &Vf<F>) -> bool {
 /// Whether a function has as much on its way as it may.
 fn is_full<F: QueueFormat>(vf: &Vf<F>) -> bool {
     vf.in_flight.load(Ordering::Relaxed) >= MAX_OUTSTANDING
-}
-
-/// Puts loss, delay and shared links in front of a wire.
-pub(crate) fn over(links: Option<Box<dyn Links>>, wire: impl Wire + 'static) -> Box<dyn Endpoint> {
-    let delayed = Delayed::new(wire);
-    match links {
-        Some(links) => Box::new(Lossy(Shared::new(links, delayed))),
-        None => Box::new(Lossy(delayed)),
-    }
 }
 
 impl<F: QueueFormat> Engine<F> {

@@ -1,6 +1,16 @@
 //! The table of crates in docs/developers/architecture.md is the order in which crates use each other.
 
+/// A regular expression that is built once.
+macro_rules! pattern {
+    ($text:literal) => {{
+        static PATTERN: std::sync::LazyLock<regex::Regex> =
+            std::sync::LazyLock::new(|| regex::Regex::new($text).expect("is a regular expression"));
+        &*PATTERN
+    }};
+}
+
 mod files;
+mod imports;
 mod journeys;
 mod limits;
 mod prose;

@@ -1,13 +1,15 @@
 //! Where frames leave an engine and arrive at it.
 
-use crate::engine::quiesce::QuiescedFunctions;
+use crate::engine::quiesce::functions::QuiescedFunctions;
 use crate::objects::ids::{QpIndex, VfId};
 use crate::path::{End, LinkId};
 use crate::transport::endpoint::capture::Captured;
+use crate::transport::endpoint::delay::Delayed;
 use crate::transport::endpoint::injection::Injections;
-use crate::transport::endpoint::share::Links;
-use crate::transport::endpoint::{Destination, Endpoint, Loopback, Outside, Transmit};
-use crate::transport::exchange::over;
+use crate::transport::endpoint::links::Links;
+use crate::transport::endpoint::loss::Lossy;
+use crate::transport::endpoint::share::Shared;
+use crate::transport::endpoint::{Destination, Endpoint, Loopback, Outside, Transmit, Wire};
 
 /// Queue pairs that wait for room on the way. Queue pairs that found no room in their turn go before those that sent:
 /// otherwise the first one takes all the room.
@@ -32,6 +34,15 @@ impl Crowded {
     pub fn take(&mut self) -> impl Iterator<Item = QpIndex> + use<> {
         let Self { first, then } = std::mem::take(self);
         first.into_iter().chain(then)
+    }
+}
+
+/// Puts loss, delay and shared links in front of a wire.
+pub(crate) fn over(links: Option<Box<dyn Links>>, wire: impl Wire + 'static) -> Box<dyn Endpoint> {
+    let delayed = Delayed::new(wire);
+    match links {
+        Some(links) => Box::new(Lossy(Shared::new(links, delayed))),
+        None => Box::new(Lossy(delayed)),
     }
 }
 

@@ -1,34 +1,17 @@
 //! Links that share their bandwidth among lanes: frames wait for their turn.
 
 use std::collections::HashMap;
-use std::fmt::Debug;
 
-use wire::{Lid, Sl, Vl};
+use wire::Vl;
 
 use crate::objects::ids::VfId;
 use crate::path::{Route, Shares};
+use crate::transport::endpoint::links::{Links, Load, Passed};
 use crate::transport::endpoint::{Destination, Endpoint, Outside, Transmit, Wire};
 use crate::transport::frame::Frame;
 
 /// Bytes that a function may have waiting at links in one lane, and still send.
 const BACKLOG: u32 = 256 << 10;
-
-/// The packets of a frame, as links see them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Load {
-    /// The way, see [`Shares::way`].
-    pub way: u32,
-    /// The endpoint's token of the frame.
-    pub token: u64,
-    /// Number of packets.
-    pub packets: u32,
-    /// Length of all but the last one in bytes, headers and check sums included.
-    pub full: u32,
-    /// Length of the last one.
-    pub last: u32,
-    /// Source and destination LID, and service level.
-    pub header: (Lid, Lid, Sl),
-}
 
 impl Load {
     pub(crate) fn new(way: u32, token: u64, frame: &Frame) -> Self {
@@ -46,38 +29,6 @@ impl Load {
             header: (frame.address.slid, frame.address.dlid, frame.address.sl),
         }
     }
-
-    /// Length of all packets.
-    pub(crate) fn bytes(&self) -> u32 {
-        (self.packets - 1) * self.full + self.last
-    }
-}
-
-/// A frame has passed its way's last link, or one of its last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Passed {
-    /// The endpoint's token of the frame.
-    pub token: u64,
-    /// Link of the way, see [`Shares::end`].
-    pub end: u16,
-    /// When, in the clock's nanoseconds.
-    pub at: u64,
-    /// It was the last one.
-    pub done: bool,
-    /// A switch has marked one of its packets.
-    pub marked: bool,
-}
-
-/// The links of a subnet, which share their bandwidth among lanes. Other engines' frames cross them, too.
-pub trait Links: Debug + Send {
-    /// Packets leave their sender's port.
-    fn enter(&mut self, now: u64, load: Load);
-
-    /// The next frame of this endpoint's that has passed a last link.
-    fn leave(&mut self, now: u64) -> Option<Passed>;
-
-    /// When to look for the next one.
-    fn deadline(&self) -> Option<u64>;
 }
 
 /// Keeps frames for as long as they wait at links ([`Route::shares`]).

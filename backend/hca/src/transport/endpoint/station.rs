@@ -14,9 +14,9 @@ use crate::objects::vf::port::PortView;
 use crate::path::{Envelope, Heading, NoRoute, Route, Subnet, WrongKey};
 use crate::transport::Mesh;
 use crate::transport::endpoint::capture::{Captured, Watch};
+use crate::transport::endpoint::exits::over;
 use crate::transport::endpoint::mesh::Homes;
 use crate::transport::endpoint::{Destination, Endpoint, Outside, Transmit};
-use crate::transport::exchange::over;
 use crate::transport::frame::{Content, Frame};
 
 /// Ways that are kept.

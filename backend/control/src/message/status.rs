@@ -1,0 +1,96 @@
+//! The state of the daemon and its subnets.
+
+use serde::{Deserialize, Serialize};
+
+use crate::passthrough::PassedVf;
+use crate::placement::Placement;
+use crate::sandbox::Sandbox;
+use crate::upgrade::Upgraded;
+
+use super::vf::VfStatus;
+
+/// The state of the daemon.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Version of the daemon.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+    /// Seconds since it began to serve.
+    pub uptime_s: u64,
+    /// Directory of its sockets.
+    pub runtime_dir: String,
+    /// Its configuration file, with no link in the path; none where the configuration is the built-in one.
+    #[serde(default)]
+    pub config: Option<String>,
+    /// The subnet.
+    pub fabric: FabricStatus,
+    /// The virtual functions, in the order of the configuration.
+    pub vfs: Vec<VfStatus>,
+    /// VFs that are passed through to others: nodes of other subnets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub passthrough: Vec<PassedVf>,
+    /// Names of the commands that their guests can send.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub commands: Vec<String>,
+    /// Where they live, where there are several engines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Placement>,
+    /// The last upgrade, if this program has taken another one's place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upgraded: Option<Upgraded>,
+    /// The daemon's own sandbox.
+    #[serde(default)]
+    pub sandbox: Sandbox,
+    /// Settings that do not do what they look like.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+/// The place of the subnet manager.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ManagerPlace {
+    /// In the daemon.
+    #[default]
+    Embedded,
+    /// A program of the host, or in a guest.
+    External,
+}
+
+/// The subnet at a glance; of several all together, with prefix and manager's LID of the first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FabricStatus {
+    /// Switches, vSwitches included.
+    pub switches: u32,
+    /// Upper half of every GID, as in `fe80:0000:0000:0000`.
+    pub subnet_prefix: String,
+    /// LID of the subnet manager, 0 while there is none.
+    pub sm_lid: u16,
+    /// Where the subnet manager is.
+    pub manager: ManagerPlace,
+    /// Sweeps that the embedded subnet manager completed.
+    pub sweeps: u64,
+    /// Subnet management packets that it has sent in all its sweeps and between them.
+    pub smps: u64,
+    /// The subnets, where there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub subnets: Vec<SubnetStatus>,
+}
+
+/// One of several subnets at a glance.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SubnetStatus {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Upper half of its GIDs.
+    pub prefix: String,
+    /// Switches, vSwitches included.
+    pub switches: u32,
+    /// LID of its subnet manager, 0 while there is none.
+    pub sm_lid: u16,
+    /// Sweeps that it completed.
+    pub sweeps: u64,
+    /// Subnet management packets that it has sent in all its sweeps and between them.
+    pub smps: u64,
+}
