@@ -8,6 +8,8 @@ pub(crate) mod function;
 pub(crate) mod memory;
 mod network;
 pub(crate) mod queue;
+#[cfg(test)]
+pub(crate) mod refusals;
 pub(crate) mod request;
 pub(crate) mod rule;
 
@@ -17,14 +19,10 @@ use wire::{Gid, Qpn};
 use crate::bits::command::{
     AnyOpcode as Op, Status, alloc_pd_out as head_out, create_eq_in as head_in,
 };
-use crate::bits::counter::alloc_q_counter_out;
 use crate::bits::dword;
-use crate::bits::event::{EventType, create_eq_out};
 use crate::bits::initialization::UAR_CQ;
-use crate::bits::signature::create_psv_out;
 use crate::bits::work::BLOCK;
 use crate::configuration::Configuration;
-use crate::queue::event::Entry;
 use crate::queue_format::Mlx5;
 use crate::refusal::{Refusal, UNKNOWN};
 use crate::state::FunctionState;
@@ -197,7 +195,7 @@ impl<D: Dma + 'static> Command<D> {
     ) -> Result<Self, Refusal> {
         let number = NUMBER.get(request);
         let qpn = Qpn::new(number);
-        Ok(match head.opcode {
+        Ok(match head.rule.opcode {
             Op::EnableHca => Self::EnableHca,
             Op::DisableHca => Self::DisableHca,
             Op::InitHca => Self::InitHca,
@@ -222,7 +220,7 @@ impl<D: Dma + 'static> Command<D> {
             | Op::QueryHcaVportGid
             | Op::QueryHcaVportPkey
             | Op::AccessReg
-            | Op::MadIfc => Self::Port(PortCommand::parse(head.opcode, request)?),
+            | Op::MadIfc => Self::Port(PortCommand::parse(head.rule.opcode, request)?),
             Op::AllocPd => Self::AllocPd,
             Op::DeallocPd => Self::DeallocPd(number),
             Op::AllocXrcd => Self::AllocXrcd,
@@ -267,12 +265,16 @@ impl<D: Dma + 'static> Command<D> {
             | Op::Sqerr2Rts
             | Op::Sqd2Rts
             | Op::ToErr
-            | Op::ToRst => Self::ModifyQp(Box::new(QueuePairChange::parse(head.opcode, request)?)),
+            | Op::ToRst => {
+                Self::ModifyQp(Box::new(QueuePairChange::parse(head.rule.opcode, request)?))
+            }
             Op::DestroyQp => Self::DestroyQp(number),
-            Op::CreateSrq => Self::CreateSrq(Box::new(NewSharedQueue::parse(request, head.form)?)),
+            Op::CreateSrq => {
+                Self::CreateSrq(Box::new(NewSharedQueue::parse(request, head.rule.form)?))
+            }
             Op::QuerySrq => Self::QuerySrq {
                 srqn: number,
-                form: head.form,
+                form: head.rule.form,
             },
             Op::ArmRq => queue::shared_receive_queue::parse_limit(request)?,
             Op::DestroySrq => Self::DestroySrq(number),
@@ -321,19 +323,8 @@ impl<D: Dma + 'static> Command<D> {
             Op::SetFlowTableEntry => Self::SetFlowTableEntry(NewEntry::parse(request)?),
             Op::DeleteFlowTableEntry => network::flow_table::parse_entry(request)?,
             Op::SetFlowTableRoot => Self::SetFlowTableRoot(Root::parse(request)?),
-            // The head has them as commands of version 0.
-            Op::CreateXrcSrq
-            | Op::DestroyXrcSrq
-            | Op::QueryXrcSrq
-            | Op::ArmXrcSrq
-            | Op::CreateXrq
-            | Op::DestroyXrq
-            | Op::QueryXrq
-            | Op::ArmXrq
-            | Op::CreateRmp
-            | Op::ModifyRmp
-            | Op::DestroyRmp
-            | Op::QueryRmp => return Err(UNKNOWN),
+            // In another layout: the rule has the command of version 0 in its place.
+            _ => return Err(UNKNOWN),
         })
     }
 }
@@ -346,10 +337,8 @@ pub fn parse_command<D: Dma + 'static>(
     mut request: Vec<u8>,
     configuration: &Configuration,
 ) -> Result<(), Status> {
-    let parsed = Head::read(&mut request, configuration).and_then(|mut head| {
-        head.read_claims(&request);
-        Command::<D>::parse(&head, &request, configuration)
-    });
+    let head = Head::read(&mut request, configuration);
+    let parsed = head.and_then(|head| Command::<D>::parse(&head, &request, configuration));
     parsed.map(drop).map_err(|refusal| refusal.status)
 }
 
@@ -388,36 +377,34 @@ impl<D: Dma + 'static> Commands<'_, D> {
         reply: &mut [u8],
     ) -> Continuation<D> {
         head.admit(self.state())?;
-        let owned = head.made().is_some() && head.uid != 0;
+        let made = head.made();
+        let owned = made.is_some() && head.uid != 0;
         if owned {
             self.engine.take_memory(self.vf, HELD)?;
         }
         let rest = command.and_then(|command| self.carry_out(command, reply));
-        match (&rest, owned) {
-            (Ok(_), _) => self.account(head, reply),
-            (Err(_), true) => self.engine.give_memory(self.vf, HELD),
-            (Err(_), false) => {}
+        if rest.is_err() {
+            if owned {
+                self.engine.give_memory(self.vf, HELD);
+            }
+            return rest;
         }
-        rest
-    }
-
-    /// Keeps account of the object that a command has made, or taken away.
-    fn account(&mut self, head: &Head, reply: &[u8]) {
         let contexts = &mut self.state_mut().user_contexts;
-        if let Some(kind) = head.made() {
-            let number = number_in(kind, reply);
-            if head.uid != 0 {
+        if let Some((kind, number)) = made {
+            let number = number.get(reply);
+            if owned {
                 contexts.give(head.uid, kind, number);
             }
             contexts.lay(kind, number, &head.named);
         }
-        if let Some(cqn) = head.relaid {
-            contexts.relay(cqn, &head.named);
+        if head.rule.opcode == Op::ModifyCq && !head.named.is_empty() {
+            contexts.relay(head.number, &head.named);
         }
         if let Some((kind, number)) = head.gone {
             contexts.lift(kind, number);
             self.disown(kind, number);
         }
+        rest
     }
 
     /// The object belongs to no context any more.
@@ -589,12 +576,6 @@ impl<D: Dma + 'static> Commands<'_, D> {
         }
     }
 
-    /// Tells the driver, by an event, that commands in entries of the queue are complete.
-    pub fn command_event(&mut self, entries: u32) {
-        let (state, dma) = self.engine.face_mut(self.vf);
-        state.event(dma, &Entry::new(EventType::Command).with(0, entries));
-    }
-
     /// A doorbell in page `uar`, or a half of one.
     pub fn doorbell(&mut self, uar: u32, doorbell: Doorbell) {
         match doorbell {
@@ -611,15 +592,4 @@ impl<D: Dma + 'static> Commands<'_, D> {
             }
         }
     }
-}
-
-/// The number of an object in the reply to the command that has made it.
-fn number_in(kind: Kind, reply: &[u8]) -> u32 {
-    let field = match kind {
-        Kind::EventQueue => create_eq_out::EQ_NUMBER,
-        Kind::SignatureValue => create_psv_out::PSV0_INDEX,
-        Kind::CounterSet => alloc_q_counter_out::COUNTER_SET_ID,
-        _ => NUMBER,
-    };
-    field.get(reply)
 }

@@ -141,7 +141,40 @@ impl<B: Backend> Function<B> {
                 self.msix.write(offset - MSIX_IN_BAR0, data);
                 Effect::None
             }
-            Region::Bar0 => self.write_bar0(offset, data),
+            Region::Bar0 if self.is_device_memory(offset) => {
+                let _ = dma::write(self.backend.dma(), DEVICE_MEMORY + offset, data);
+                Effect::None
+            }
+            Region::Bar0 if offset >= u64::from(FIRST_UAR) * PAGE_SIZE => {
+                let page = offset / PAGE_SIZE;
+                if page < u64::from(self.configuration.pages()) {
+                    let within = (offset % PAGE_SIZE) as usize;
+                    self.backend.doorbell(page as u32, within, data);
+                }
+                Effect::None
+            }
+            Region::Bar0 if !offset.is_multiple_of(4) => Effect::None,
+            Region::Bar0 => {
+                let (mut effect, before) = (Effect::None, self.segment);
+                let dwords = data.as_chunks::<4>().0.iter();
+                for (at, dword) in (offset..).step_by(4).zip(dwords) {
+                    match self.segment.write(at, u32::from_be_bytes(*dword)) {
+                        SegmentEffect::None => {}
+                        SegmentEffect::Commands { queue, entries } => {
+                            self.commands.ring(queue, entries, &mut self.backend);
+                        }
+                        SegmentEffect::Reset => {
+                            self.commands.forget();
+                            self.backend.reset();
+                            effect = Effect::Reset;
+                        }
+                    }
+                }
+                if effect == Effect::None && self.segment != before {
+                    effect = Effect::Shown;
+                }
+                effect
+            }
             Region::Bar2 => {
                 self.msix.write(offset, data);
                 Effect::None
@@ -166,47 +199,6 @@ impl<B: Backend> Function<B> {
     fn is_device_memory(&self, offset: u64) -> bool {
         let area = self.configuration.device_memory_area();
         area.is_some_and(|(begin, len)| (begin..begin + len).contains(&offset))
-    }
-
-    fn write_bar0(&mut self, offset: u64, data: &[u8]) -> Effect {
-        if self.is_device_memory(offset) {
-            let _ = dma::write(self.backend.dma(), DEVICE_MEMORY + offset, data);
-            return Effect::None;
-        }
-        let page = offset / PAGE_SIZE;
-        if page >= u64::from(FIRST_UAR) {
-            if page < u64::from(self.configuration.pages()) {
-                self.backend
-                    .doorbell(page as u32, (offset % PAGE_SIZE) as usize, data);
-            }
-            return Effect::None;
-        }
-        let (mut effect, before) = (Effect::None, self.segment.save());
-        if !offset.is_multiple_of(4) {
-            return effect;
-        }
-        for (index, dword) in data.as_chunks::<4>().0.iter().enumerate() {
-            match self
-                .segment
-                .write(offset + index as u64 * 4, u32::from_be_bytes(*dword))
-            {
-                SegmentEffect::None => {}
-                SegmentEffect::Commands(entries) => {
-                    if let Some(queue) = self.segment.command_queue() {
-                        self.commands.ring(queue, entries, &mut self.backend);
-                    }
-                }
-                SegmentEffect::Reset => {
-                    self.commands.forget();
-                    self.backend.reset();
-                    effect = Effect::Reset;
-                }
-            }
-        }
-        if effect == Effect::None && self.segment.save() != before {
-            effect = Effect::Shown;
-        }
-        effect
     }
 
     /// Answers the commands that the backend has executed since, see [`Backend::ready`].

@@ -16,15 +16,17 @@ use wire::vendor::FIRMWARE;
 
 use crate::backend::{Backend, DoorbellPages, Registers};
 use crate::bits::command::{AnyOpcode, alloc_pd_out as head_out, create_eq_in as head_in};
+use crate::bits::event::EventType;
 use crate::command::function::counter::ONLY_SET;
 use crate::command::function::port::PortCommands;
-use crate::command::memory::user_memory;
+use crate::command::memory::user_memory::resolved;
 use crate::command::request::Head;
 use crate::command::rule::Class;
 use crate::command::{Command, Commands, Continuation};
 use crate::configuration::Configuration;
 use crate::function::image::{RestoreError, SoftwareImageV1};
 use crate::port::Port;
+use crate::queue::event::Entry;
 use crate::queue_format::Mlx5;
 use crate::refusal::{Outcome, Refusal, UNKNOWN};
 use crate::state::doorbell::Doorbell;
@@ -284,41 +286,61 @@ impl<H: Host> Software<H> {
         Ok(())
     }
 
-    /// Executes a command: parses it without the engine, and carries it out.
+    /// Executes a command: parses it without the engine, and carries it out by the port or with the engine, in as
+    /// many turns as it takes.
     fn execute(&mut self, request: &mut Vec<u8>, reply: &mut Vec<u8>) -> Outcome {
-        let mut head = match Head::read(request, &self.parts.configuration) {
-            Ok(head) => head,
-            Err(refusal) => return Err(self.log_unknown(request, refusal)),
-        };
-        if user_memory::is_named(head.opcode, head.form, request) {
+        let vf = self.parts.vf;
+        let mut head = Head::read(request, &self.parts.configuration).inspect_err(|_| {
+            let code = head_in::OPCODE.get(request);
+            self.parts.host.with(Turn::Now, move |engine| {
+                Commands { engine, vf }.log_unknown(code)
+            });
+        })?;
+        if head.names_memory {
             self.resolve(&mut head, request)?;
         }
-        head.read_claims(request);
-        let command = Command::parse(&head, request, &self.parts.configuration);
-        match head.rule.class {
-            Class::Port => self.act_at_port(head, command, reply),
-            Class::Turn | Class::Stepwise => self.act(head, command, reply),
+        let mut command = Command::parse(&head, request, &self.parts.configuration);
+        if head.rule.class == Class::Port {
+            return self.act_at_port(head, command, reply);
         }
-    }
-
-    /// Logs a command that the function does not know.
-    fn log_unknown(&self, request: &[u8], refusal: Refusal) -> Refusal {
-        let (vf, code) = (self.parts.vf, head_in::OPCODE.get(request));
-        let host = &self.parts.host;
-        host.with(Turn::Now, move |engine| {
-            Commands { engine, vf }.log_unknown(code)
-        });
-        refusal
+        let resets = head.rule.opcode == AnyOpcode::DisableHca;
+        loop {
+            let mut answer = std::mem::take(reply);
+            let turn = self.parts.host.with(Turn::Now, move |engine| {
+                let before = engine.memory_taken(vf);
+                let rest = Commands { engine, vf }.act(&head, command, &mut answer);
+                Answer {
+                    rest,
+                    was_reset: engine.has_remains(vf),
+                    lost: has_lost_much(engine, vf, before),
+                    buffers: (head, answer),
+                }
+            });
+            (head, *reply) = turn.buffers;
+            if turn.was_reset {
+                self.parts.host.clear_away();
+            }
+            if resets && turn.rest.is_ok() {
+                self.parts.port.reset();
+            }
+            if turn.lost {
+                self.parts.host.release_memory();
+            }
+            match turn.rest? {
+                Some(rest) => command = Ok(rest),
+                None => return Ok(()),
+            }
+        }
     }
 
     /// Replaces the memory objects that a request names by their pages.
     fn resolve(&self, head: &mut Head, request: &mut Vec<u8>) -> Outcome {
         let (vf, asked) = (self.parts.vf, request.clone());
-        let (opcode, form, uid) = (head.opcode, head.form, head.uid);
+        let (rule, uid) = (head.rule, head.uid);
         let resolve = move |engine: &mut Engine<Mlx5<H::Dma>>| {
             let state = engine.face(vf);
             let may = |number| uid == 0 || state.user_contexts.has_memory(uid, number);
-            user_memory::resolved(&state.user_memory, opcode, form, asked, may)
+            resolved(&state.user_memory, rule, asked, may)
         };
         (*request, head.named) = self.parts.host.with(Turn::Later, resolve)?;
         Ok(())
@@ -345,54 +367,6 @@ impl<H: Host> Software<H> {
             });
         }
         Ok(())
-    }
-
-    /// Carries a command out with the engine, in as many turns as it takes.
-    fn act(
-        &mut self,
-        mut head: Head,
-        mut command: Result<Command<H::Dma>, Refusal>,
-        reply: &mut Vec<u8>,
-    ) -> Outcome {
-        let Parts { host, vf, port, .. } = &mut self.parts;
-        let (vf, resets) = (*vf, head.opcode == AnyOpcode::DisableHca);
-        loop {
-            let mut answer = std::mem::take(reply);
-            let turn = host.with(Turn::Now, move |engine| {
-                let before = engine.memory_taken(vf);
-                let rest = Commands { engine, vf }.act(&head, command, &mut answer);
-                Answer {
-                    rest,
-                    was_reset: engine.has_remains(vf),
-                    lost: has_lost_much(engine, vf, before),
-                    buffers: (head, answer),
-                }
-            });
-            (head, *reply) = turn.buffers;
-            if turn.was_reset {
-                host.clear_away();
-            }
-            if resets && turn.rest.is_ok() {
-                port.reset();
-            }
-            if turn.lost {
-                host.release_memory();
-            }
-            match turn.rest? {
-                Some(rest) => command = Ok(rest),
-                None => return Ok(()),
-            }
-        }
-    }
-}
-
-/// Makes a reply say that its command was refused, if it was.
-fn conclude(outcome: Outcome, request: &[u8], reply: &mut [u8]) {
-    if let Err(refusal) = outcome {
-        let opcode = head_in::OPCODE.get(request);
-        tracing::debug!(status = ?refusal.status, "command {opcode:#05x} refused: {}", refusal.reason);
-        reply.fill(0);
-        head_out::STATUS.set(reply, u32::from(refusal.status.code()));
     }
 }
 
@@ -451,8 +425,15 @@ impl<H: Host> Backend for Software<H> {
         let mut reply = std::mem::take(&mut self.reply);
         reply.clear();
         reply.resize(reply_len, 0);
-        let outcome = self.execute(request, &mut reply);
-        conclude(outcome, request, &mut reply);
+        if let Err(refusal) = self.execute(request, &mut reply) {
+            let opcode = head_in::OPCODE.get(request);
+            let Refusal { status, reason } = refusal;
+            tracing::debug!(?status, "command {opcode:#05x} refused: {reason}");
+            #[cfg(test)]
+            crate::command::refusals::check(opcode as u16, refusal);
+            reply.fill(0);
+            head_out::STATUS.set(&mut reply, u32::from(refusal.status.code()));
+        }
         if self.faults.loses() {
             return;
         }
@@ -478,14 +459,16 @@ impl<H: Host> Backend for Software<H> {
 
     fn has_command_events(&self) -> bool {
         let vf = self.parts.vf;
-        let look = move |engine: &mut Engine<Mlx5<H::Dma>>| engine.face(vf).has_command_events();
+        let look =
+            move |engine: &mut Engine<Mlx5<H::Dma>>| engine.face(vf).hears_of(EventType::Command);
         self.parts.host.with(Turn::Later, look)
     }
 
     fn command_event(&mut self, entries: u32) {
         let vf = self.parts.vf;
         self.parts.host.with(Turn::Later, move |engine| {
-            Commands { engine, vf }.command_event(entries)
+            let (state, dma) = engine.face_mut(vf);
+            state.event(dma, &Entry::new(EventType::Command).with(0, entries));
         });
     }
 

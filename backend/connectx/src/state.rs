@@ -168,12 +168,6 @@ impl FunctionState {
         self.stage >= Stage::Initialized
     }
 
-    /// Whether the driver has an event queue for the completion of commands.
-    #[must_use]
-    pub fn has_command_events(&self) -> bool {
-        self.events.subscriber(EventType::Command).is_some()
-    }
-
     /// Number of event queues.
     #[must_use]
     pub fn event_queues(&self) -> usize {

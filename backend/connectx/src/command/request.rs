@@ -1,24 +1,26 @@
 //! The head of a command: its opcode, its sender and the objects that it names, apart from what it says.
 
+use crate::bits::Field;
 use crate::bits::command::{AnyOpcode, Status, create_eq_in as head};
 use crate::bits::completion::{cqc, create_cq_in};
-use crate::bits::counter::{dealloc_q_counter_in, query_q_counter_in};
+use crate::bits::counter::{alloc_q_counter_out, dealloc_q_counter_in, query_q_counter_in};
 use crate::bits::dynamic::{create_dct_in, dctc};
-use crate::bits::event::destroy_eq_in;
+use crate::bits::event::{create_eq_out, destroy_eq_in};
 use crate::bits::memory_key::{MODE_KLM, MODE_KSM, MODE_MTT, create_mkey_in, mkc};
 use crate::bits::port::{REGISTER_HOST_ENDIANNESS, access_register_in};
 use crate::bits::queue_pair::{ReceiveType, create_qp_in, qpc};
 use crate::bits::resource_dump::REGISTER_RESOURCE_DUMP;
 use crate::bits::shared_receive::{create_srq_in, srqc};
-use crate::bits::signature::create_psv_in;
+use crate::bits::signature::{create_psv_in, create_psv_out};
 use crate::configuration::Configuration;
 use crate::refusal::{Outcome, Refusal, TOO_EARLY, UNKNOWN, refuse};
 use crate::state::user_context::{Claim, Kind, Owner, SHARED, UserContexts};
 use crate::state::{FunctionState, Stage};
 
+use super::memory::user_memory::is_named;
 use super::queue::queue_pair::receives;
 use super::queue::receive_pool::{Form, translate};
-use super::rule::{Class, Rule, Sender, is_of_interface};
+use super::rule::{Class, Rule, Sender};
 use super::{NUMBER, UID};
 
 /// Objects of its sender that a command names, and why it is refused after them if it is.
@@ -49,32 +51,35 @@ impl Claims {
 /// The head of a command.
 #[derive(Debug)]
 pub(crate) struct Head {
-    pub opcode: AnyOpcode,
     pub rule: Rule,
     pub uid: u16,
-    /// The layout of a shared receive queue.
-    pub form: Option<Form>,
+    /// The number of the object that most commands are about.
+    pub number: u32,
+    /// Memory objects stand in the request in place of pages or addresses.
+    pub names_memory: bool,
     /// Memory objects that the command has named, the last of which is its queue's.
     pub named: Vec<u32>,
     claims: Claims,
     /// The object that the command takes away.
     pub gone: Option<(Kind, u32)>,
-    /// The completion queue whose ring the command replaces by one in memory objects.
-    pub relaid: Option<u32>,
 }
 
 impl Head {
-    /// Reads the opcode of a request, which becomes one of version 0 of the interface.
+    /// Reads the head of a request, which becomes one of version 0 of the interface.
     ///
     /// # Errors
     /// The function does not know the command.
     pub fn read(request: &mut Vec<u8>, configuration: &Configuration) -> Result<Self, Refusal> {
         let code = head::OPCODE.get(request) as u16;
-        let known = AnyOpcode::from_code(code)
-            .filter(|opcode| configuration.has_network_queues() || !is_of_interface(*opcode));
-        let (opcode, form) = translate(known.ok_or(UNKNOWN)?, request);
-        let uid = UID.get(request) as u16;
+        let opcode = AnyOpcode::from_code(code).ok_or(UNKNOWN)?;
         let mut rule = Rule::of(opcode);
+        if rule.is_of_interface() && !configuration.has_network_queues() {
+            return Err(UNKNOWN);
+        }
+        if rule.form.is_some() {
+            translate(opcode, rule.opcode, request);
+        }
+        let uid = UID.get(request) as u16;
         if opcode == AnyOpcode::AccessReg {
             match access_register_in::REGISTER_ID.get(request) {
                 // Drivers tell the byte order of the host before they initialize the function.
@@ -85,25 +90,18 @@ impl Head {
             }
         }
         Ok(Self {
-            opcode,
             rule,
             uid,
-            form,
+            number: NUMBER.get(request),
+            names_memory: is_named(rule, request),
             named: Vec::new(),
-            claims: Claims::default(),
-            gone: gone(opcode, request),
-            relaid: None,
+            claims: if uid == 0 {
+                Claims::default()
+            } else {
+                claims(rule, request)
+            },
+            gone: gone(rule.opcode, request),
         })
-    }
-
-    /// Reads which objects the request names, where they are for its sender to have; after the memory objects.
-    pub fn read_claims(&mut self, request: &[u8]) {
-        if self.opcode == AnyOpcode::ModifyCq && !self.named.is_empty() {
-            self.relaid = Some(NUMBER.get(request));
-        }
-        if self.uid != 0 {
-            self.claims = claims(self, request);
-        }
     }
 
     /// Whether the function is far enough for the command, and its sender may send it.
@@ -113,21 +111,21 @@ impl Head {
         } else {
             Err(TOO_EARLY)
         };
-        if self.rule.stage_is_first(self.opcode) {
+        if self.rule.stage_is_first() {
             staged?;
         }
-        self.check_sender(&state.user_contexts)?;
+        if self.uid != 0 {
+            self.check_context(&state.user_contexts)?;
+        }
         staged
     }
 
-    fn check_sender(&self, contexts: &UserContexts) -> Outcome {
+    /// Whether a user context may send the command.
+    fn check_context(&self, contexts: &UserContexts) -> Outcome {
         const NOT_OF_CONTEXTS: Refusal = refuse(
             Status::BadOperation,
             "the command is not one of user contexts",
         );
-        if self.uid == 0 {
-            return Ok(());
-        }
         match self.rule.sender {
             Sender::All => return Ok(()),
             Sender::DriverOfInterface => return Err(NOT_OF_CONTEXTS),
@@ -156,30 +154,35 @@ impl Head {
             return Err(refusal);
         }
         match self.rule.sender {
-            Sender::Context | Sender::ContextOrForAll => Ok(()),
+            Sender::Context | Sender::ContextOfInterface | Sender::ContextOrForAll => Ok(()),
             _ => Err(NOT_OF_CONTEXTS),
         }
     }
 
-    /// The kind of objects that the command makes.
-    pub const fn made(&self) -> Option<Kind> {
-        Some(match self.opcode {
+    /// The kind of objects that the command makes, and where the reply has the number of one.
+    pub const fn made(&self) -> Option<(Kind, Field)> {
+        let kind = match self.rule.opcode {
             AnyOpcode::CreateQp => Kind::QueuePair,
             AnyOpcode::CreateDct => Kind::Target,
             AnyOpcode::CreateSrq => Kind::SharedReceiveQueue,
             AnyOpcode::CreateCq => Kind::CompletionQueue,
             AnyOpcode::CreateMkey => Kind::MemoryKey,
-            AnyOpcode::CreatePsv => Kind::SignatureValue,
+            AnyOpcode::CreatePsv => {
+                return Some((Kind::SignatureValue, create_psv_out::PSV0_INDEX));
+            }
             AnyOpcode::CreateGeneralObject => Kind::ReservedNumber,
             AnyOpcode::CreateUmem => Kind::UserMemory,
-            AnyOpcode::AllocQCounter => Kind::CounterSet,
+            AnyOpcode::AllocQCounter => {
+                return Some((Kind::CounterSet, alloc_q_counter_out::COUNTER_SET_ID));
+            }
             AnyOpcode::AllocXrcd => Kind::XrcDomain,
             AnyOpcode::AllocPd => Kind::ProtectionDomain,
             AnyOpcode::AllocTransportDomain => Kind::TransportDomain,
             AnyOpcode::AllocUar => Kind::Page,
-            AnyOpcode::CreateEq => Kind::EventQueue,
+            AnyOpcode::CreateEq => return Some((Kind::EventQueue, create_eq_out::EQ_NUMBER)),
             _ => return None,
-        })
+        };
+        Some((kind, NUMBER))
     }
 }
 
@@ -243,14 +246,14 @@ const fn subject(opcode: AnyOpcode) -> Option<Kind> {
 }
 
 /// The objects that a context's command names.
-fn claims(command: &Head, request: &[u8]) -> Claims {
+fn claims(rule: Rule, request: &[u8]) -> Claims {
     let mut claims = Claims::default();
-    if let Some(kind) = subject(command.opcode) {
+    if let Some(kind) = subject(rule.opcode) {
         claims.own(kind, NUMBER.get(request));
     }
-    match command.opcode {
+    match rule.opcode {
         AnyOpcode::CreateMkey => {
-            claim_for_key(&mut claims, !command.named.is_empty(), request);
+            claim_for_key(&mut claims, is_named(rule, request), request);
         }
         AnyOpcode::CreateCq => {
             let context = create_cq_in::CQ_CONTEXT.get(request);
@@ -262,7 +265,7 @@ fn claims(command: &Head, request: &[u8]) -> Claims {
         AnyOpcode::CreateQp => {
             claim_for_queue_pair(&mut claims, create_qp_in::QPC.get(request));
         }
-        AnyOpcode::CreateSrq => claim_for_shared_queue(&mut claims, command.form, request),
+        AnyOpcode::CreateSrq => claim_for_shared_queue(&mut claims, rule.form, request),
         AnyOpcode::CreatePsv => {
             claims.own(Kind::ProtectionDomain, create_psv_in::PD.get(request));
         }
@@ -288,6 +291,16 @@ fn claims(command: &Head, request: &[u8]) -> Claims {
         _ => {}
     }
     claims
+}
+
+/// Whether a command names objects that its sender has to have.
+#[cfg(test)]
+pub(super) fn names_objects(rule: Rule) -> bool {
+    let is_of_contexts = matches!(
+        rule.sender,
+        Sender::Context | Sender::ContextOfInterface | Sender::ContextOrForAll
+    );
+    is_of_contexts && !claims(rule, &[]).all.is_empty()
 }
 
 /// The set of counters that an object counts in; 0 is no set.

@@ -3,6 +3,8 @@
 use crate::bits::command::AnyOpcode;
 use crate::state::Stage;
 
+use super::queue::receive_pool::Form;
+
 /// Where a command is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
@@ -23,6 +25,8 @@ pub(crate) enum Sender {
     DriverForAll,
     /// The driver, and user contexts about objects of their own.
     Context,
+    /// As [`Sender::Context`]; only functions with queues of network interfaces know the command.
+    ContextOfInterface,
     /// The driver, for itself or for all user contexts, and user contexts about objects of their own.
     ContextOrForAll,
     /// The driver; commands of network interfaces name a user context in vain, whether it is open or not.
@@ -36,6 +40,10 @@ pub(crate) enum Sender {
 /// The rules of a command.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rule {
+    /// The command, that of version 0 of the interface where it is one in another layout.
+    pub opcode: AnyOpcode,
+    /// The layout of a shared receive queue.
+    pub form: Option<Form>,
     /// The function's stage from which on it is carried out.
     pub stage: Stage,
     pub class: Class,
@@ -46,8 +54,8 @@ impl Rule {
     pub const fn of(opcode: AnyOpcode) -> Self {
         use AnyOpcode as Op;
         use Sender::{
-            All, Context, ContextOrForAll, Driver, DriverForAll, DriverOfContexts,
-            DriverOfInterface,
+            All, Context, ContextOfInterface, ContextOrForAll, Driver, DriverForAll,
+            DriverOfContexts, DriverOfInterface,
         };
         use Stage::{Disabled, Enabled, Initialized};
         let (stage, class, sender) = match opcode {
@@ -94,7 +102,9 @@ impl Rule {
             | Op::DestroyFlowGroup
             | Op::SetFlowTableEntry
             | Op::DeleteFlowTableEntry => (Initialized, Class::Turn, DriverOfInterface),
-            // Objects, which user contexts have, too.
+            Op::AllocTransportDomain | Op::DeallocTransportDomain => {
+                (Initialized, Class::Turn, ContextOfInterface)
+            }
             // Objects, which user contexts have, too.
             Op::CreateMkey
             | Op::QueryMkey
@@ -140,136 +150,49 @@ impl Rule {
             | Op::CreateGeneralObject
             | Op::DestroyGeneralObject
             | Op::CreateUmem
-            | Op::DestroyUmem
-            | Op::CreateXrcSrq
-            | Op::DestroyXrcSrq
-            | Op::QueryXrcSrq
-            | Op::ArmXrcSrq
-            | Op::CreateXrq
-            | Op::DestroyXrq
-            | Op::QueryXrq
-            | Op::ArmXrq
-            | Op::CreateRmp
-            | Op::ModifyRmp
-            | Op::DestroyRmp
-            | Op::QueryRmp
-            | Op::AllocTransportDomain
-            | Op::DeallocTransportDomain => (Initialized, Class::Turn, Context),
+            | Op::DestroyUmem => (Initialized, Class::Turn, Context),
+            // The same in another layout.
+            Op::CreateXrcSrq => return Self::of(Op::CreateSrq).asked_as(Form::Xrc),
+            Op::DestroyXrcSrq => return Self::of(Op::DestroySrq).asked_as(Form::Xrc),
+            Op::QueryXrcSrq => return Self::of(Op::QuerySrq).asked_as(Form::Xrc),
+            Op::ArmXrcSrq => return Self::of(Op::ArmRq).asked_as(Form::Xrc),
+            Op::CreateXrq => return Self::of(Op::CreateSrq).asked_as(Form::Tagged),
+            Op::DestroyXrq => return Self::of(Op::DestroySrq).asked_as(Form::Tagged),
+            Op::QueryXrq => return Self::of(Op::QuerySrq).asked_as(Form::Tagged),
+            Op::ArmXrq => return Self::of(Op::ArmRq).asked_as(Form::Tagged),
+            Op::CreateRmp => return Self::of(Op::CreateSrq).asked_as(Form::Pool),
+            Op::ModifyRmp => return Self::of(Op::ArmRq).asked_as(Form::Pool),
+            Op::DestroyRmp => return Self::of(Op::DestroySrq).asked_as(Form::Pool),
+            Op::QueryRmp => return Self::of(Op::QuerySrq).asked_as(Form::Pool),
         };
         Self {
+            opcode,
+            form: None,
             stage,
             class,
             sender,
         }
     }
 
+    const fn asked_as(self, form: Form) -> Self {
+        Self {
+            form: Some(form),
+            ..self
+        }
+    }
+
     /// Whether a command is refused for the function's stage before it is for its sender.
-    pub const fn stage_is_first(self, opcode: AnyOpcode) -> bool {
+    pub const fn stage_is_first(self) -> bool {
         !matches!(self.class, Class::Turn)
-            || is_of_interface(opcode)
+            || self.is_of_interface()
             || matches!(self.sender, Sender::All)
     }
-}
 
-/// Whether only functions with queues of network interfaces know a command.
-pub(crate) const fn is_of_interface(opcode: AnyOpcode) -> bool {
-    matches!(Rule::of(opcode).sender, Sender::DriverOfInterface)
-        || matches!(
-            opcode,
-            AnyOpcode::AllocTransportDomain | AnyOpcode::DeallocTransportDomain
+    /// Whether only functions with queues of network interfaces know a command.
+    pub const fn is_of_interface(self) -> bool {
+        matches!(
+            self.sender,
+            Sender::DriverOfInterface | Sender::ContextOfInterface
         )
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fmt::Write as _;
-
-    use super::*;
-
-    /// The name of a command in the interface.
-    fn name(opcode: AnyOpcode) -> String {
-        match opcode {
-            // A digit cannot begin a name in Rust.
-            AnyOpcode::ToErr => return "2ERR_QP".to_owned(),
-            AnyOpcode::ToRst => return "2RST_QP".to_owned(),
-            _ => {}
-        }
-        let mut name = String::new();
-        for letter in format!("{opcode:?}").chars() {
-            // As in RST2INIT.
-            let joins = name.is_empty() || name.ends_with(|last: char| last.is_ascii_digit());
-            if letter.is_ascii_uppercase() && !joins {
-                name.push('_');
-            }
-            name.push(letter.to_ascii_uppercase());
-        }
-        if name.contains('2') {
-            name += "_QP";
-        }
-        name
-    }
-
-    fn row(opcode: AnyOpcode) -> String {
-        let rule = Rule::of(opcode);
-        let class = match rule.class {
-            Class::Port => "port",
-            Class::Turn => "one turn",
-            Class::Stepwise => "stepwise",
-        };
-        let early = match rule.stage {
-            Stage::Disabled => "",
-            Stage::Enabled => "`BAD_SYS_STATE` before ENABLE_HCA",
-            Stage::Initialized => "`BAD_SYS_STATE` before INIT_HCA",
-        };
-        let (sender, others) = match rule.sender {
-            Sender::Driver => ("driver", "`BAD_OP` to user contexts"),
-            Sender::DriverForAll => (
-                "driver, for all user contexts too",
-                "`BAD_OP` to user contexts",
-            ),
-            Sender::Context => (
-                "driver, user contexts",
-                "`BAD_RESOURCE` for objects of others",
-            ),
-            Sender::ContextOrForAll => ("driver, for all user contexts too; user contexts", ""),
-            Sender::DriverOfInterface => (
-                "driver",
-                "`BAD_OP` to user contexts, and without enhanced IPoIB",
-            ),
-            Sender::DriverOfContexts => ("driver", "`BAD_PARAM` to user contexts"),
-            Sender::All => ("all", ""),
-        };
-        let refusals: Vec<&str> = [early, others]
-            .into_iter()
-            .filter(|it| !it.is_empty())
-            .collect();
-        let (name, refusals) = (name(opcode), refusals.join("; "));
-        format!(
-            "| {:#05x} | {name} | {class} | {sender} | {refusals} |",
-            opcode.code()
-        )
-    }
-
-    /// The page has the table of all rules. With `IBVSWITCH_WRITE_DOCS` set, it is written anew.
-    #[test]
-    fn the_page_has_all_commands() {
-        const PAGE: &str = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../../docs/developers/commands.md"
-        );
-        const HEAD: &str = "| opcode | command | answered in | sender | refused by rule with |\n";
-        let page = std::fs::read_to_string(PAGE).expect("is readable");
-        let (text, _) = page.split_once(HEAD).expect("has the table");
-        let mut all = AnyOpcode::ALL.to_vec();
-        all.sort_by_key(|opcode| opcode.code());
-        let mut expected = format!("{text}{HEAD}|---|---|---|---|---|\n");
-        for opcode in all {
-            writeln!(expected, "{}", row(opcode)).expect("is memory");
-        }
-        if std::env::var_os("IBVSWITCH_WRITE_DOCS").is_some() {
-            std::fs::write(PAGE, &expected).expect("is writable");
-        } else {
-            assert_eq!(page, expected, "run this test with IBVSWITCH_WRITE_DOCS=1");
-        }
     }
 }

@@ -33,7 +33,12 @@ pub enum SegmentEffect {
     /// Nothing.
     None,
     /// Look at these entries of the command queue, a bit each.
-    Commands(u32),
+    Commands {
+        /// DMA address of the queue.
+        queue: u64,
+        /// The entries.
+        entries: u32,
+    },
     /// Stop everything: the driver gives up the device without taking down its
     /// objects one by one.
     Reset,
@@ -50,7 +55,7 @@ pub struct SegmentImageV1 {
 }
 
 /// Registers of the initialization segment. All are big-endian.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InitializationSegment {
     queue_high: u32,
     queue_low: u32,
@@ -163,7 +168,12 @@ impl InitializationSegment {
             self.queue_low = value & !0xfff;
             return self.set_interface(value >> 8 & 7);
         } else if at(segment::CMD_DBELL) {
-            return SegmentEffect::Commands(value);
+            let entries = value;
+            let queue = self.command_queue();
+            return queue.map_or(SegmentEffect::None, |queue| SegmentEffect::Commands {
+                queue,
+                entries,
+            });
         }
         SegmentEffect::None
     }

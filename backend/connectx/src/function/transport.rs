@@ -52,12 +52,36 @@ impl CommandQueue {
     /// bit in `entries` is set, one after the other. Requests are fetched and
     /// replies written without the backend, which others may need meanwhile.
     pub fn ring<B: Backend>(&mut self, queue: u64, entries: u32, backend: &mut B) {
-        for slot in 0..1_u32 << LOG_COMMAND_ENTRIES {
-            if entries >> slot & 1 != 0 && self.pending[slot as usize].is_none() {
-                let addr = queue.wrapping_add(u64::from(slot) << LOG_COMMAND_STRIDE);
-                self.begin(addr, slot, backend);
-                self.poll(backend);
+        for slot in (0..1_u32 << LOG_COMMAND_ENTRIES).filter(|slot| entries >> slot & 1 != 0) {
+            if self.pending[slot as usize].is_some() {
+                continue;
             }
+            let addr = queue.wrapping_add(u64::from(slot) << LOG_COMMAND_STRIDE);
+            let mut bytes = [0; ENTRY_SIZE];
+            if dma::read(backend.dma(), addr, &mut bytes).is_err() {
+                // Not louder: a guest can do this as often as it likes.
+                tracing::debug!("command queue at {addr:#x} is not in guest memory");
+                continue;
+            }
+            if entry::STATUS_OWN.get(&bytes) as u8 & OWNER_HARDWARE == 0 {
+                continue;
+            }
+            let command = Pending {
+                addr,
+                entry: bytes,
+                reply_len: entry::OUTLEN.get(&bytes) as usize,
+                by_event: backend.has_command_events(),
+            };
+            match fetch(&command, &mut self.request, backend.dma()) {
+                Ok(()) => {
+                    self.pending[slot as usize] = Some(Box::new(command));
+                    let reply_len = command.reply_len.max(ENTRY_DATA);
+                    backend.submit(slot, &mut self.request, reply_len);
+                    self.request.shrink_to(KEPT);
+                }
+                Err(delivery) => finish(&command, slot, delivery, backend),
+            }
+            self.poll(backend);
         }
     }
 
@@ -77,33 +101,6 @@ impl CommandQueue {
     /// Forgets the commands that have not been answered: the function was reset.
     pub fn forget(&mut self) {
         self.pending = Default::default();
-    }
-
-    fn begin<B: Backend>(&mut self, addr: u64, slot: u32, backend: &mut B) {
-        let mut bytes = [0; ENTRY_SIZE];
-        if dma::read(backend.dma(), addr, &mut bytes).is_err() {
-            // Not louder: a guest can do this as often as it likes.
-            tracing::debug!("command queue at {addr:#x} is not in guest memory");
-            return;
-        }
-        if entry::STATUS_OWN.get(&bytes) as u8 & OWNER_HARDWARE == 0 {
-            return;
-        }
-        let command = Pending {
-            addr,
-            entry: bytes,
-            reply_len: entry::OUTLEN.get(&bytes) as usize,
-            by_event: backend.has_command_events(),
-        };
-        match fetch(&command, &mut self.request, backend.dma()) {
-            Ok(()) => {
-                self.pending[slot as usize] = Some(Box::new(command));
-                let reply_len = command.reply_len.max(ENTRY_DATA);
-                backend.submit(slot, &mut self.request, reply_len);
-                self.request.shrink_to(KEPT);
-            }
-            Err(delivery) => finish(&command, slot, delivery, backend),
-        }
     }
 
     /// Copies the reply into the entry and its mailboxes.

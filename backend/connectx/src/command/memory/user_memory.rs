@@ -14,7 +14,7 @@ use crate::bits::memory_key::{MKEY_UMEM_ID, MKEY_UMEM_OFFSET, MODE_MTT, create_m
 use crate::bits::queue_pair::{DBR_UMEM_ID, create_qp_in, qpc};
 use crate::bits::shared_receive::{create_srq_in, srqc, srqc_umem as umem};
 use crate::bits::{Field, Span, Wide};
-use crate::command::queue::receive_pool::Form;
+use crate::command::rule::Rule;
 use crate::command::{Commands, LIST, NUMBER};
 use crate::refusal::{Outcome, Refusal, refuse};
 use crate::state::user_memory::{LOG_MAX_PAGE, LOG_PAGE, UserMemory, UserMemoryImageV1};
@@ -77,22 +77,22 @@ const SHARED_QUEUE: Queue = Queue {
     page_offset: srqc::PAGE_OFFSET,
 };
 
-fn queue(opcode: AnyOpcode, form: Option<Form>, request: &[u8]) -> Option<&'static Queue> {
-    match opcode {
+fn queue(rule: Rule, request: &[u8]) -> Option<&'static Queue> {
+    match rule.opcode {
         AnyOpcode::CreateCq => Some(&COMPLETION_QUEUE),
         AnyOpcode::ModifyCq if head_in::OP_MOD.get(request) == CQ_RESIZE => Some(&COMPLETION_QUEUE),
         AnyOpcode::CreateQp => Some(&QUEUE_PAIR),
-        AnyOpcode::CreateSrq if form.is_some() => Some(&SHARED_QUEUE),
+        AnyOpcode::CreateSrq if rule.form.is_some() => Some(&SHARED_QUEUE),
         _ => None,
     }
 }
 
 /// Whether a request names an object in place of pages or an address.
-pub(crate) fn is_named(opcode: AnyOpcode, form: Option<Form>, request: &[u8]) -> bool {
-    if opcode == AnyOpcode::CreateMkey {
+pub(crate) fn is_named(rule: Rule, request: &[u8]) -> bool {
+    if rule.opcode == AnyOpcode::CreateMkey {
         return create_mkey_in::MKEY_UMEM_VALID.is_set(request);
     }
-    queue(opcode, form, request).is_some_and(|queue| {
+    queue(rule, request).is_some_and(|queue| {
         queue.named.is_set(request) || queue.record_named.is_set(queue.context.get(request))
     })
 }
@@ -149,8 +149,7 @@ fn lay(object: &UserMemoryImageV1, request: &mut Vec<u8>) -> Outcome {
 /// The same request without objects, and those that it has named. `may` says of each whether its sender may name it.
 pub(crate) fn resolved(
     memory: &UserMemory,
-    opcode: AnyOpcode,
-    form: Option<Form>,
+    rule: Rule,
     mut request: Vec<u8>,
     may: impl Fn(u32) -> bool,
 ) -> Result<(Vec<u8>, Vec<u32>), Refusal> {
@@ -166,7 +165,7 @@ pub(crate) fn resolved(
         named.push(number);
         Ok(object)
     };
-    if opcode == AnyOpcode::CreateMkey {
+    if rule.opcode == AnyOpcode::CreateMkey {
         request.resize(request.len().max(LIST), 0);
         create_mkey_in::MKEY_UMEM_VALID.set(&mut request, 0);
         if has_pages(&request) {
@@ -174,12 +173,12 @@ pub(crate) fn resolved(
         }
         return Ok((request, named));
     }
-    let Some(queue) = queue(opcode, form, &request) else {
+    let Some(queue) = queue(rule, &request) else {
         return Ok((request, named));
     };
     request.resize(request.len().max(LIST), 0);
     let context = queue.context.get_mut(&mut request);
-    if opcode == AnyOpcode::ModifyCq {
+    if rule.opcode == AnyOpcode::ModifyCq {
         // It stays where it is.
         queue.record_named.set(context, 0);
     }
@@ -311,17 +310,12 @@ mod tests {
             offset: 0x1040,
             pages: vec![0x10_0000, 0x40_0000],
         });
-        let made = resolved(
-            &objects,
-            AnyOpcode::CreateQp,
-            None,
-            request(0x40, 0x1f40),
-            |_| true,
-        );
+        let rule = Rule::of(AnyOpcode::CreateQp);
+        let made = resolved(&objects, rule, request(0x40, 0x1f40), |_| true);
         let made = made.expect("is within");
         let (made, named) = made;
         assert_eq!(named, [3, 3]);
-        assert!(!is_named(AnyOpcode::CreateQp, None, &made));
+        assert!(!is_named(rule, &made));
         let context = QUEUE_PAIR.context.get(&made);
         assert_eq!(qpc::PAGE_OFFSET.get(context), 2);
         // 0x1040 and 0x1f40 is 0x2f80: in the second page of 8 KiB.
@@ -341,17 +335,11 @@ mod tests {
             (0, 4),
             (0, u64::MAX - 0x1040),
         ] {
-            let refused = resolved(
-                &objects,
-                AnyOpcode::CreateQp,
-                None,
-                request(offset, record),
-                |_| true,
-            );
+            let refused = resolved(&objects, rule, request(offset, record), |_| true);
             assert!(refused.is_err(), "{offset:#x} {record:#x}");
         }
         let create = |objects: &UserMemory, may: bool| {
-            let made = resolved(objects, AnyOpcode::CreateQp, None, request(0, 0), |_| may);
+            let made = resolved(objects, rule, request(0, 0), |_| may);
             made.is_ok()
         };
         assert!(create(&objects, true));

@@ -148,110 +148,108 @@ pub(crate) struct NewQueuePair<D: Dma + 'static> {
 
 impl<D: Dma + 'static> NewQueuePair<D> {
     pub fn parse(request: &[u8], configuration: &Configuration) -> Result<Self, Refusal> {
+        let (context, pages) = (create_qp_in::QPC.get(request), list(request));
+        let kept = Box::new(create_qp_in::QPC.array(request));
+        let service = ServiceType::from_code(qpc::ST.get(context)).ok_or(refuse(
+            Status::BadParameter,
+            "this service type is not supported",
+        ))?;
+        if qpc::WQ_SIGNATURE.is_set(context) {
+            return Err(refuse(
+                Status::BadParameter,
+                "requests with signatures are not supported",
+            ));
+        }
+        if !matches!(
+            TimestampFormat::from_code(qpc::TS_FORMAT.get(context)),
+            Some(TimestampFormat::FreeRunning | TimestampFormat::Default)
+        ) {
+            return Err(refuse(
+                Status::BadParameter,
+                "completions have the free-running clock's time and no other",
+            ));
+        }
+        let transport = transport(service);
+        if is_underlay(context) && configuration.has_network_queues() {
+            return Ok(Self {
+                desc: underlay(),
+                context: kept,
+            });
+        }
+        let format = format(context, transport)?;
+        let receive = Receive::of(context, transport)?;
+        let sends = !qpc::NO_SQ.is_set(context);
+        let log_blocks = qpc::LOG_SQ_SIZE.get(context);
+        if log_blocks > LOG_MAX_QP_SIZE {
+            return Err(refuse(Status::ExceededLimits, "the send queue is too long"));
+        }
+        let send_bytes = if sends {
+            (BLOCK as u64) << log_blocks
+        } else {
+            0
+        };
+        let record = Record::new(qpc::DBR_ADDR.get(context))?;
+        // The receive queue comes first, the send queue right behind it.
+        let buffer = Buffer::new(
+            pages,
+            qpc::LOG_PAGE_SIZE.get(context),
+            qpc::PAGE_OFFSET.get(context),
+            receive.bytes() + send_bytes,
+        )?;
+        let recv = match receive {
+            Receive::None => RecvSide::None,
+            Receive::Shared(srqn) => RecvSide::Shared(srqn),
+            Receive::Xrc(xrcd) => RecvSide::Xrc(xrcd),
+            Receive::Own {
+                log_size,
+                log_stride,
+            } => RecvSide::Own(ReceiveQueue::new(
+                buffer.clone(),
+                log_size,
+                log_stride,
+                record,
+            )),
+        };
+        let recv_cqn = match receive {
+            Receive::Own { .. } | Receive::Shared(_) => Some(qpc::CQN_RCV.get(context)),
+            Receive::None | Receive::Xrc(_) => None,
+        };
+        let trapped = configuration.traps(qpc::UAR_PAGE.get(context));
+        let send = sends.then(|| {
+            let queue = SendQueue::new(buffer, receive.bytes(), log_blocks, record, format);
+            let queue = if trapped { queue.trapped() } else { queue };
+            (queue, qpc::CQN_SND.get(context))
+        });
+        let desc = QpDesc {
+            transport,
+            pd: qpc::PD.get(context),
+            send,
+            recv,
+            recv_cqn,
+            source_qpn: source_qpn(context, transport)?,
+            block_multicast_loopback: qpc::BLOCK_LB_MC.is_set(context),
+            offloads: format == Format::Packet,
+            polled: !trapped,
+            counter_set: qpc::COUNTER_SET_ID.get(context) as u8,
+            // The completion queues' values of these two come with the command.
+            user_index: None,
+            in_completion: InCompletion {
+                received: match MessagesHeld::from_code(qpc::CS_RES.get(context)) {
+                    _ if !matches!(transport, Transport::Rc | Transport::Uc) => 0,
+                    held => messages_held(held),
+                },
+                answered: match AnswersHeld::from_code(qpc::CS_REQ.get(context)) {
+                    Some(AnswersHeld::UpTo32) if answers(transport) => 32,
+                    Some(AnswersHeld::UpTo64) if answers(transport) => 64,
+                    _ => 0,
+                },
+            },
+        };
         Ok(Self {
-            desc: requested(request, configuration)?,
-            context: Box::new(create_qp_in::QPC.array(request)),
+            desc,
+            context: kept,
         })
     }
-}
-
-fn requested<D: Dma + 'static>(
-    request: &[u8],
-    configuration: &Configuration,
-) -> Result<QpDesc<Mlx5<D>>, Refusal> {
-    let (context, pages) = (create_qp_in::QPC.get(request), list(request));
-    let service = ServiceType::from_code(qpc::ST.get(context)).ok_or(refuse(
-        Status::BadParameter,
-        "this service type is not supported",
-    ))?;
-    if qpc::WQ_SIGNATURE.is_set(context) {
-        return Err(refuse(
-            Status::BadParameter,
-            "requests with signatures are not supported",
-        ));
-    }
-    if !matches!(
-        TimestampFormat::from_code(qpc::TS_FORMAT.get(context)),
-        Some(TimestampFormat::FreeRunning | TimestampFormat::Default)
-    ) {
-        return Err(refuse(
-            Status::BadParameter,
-            "completions have the free-running clock's time and no other",
-        ));
-    }
-    let transport = transport(service);
-    if is_underlay(context) && configuration.has_network_queues() {
-        return Ok(underlay());
-    }
-    let format = format(context, transport)?;
-    let receive = Receive::of(context, transport)?;
-    let sends = !qpc::NO_SQ.is_set(context);
-    let log_blocks = qpc::LOG_SQ_SIZE.get(context);
-    if log_blocks > LOG_MAX_QP_SIZE {
-        return Err(refuse(Status::ExceededLimits, "the send queue is too long"));
-    }
-    let send_bytes = if sends {
-        (BLOCK as u64) << log_blocks
-    } else {
-        0
-    };
-    let record = Record::new(qpc::DBR_ADDR.get(context))?;
-    // The receive queue comes first, the send queue right behind it.
-    let buffer = Buffer::new(
-        pages,
-        qpc::LOG_PAGE_SIZE.get(context),
-        qpc::PAGE_OFFSET.get(context),
-        receive.bytes() + send_bytes,
-    )?;
-    let recv = match receive {
-        Receive::None => RecvSide::None,
-        Receive::Shared(srqn) => RecvSide::Shared(srqn),
-        Receive::Xrc(xrcd) => RecvSide::Xrc(xrcd),
-        Receive::Own {
-            log_size,
-            log_stride,
-        } => RecvSide::Own(ReceiveQueue::new(
-            buffer.clone(),
-            log_size,
-            log_stride,
-            record,
-        )),
-    };
-    let recv_cqn = match receive {
-        Receive::Own { .. } | Receive::Shared(_) => Some(qpc::CQN_RCV.get(context)),
-        Receive::None | Receive::Xrc(_) => None,
-    };
-    let trapped = configuration.traps(qpc::UAR_PAGE.get(context));
-    let send = sends.then(|| {
-        let queue = SendQueue::new(buffer, receive.bytes(), log_blocks, record, format);
-        let queue = if trapped { queue.trapped() } else { queue };
-        (queue, qpc::CQN_SND.get(context))
-    });
-    Ok(QpDesc {
-        transport,
-        pd: qpc::PD.get(context),
-        send,
-        recv,
-        recv_cqn,
-        source_qpn: source_qpn(context, transport)?,
-        block_multicast_loopback: qpc::BLOCK_LB_MC.is_set(context),
-        offloads: format == Format::Packet,
-        polled: !trapped,
-        counter_set: qpc::COUNTER_SET_ID.get(context) as u8,
-        // The completion queues' values of these two come with the command.
-        user_index: None,
-        in_completion: InCompletion {
-            received: match MessagesHeld::from_code(qpc::CS_RES.get(context)) {
-                _ if !matches!(transport, Transport::Rc | Transport::Uc) => 0,
-                held => messages_held(held),
-            },
-            answered: match AnswersHeld::from_code(qpc::CS_REQ.get(context)) {
-                Some(AnswersHeld::UpTo32) if answers(transport) => 32,
-                Some(AnswersHeld::UpTo64) if answers(transport) => 64,
-                _ => 0,
-            },
-        },
-    })
 }
 
 /// Longest message in a completion.

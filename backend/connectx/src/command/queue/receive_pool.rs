@@ -27,33 +27,16 @@ pub(crate) enum Form {
 /// Smallest stride of version 0: 16 bytes.
 const LOG_STRIDE_0: u32 = 4;
 
-/// Makes a request of one that has another layout, and says which command it is then and how its reply has to be.
-pub(crate) fn translate(opcode: AnyOpcode, request: &mut Vec<u8>) -> (AnyOpcode, Option<Form>) {
-    use AnyOpcode as Op;
-    let (old, form) = match opcode {
-        Op::CreateXrcSrq => (Op::CreateSrq, Form::Xrc),
-        Op::DestroyXrcSrq => (Op::DestroySrq, Form::Xrc),
-        Op::QueryXrcSrq => (Op::QuerySrq, Form::Xrc),
-        Op::ArmXrcSrq => (Op::ArmRq, Form::Xrc),
-        Op::CreateXrq => (Op::CreateSrq, Form::Tagged),
-        Op::DestroyXrq => (Op::DestroySrq, Form::Tagged),
-        Op::QueryXrq => (Op::QuerySrq, Form::Tagged),
-        Op::ArmXrq => (Op::ArmRq, Form::Tagged),
-        Op::CreateRmp => (Op::CreateSrq, Form::Pool),
-        Op::ModifyRmp => (Op::ArmRq, Form::Pool),
-        Op::DestroyRmp => (Op::DestroySrq, Form::Pool),
-        Op::QueryRmp => (Op::QuerySrq, Form::Pool),
-        _ => return (opcode, None),
-    };
+/// Makes a request of version 0, for the command `old`, of one that has another layout.
+pub(crate) fn translate(opcode: AnyOpcode, old: AnyOpcode, request: &mut Vec<u8>) {
     match opcode {
-        Op::CreateRmp => create(request),
-        Op::CreateXrq => create_tagged(request),
-        Op::ModifyRmp => arm(request),
-        Op::ArmXrq => head_in::OP_MOD.set(request, ARM_SRQ),
+        AnyOpcode::CreateRmp => create(request),
+        AnyOpcode::CreateXrq => create_tagged(request),
+        AnyOpcode::ModifyRmp => arm(request),
+        AnyOpcode::ArmXrq => head_in::OP_MOD.set(request, ARM_SRQ),
         _ => {}
     }
     head_in::OPCODE.set(request, u32::from(old.code()));
-    (old, Some(form))
 }
 
 fn create(request: &mut Vec<u8>) {

@@ -21,7 +21,7 @@ use crate::bits::network::{
 use crate::bits::queue_pair::{create_qp_in, qpc};
 use crate::bits::{Field, Wide};
 use crate::command::NUMBER;
-use crate::command::rule::is_of_interface;
+use crate::command::rule::Rule;
 use crate::{Configuration, IpOverInfiniBand};
 
 const OK: Option<Status> = Some(Status::Ok);
@@ -753,7 +753,7 @@ fn a_plain_function_has_none() {
     let mut guest = Guest::new();
     guest.initialize();
     for code in (0x900..0x93d).chain([0x770, 0x816, 0x817]) {
-        if let Some(opcode) = Op::from_code(code).filter(|it| is_of_interface(*it)) {
+        if let Some(opcode) = Op::from_code(code).filter(|it| Rule::of(*it).is_of_interface()) {
             let status = guest.command(&request(opcode, 0x200), 0x200).status();
             assert_eq!(status, Some(Status::BadOperation), "{opcode:?}");
         }

@@ -14,6 +14,7 @@ use crate::bits::signature::{create_psv_in, create_psv_out};
 use crate::bits::{Field, Wide};
 use crate::command::NUMBER;
 use crate::command::queue::receive_pool;
+use crate::command::rule::Rule;
 
 const UID: Field = Field::new(0, 15, 0);
 const OK: Option<Status> = Some(Status::Ok);
@@ -396,8 +397,9 @@ fn pools_say_what_they_are() {
     arm[0x56..0x58].copy_from_slice(&3_u16.to_be_bytes());
     assert_eq!(programs.status(&arm), OK);
     let mut old = arm.clone();
-    let (opcode, _) = receive_pool::translate(AnyOpcode::ModifyRmp, &mut old);
+    let opcode = Rule::of(AnyOpcode::ModifyRmp).opcode;
     assert_eq!(opcode, AnyOpcode::ArmRq);
+    receive_pool::translate(AnyOpcode::ModifyRmp, opcode, &mut old);
     assert_eq!(arm_rq_in::LWM.get(&old), 3);
     assert_eq!(arm_rq_in::SRQ_NUMBER.get(&old), one.srqn);
     // Nothing that is known changes.

@@ -295,7 +295,7 @@ fn programs_have_transport_domains_alone() {
     assert_eq!(status, OK);
     assert_eq!(ask(&mut guest, dealloc, two, domain).0, foreign);
     assert_eq!(ask(&mut guest, alloc, 99, 0).0, Some(Status::BadParameter));
-    let of_interface = |opcode: &&Op| is_of_interface(**opcode);
+    let of_interface = |opcode: &&Op| Rule::of(**opcode).is_of_interface();
     for &opcode in Op::ALL.iter().filter(of_interface) {
         if ![alloc, dealloc].contains(&opcode) {
             let refused = ask(&mut guest, opcode, one, domain).0;
