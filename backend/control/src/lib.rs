@@ -28,7 +28,7 @@ pub use firmware::{FirmwareReport, FirmwareRequest};
 pub use link::{LinkAction, LinkReport, LinkRequest, StallDirection};
 pub use live::{LiveDone, LiveMigration, LiveMove, LivePlaces, LiveRequest, LiveSaved, LiveStep};
 pub use message::{
-    AdapterPort, Counters, ErrorKind, FabricStatus, Link, LinkEnd, MAD_REFUSALS, Mads,
+    Adapter, AdapterPort, Counters, ErrorKind, FabricStatus, Link, LinkEnd, MAD_REFUSALS, Mads,
     ManagerPlace, Node, NodeKind, Objects, RefusedMad, Request, Response, Retries, Status,
     SubnetName, SubnetStatus, Topology, VfStatus,
 };

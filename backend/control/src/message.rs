@@ -17,7 +17,7 @@ use super::{
 
 pub use error::ErrorKind;
 pub use status::{FabricStatus, ManagerPlace, Status, SubnetStatus};
-pub use topology::{AdapterPort, Link, LinkEnd, Node, NodeKind, SubnetName, Topology};
+pub use topology::{Adapter, AdapterPort, Link, LinkEnd, Node, NodeKind, SubnetName, Topology};
 pub use vf::{Counters, MAD_REFUSALS, Mads, Objects, RefusedMad, Retries, VfStatus};
 
 /// A request: one line, such as `{"request":"status"}`.

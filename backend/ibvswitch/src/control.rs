@@ -23,4 +23,4 @@ pub(crate) use migration::{Unmoved, migrated, migrations_report, move_request};
 pub(crate) use passthrough::{elsewhere, passed_vf};
 pub use server::{Server, StatusSource};
 pub(crate) use sm::sm_status;
-pub(crate) use topology::{topology, used_pkeys};
+pub(crate) use topology::{adapters, topology, used_pkeys};

@@ -1,6 +1,7 @@
 //! The state of the daemon, put together from its parts for those who ask.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use fabric::{Fabric, PortRef, SmpAccess};
@@ -21,6 +22,8 @@ pub struct Managed {
     pub sweeps: u64,
     /// Subnet management packets sent.
     pub smps: u64,
+    /// No sweep is due or under way.
+    pub up: bool,
 }
 
 /// State of a VF's device.
@@ -46,16 +49,16 @@ pub struct Function {
 #[derive(Debug)]
 pub struct Observer {
     config: Config,
-    plan: Plan,
+    plan: Arc<Plan>,
     started: Instant,
 }
 
 impl Observer {
     /// For a daemon that begins to serve now.
-    pub fn new(config: Config, plan: Plan) -> Self {
+    pub fn new(config: Config, plan: impl Into<Arc<Plan>>) -> Self {
         Self {
             config,
-            plan,
+            plan: plan.into(),
             started: Instant::now(),
         }
     }
@@ -77,6 +80,11 @@ impl Observer {
             .iter()
             .cloned()
             .chain(std::iter::repeat(Function::default()));
+        let mut warnings = warnings::of(&self.config, &self.plan, fabric);
+        // A sweep may yet activate ports.
+        if managers.iter().all(|manager| manager.up) {
+            warnings.extend(warnings::waiting(&self.config, &self.plan, fabric));
+        }
         let ports = self.plan.vfs().zip(self.plan.places());
         let vfs = self.config.vfs().zip(ports).zip(functions);
         Status {
@@ -101,12 +109,13 @@ impl Observer {
                     }
                 })
                 .collect(),
+            adapters: control::adapters(&self.plan, fabric),
             passthrough: Vec::new(),
             commands: Vec::new(),
             placement: None,
             upgraded: None,
             sandbox: Sandbox::default(),
-            warnings: warnings::of(&self.config, &self.plan, fabric),
+            warnings,
         }
     }
 
@@ -266,6 +275,7 @@ mod tests {
         let managed = Managed {
             sweeps: 3,
             smps: 70,
+            up: true,
         };
         let status = observer.status(&fabric, &[managed], &[busy]);
         assert_eq!((status.fabric.switches, status.fabric.smps), (3, 70));
@@ -274,6 +284,11 @@ mod tests {
         };
         assert_eq!((vm1.state.as_str(), vm1.lid), ("Initialize", 0));
         assert_eq!(vm1.node_guid, vm1.port_guid);
+        assert!(
+            status.warnings[0].starts_with("ports that stay in Initialize: sw1:1, hv1:1, hv1:2, "),
+            "{:?}",
+            status.warnings
+        );
         assert_eq!((vm1.client_connected, vm2.client_connected), (true, false));
     }
 }

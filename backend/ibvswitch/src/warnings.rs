@@ -1,10 +1,10 @@
 //! Settings that are right and do not do what they look like, for `config check`, the log and `status`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use config::{Config, ManagerPlace};
 use fabric::{Fabric, PortRef};
-use vswitch::{NodeKind, Plan};
+use vswitch::{Cause, NodeKind, Plan};
 use wire::PKey;
 
 /// All warnings about a configuration, with the P_Key tables that ports have in `fabric`.
@@ -17,20 +17,49 @@ pub(crate) fn of(config: &Config, plan: &Plan, fabric: &Fabric) -> Vec<String> {
     all
 }
 
-fn unreached(plan: &Plan) -> Option<String> {
+/// The first names of a list.
+fn first(names: &[impl AsRef<str>]) -> String {
     const SHOWN: usize = 8;
+    let shown = names.iter().take(SHOWN).map(AsRef::as_ref);
+    let shown = shown.collect::<Vec<&str>>().join(", ");
+    match names.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+fn unreached(plan: &Plan) -> Option<String> {
     let names = plan.unreached();
-    let more = match names.len().saturating_sub(SHOWN) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    let shown = names[..names.len().min(SHOWN)].join(", ");
     (!names.is_empty()).then(|| {
         format!(
-            "no cables join these switches to the subnet manager's host, so that their ports stay down: \
-             {shown}{more}; add a [[link]]"
+            "no cables join these switches to the subnet manager's host, so that it does not find them: {}; add \
+             a [[link]]",
+            first(&names)
         )
     })
+}
+
+/// The ports that stay in Initialize or Armed, with the reason: once managers have swept.
+pub(crate) fn waiting(config: &Config, plan: &Plan, fabric: &Fabric) -> Vec<String> {
+    let waiting = plan.waiting(fabric, config.manager.place);
+    if waiting.is_empty() {
+        return Vec::new();
+    }
+    let names = plan
+        .nodes()
+        .iter()
+        .map(|node| (node.id, node.name.as_str()));
+    let names: HashMap<_, _> = names.collect();
+    let mut ports: BTreeMap<(Cause, String), Vec<String>> = BTreeMap::new();
+    for (port, state, cause) in waiting {
+        let name = names.get(&port.node).copied().unwrap_or_default();
+        let of = ports.entry((cause, state.to_string())).or_default();
+        of.push(format!("{name}:{}", port.port));
+    }
+    let lines = ports.iter().map(|((cause, state), ports)| {
+        format!("ports that stay in {state}: {}; {cause}", first(ports))
+    });
+    lines.collect()
 }
 
 /// The P_Key tables of adapters and VFs, with their names. The manager's port is a member of everything, and nobody

@@ -13,6 +13,7 @@ pub fn exposition(status: &Status, counters: &CountersReport) -> String {
     let metrics = Metrics::new();
     metrics.daemon(status);
     metrics.vfs(status);
+    metrics.adapters(status);
     metrics.passed_through(status);
     metrics.engines(status);
     metrics.ports(counters);
@@ -147,6 +148,37 @@ impl Metrics {
             lid.with_label_values(&of).set(vf.lid.into());
             count_mads(&vf.name, &vf.hypervisor, &vf.mads);
             count_objects(&objects, &vf.name, &vf.objects);
+        }
+    }
+
+    fn adapters(&self, status: &Status) {
+        let of = ["node", "port", "guid"];
+        let help = "Whether the port of an adapter without VFs is Active";
+        let active = self.gauges("port_active", help, &of);
+        let help = "LID of the port of an adapter without VFs, 0 for none";
+        let lid = self.gauges("port_lid", help, &of);
+        let help = "Rate of the port of an adapter without VFs, and the port at the other end of its cable";
+        let cable = self.gauges(
+            "port_cable",
+            help,
+            &["node", "port", "guid", "rate", "peer"],
+        );
+        for adapter in &status.adapters {
+            for port in &adapter.ports {
+                let number = port.port.to_string();
+                let of = [&adapter.name, &number, &port.guid];
+                active
+                    .with_label_values(&of)
+                    .set((port.state == "Active").into());
+                lid.with_label_values(&of)
+                    .set(port.lid.unwrap_or_default().into());
+                if let (Some(rate), Some(peer)) = (&port.rate, &port.cable) {
+                    let [name, number, guid] = of;
+                    cable
+                        .with_label_values(&[name, number, guid, rate, peer])
+                        .set(1);
+                }
+            }
         }
     }
 

@@ -90,7 +90,7 @@ pub use filter::{FilterReport, MadFilter, Own, Reason, Refusal};
 pub use layout::Place;
 pub use model::Model;
 pub use names::{NameError, distance, near, node_named};
-pub use plan::{Clustered, NodeKind, Plan, PlannedNode, PlannedVf, SharedPlace};
+pub use plan::{Cause, Clustered, NodeKind, Plan, PlannedNode, PlannedVf, SharedPlace};
 pub use shared::{Function, Input, PortFacts, VSwitch};
 
 pub use self::core::cluster::{self, TABLE_BYTES_PER_GUEST};

@@ -7,8 +7,9 @@
 
 mod builder;
 mod shared_place;
+mod waiting;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use fabric::{Fabric, NodeId, PortRef, Topology};
 use wire::{Guid, PKey};
@@ -18,6 +19,7 @@ use crate::names::{self, Candidate, NameError};
 use builder::{Builder, cable_rate};
 pub use shared_place::{Clustered, SharedPlace};
 pub(crate) use shared_place::{entries, pkeys};
+pub use waiting::Cause;
 
 /// Port of a vSwitch towards the switch.
 const UPLINK: u8 = 1;
@@ -244,31 +246,6 @@ impl Plan {
         let own = place.guid(fabric).and_then(|guid| self.pkeys.get(&guid));
         let port = fabric.pkeys(place.port).unwrap_or_default();
         own.map(|own| pkeys(own, port)).unwrap_or_default()
-    }
-
-    /// Names of the switches that no cables join to a subnet manager's host: it does not find them.
-    #[must_use]
-    pub fn unreached(&self) -> Vec<&str> {
-        let mut neighbours: HashMap<NodeId, Vec<NodeId>> = HashMap::new();
-        for &(a, b, _) in self.topology.links() {
-            neighbours.entry(a.node).or_default().push(b.node);
-            neighbours.entry(b.node).or_default().push(a.node);
-        }
-        let switches = self.nodes.iter().filter(|node| node.is_switch());
-        let switches: HashSet<NodeId> = switches.map(|node| node.id).collect();
-        let mut ahead: Vec<NodeId> = self.managers.iter().map(|port| port.node).collect();
-        let mut reached: HashSet<NodeId> = ahead.iter().copied().collect();
-        while let Some(node) = ahead.pop() {
-            for &next in neighbours.get(&node).into_iter().flatten() {
-                // An adapter or a router passes on no management packets.
-                if switches.contains(&next) && reached.insert(next) {
-                    ahead.push(next);
-                }
-            }
-        }
-        let all = self.nodes.iter().filter(|node| node.is_switch());
-        let lost = all.filter(|node| !reached.contains(&node.id));
-        lost.map(|node| node.name.as_str()).collect()
     }
 
     /// Switches of a subnet, vSwitches included.

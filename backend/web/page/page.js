@@ -146,6 +146,23 @@ function showVfs(state) {
   }
 }
 
+function showAdapters(state) {
+  const body = document.querySelector('#adapters tbody');
+  for (const adapter of state.adapters) {
+    for (const port of adapter.ports) {
+      const { cells } = row(body, `port ${port.guid}`, () => (
+        { cells: ['', '', 'number', 'code', '', ''].map((kind) => element('td', '', kind)) }));
+      const texts = [`${adapter.name}:${port.port}`, port.state, `${port.lid ?? 0}`, port.guid, port.rate ?? '–', port.cable ?? 'none'];
+      texts.forEach((text, at) => { if (cells[at].textContent !== text) cells[at].textContent = text; });
+      cells[1].className = kindOf(port.state);
+    }
+  }
+  const warnings = $('warnings');
+  if ([...warnings.children].map((it) => it.textContent).join() !== state.warnings.join()) {
+    warnings.replaceChildren(...state.warnings.map((text) => element('li', text)));
+  }
+}
+
 function showLinks(state) {
   const body = $('links').tBodies[0];
   for (const link of state.links) {
@@ -215,6 +232,7 @@ function show(state) {
   if (before) tell(before, state);
   for (const known of rows.values()) known.seen = false;
   showVfs(state);
+  showAdapters(state);
   showLinks(state);
   for (const [key, known] of rows) {
     if (!known.seen) { known.row.remove(); rows.delete(key); }

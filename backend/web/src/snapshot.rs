@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::{LinkEnd, NodeKind, Status, Topology, VfStatus};
+use control::{Adapter, LinkEnd, NodeKind, Status, Topology, VfStatus};
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
@@ -30,6 +30,8 @@ enum View {
         sweeps: u64,
         switches: u32,
         vfs: Vec<Vf>,
+        adapters: Vec<Adapter>,
+        warnings: Vec<String>,
         hypervisors: Vec<String>,
         links: Vec<Link>,
         /// Changes whenever the drawing does.
@@ -133,6 +135,8 @@ impl View {
             sm_lid: status.fabric.sm_lid,
             sweeps: status.fabric.sweeps,
             switches: status.fabric.switches,
+            adapters: status.adapters,
+            warnings: status.warnings,
             vfs: status.vfs.into_iter().map(Vf::of).collect(),
         }
     }

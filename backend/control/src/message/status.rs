@@ -7,6 +7,7 @@ use crate::placement::Placement;
 use crate::sandbox::Sandbox;
 use crate::upgrade::Upgraded;
 
+use super::topology::Adapter;
 use super::vf::VfStatus;
 
 /// The state of the daemon.
@@ -27,6 +28,9 @@ pub struct Status {
     pub fabric: FabricStatus,
     /// The virtual functions, in the order of the configuration.
     pub vfs: Vec<VfStatus>,
+    /// Adapters without VFs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub adapters: Vec<Adapter>,
     /// VFs that are passed through to others: nodes of other subnets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub passthrough: Vec<PassedVf>,
@@ -42,7 +46,7 @@ pub struct Status {
     /// The daemon's own sandbox.
     #[serde(default)]
     pub sandbox: Sandbox,
-    /// Settings that do not do what they look like.
+    /// Settings that do not do what they look like, and ports that stay in Initialize.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }

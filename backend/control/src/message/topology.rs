@@ -64,7 +64,18 @@ pub struct Node {
     pub adapter_ports: Vec<AdapterPort>,
 }
 
-/// A port of an adapter with several.
+/// An adapter without VFs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Adapter {
+    /// Its name.
+    pub name: String,
+    /// Node GUID.
+    pub guid: String,
+    /// All its ports.
+    pub ports: Vec<AdapterPort>,
+}
+
+/// A port of an adapter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AdapterPort {
     /// Its number.
@@ -77,6 +88,9 @@ pub struct AdapterPort {
     pub state: String,
     /// Lanes and signalling rate in use, as in `4X EDR`; `None` without a cable.
     pub rate: Option<String>,
+    /// Node and port at the other end of its cable, as in `sw1:3`.
+    #[serde(default)]
+    pub cable: Option<String>,
 }
 
 /// Kinds of [`Node`].

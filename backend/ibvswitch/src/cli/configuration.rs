@@ -79,6 +79,9 @@ impl Planned {
     fn of(config: &Config) -> Result<Self, CliError> {
         let (plan, vswitch) = management::planned(config)?;
         let mut warnings = vswitch.inspect(|fabric| warnings::of(config, &plan, fabric));
+        if config.manager.place == ManagerPlace::Embedded {
+            warnings.extend(vswitch.inspect(|fabric| warnings::waiting(config, &plan, fabric)));
+        }
         let strangers = strangers(config, &plan).map_err(ManagementError::from)?;
         warnings.extend(strangers);
         let managers = vswitch.manager_status();

@@ -5,7 +5,9 @@ use wire::Lid;
 
 use super::text::bytes::bytes;
 use super::{CliError, SourceArgs, ask, print, print_json};
-use crate::control::{ManagerPlace, PassedVf, PinSuggestion, Placement, Request, Response, Status};
+use crate::control::{
+    Adapter, ManagerPlace, PassedVf, PinSuggestion, Placement, Request, Response, Status,
+};
 use report::table;
 
 /// Arguments of `status`.
@@ -83,11 +85,12 @@ fn text(status: &Status) -> String {
     let placement = placement.map_or_else(String::new, |placement| {
         format!("\n{}", engines(placement, status.uptime_s))
     });
+    let adapters = adapter_ports(&status.adapters);
     let passed = passed_through(&status.passthrough);
     let warnings = status.warnings.iter();
     let warnings: String = warnings.map(|it| format!("Warning: {it}\n")).collect();
     format!(
-        "ibvswitch {}, process {}, up {}, sockets in {}\nSandbox: {}\n{subnets}{warnings}\n{}{passed}{placement}",
+        "ibvswitch {}, process {}, up {}, sockets in {}\nSandbox: {}\n{subnets}{warnings}\n{}{adapters}{passed}{placement}",
         status.version,
         status.pid,
         duration(status.uptime_s),
@@ -104,6 +107,38 @@ fn client(connected: bool, unshared: bool) -> String {
         (false, _) => "none",
     }
     .to_owned()
+}
+
+/// The ports of adapters with several, and the others that are not Active.
+fn adapter_ports(adapters: &[Adapter]) -> String {
+    const SHOWN: usize = 32;
+    let each = adapters.iter().flat_map(|adapter| {
+        let ports = adapter.ports.iter();
+        ports
+            .filter(|port| adapter.ports.len() > 1 || port.state != "Active")
+            .map(move |port| (adapter, port))
+    });
+    let rows = each.map(|(adapter, port)| {
+        [
+            format!("{}:{}", adapter.name, port.port),
+            port.state.clone(),
+            port.lid.unwrap_or_default().to_string(),
+            port.guid.clone(),
+            port.rate.as_deref().unwrap_or("-").to_owned(),
+            port.cable.as_deref().unwrap_or("none").to_owned(),
+        ]
+    });
+    let head = ["ADAPTER", "STATE", "LID", "PORT GUID", "RATE", "CABLE"].map(str::to_owned);
+    let mut rows: Vec<_> = [head].into_iter().chain(rows).collect();
+    let more = match rows.len().saturating_sub(SHOWN + 1) {
+        0 => String::new(),
+        more => format!("and {more} more; `ibvswitch status --json` has all\n"),
+    };
+    rows.truncate(SHOWN + 1);
+    match rows.len() {
+        1 => String::new(),
+        _ => format!("\n{}{more}", table(&rows)),
+    }
 }
 
 /// VFs that are passed through, where there are any.

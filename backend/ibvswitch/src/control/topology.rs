@@ -1,12 +1,14 @@
 //! Nodes and cables, as the control socket tells of them.
 
-use fabric::{Fabric, PortRef};
+use std::collections::HashMap;
+
+use fabric::{Fabric, NodeId, PortRef};
 use vswitch::{Plan, PlannedNode, PlannedVf, SharedPlace};
 use wire::attribute::PortInfo;
 use wire::{ExtendedLid, Gid, Lid, LinkSpeed, LinkSpeedExt, PKey, PortState};
 
 use super::duplicate_guids::name_duplicates;
-use super::{AdapterPort, Link, LinkEnd, Node, NodeKind, Topology};
+use super::{Adapter, AdapterPort, Link, LinkEnd, Node, NodeKind, Topology};
 
 const fn node_kind(kind: vswitch::NodeKind) -> NodeKind {
     match kind {
@@ -37,12 +39,13 @@ pub(crate) fn topology(plan: &Plan, fabric: &Fabric) -> Topology {
         let vfs = plan.functions().iter();
         vfs.filter_map(|vf| Some((vf, vf.place?)))
     };
+    let names = names(plan);
     let mut nodes: Vec<Node> = plan
         .nodes()
         .iter()
         .map(|node| Node {
             subnet: node.subnet.and_then(|at| plan.subnets()[at].clone()),
-            ..describe(node, fabric, plan.subnets())
+            ..describe(node, fabric, plan.subnets(), &names)
         })
         .collect();
     nodes.extend(shared().map(|(vf, place)| describe_shared(plan, vf, place, fabric)));
@@ -143,14 +146,22 @@ fn range_reason(port: &str, place: SharedPlace, info: &PortInfo, lid: Option<Lid
 }
 
 /// All but the subnet.
-fn describe(planned: &PlannedNode, fabric: &Fabric, subnets: &[Option<String>]) -> Node {
+fn describe(
+    planned: &PlannedNode,
+    fabric: &Fabric,
+    subnets: &[Option<String>],
+    names: &Names<'_>,
+) -> Node {
     let is_router = planned.kind == vswitch::NodeKind::Router;
-    let ports = adapter_ports(planned, fabric);
+    let mut ports = adapter_ports(planned, fabric, names);
     let cabled = ports.iter().find(|port| port.rate.is_some());
     let port = PortRef {
         node: planned.id,
         port: cabled.map_or(u8::from(!planned.is_switch()), |port| port.port),
     };
+    if ports.len() == 1 {
+        ports.clear();
+    }
     let info = fabric.port_info(port).unwrap_or_default();
     let node = fabric.node_info(port).unwrap_or_default();
     let ordinary = (info.lid != Lid::NONE).then_some(info.lid);
@@ -199,8 +210,34 @@ fn describe(planned: &PlannedNode, fabric: &Fabric, subnets: &[Option<String>]) 
     }
 }
 
-/// The ports of an adapter with several, none of another node.
-fn adapter_ports(planned: &PlannedNode, fabric: &Fabric) -> Vec<AdapterPort> {
+/// Names of nodes.
+type Names<'p> = HashMap<NodeId, &'p str>;
+
+fn names(plan: &Plan) -> Names<'_> {
+    let nodes = plan.nodes().iter();
+    nodes.map(|node| (node.id, node.name.as_str())).collect()
+}
+
+/// The adapters without VFs, with their ports.
+pub(crate) fn adapters(plan: &Plan, fabric: &Fabric) -> Vec<Adapter> {
+    let names = names(plan);
+    let all = plan.nodes().iter().map(|node| {
+        let port = PortRef {
+            node: node.id,
+            port: 1,
+        };
+        let info = fabric.node_info(port).unwrap_or_default();
+        Adapter {
+            name: node.name.clone(),
+            guid: info.node_guid.to_string(),
+            ports: adapter_ports(node, fabric, &names),
+        }
+    });
+    all.filter(|adapter| !adapter.ports.is_empty()).collect()
+}
+
+/// The ports of an adapter without VFs; nothing of another node.
+fn adapter_ports(planned: &PlannedNode, fabric: &Fabric, names: &Names<'_>) -> Vec<AdapterPort> {
     if !matches!(
         planned.kind,
         vswitch::NodeKind::Host | vswitch::NodeKind::Manager
@@ -212,9 +249,6 @@ fn adapter_ports(planned: &PlannedNode, fabric: &Fabric) -> Vec<AdapterPort> {
         port: 1,
     };
     let count = fabric.node_info(first).unwrap_or_default().num_ports;
-    if count < 2 {
-        return Vec::new();
-    }
     let describe = |number| {
         let port = PortRef {
             node: planned.id,
@@ -222,6 +256,8 @@ fn adapter_ports(planned: &PlannedNode, fabric: &Fabric) -> Vec<AdapterPort> {
         };
         let info = fabric.port_info(port).unwrap_or_default();
         let (width, speed) = rate_of(&info);
+        let peer = fabric.peer(port);
+        let name_of = |end: PortRef| names.get(&end.node).copied().unwrap_or_default();
         AdapterPort {
             port: number,
             guid: fabric
@@ -231,7 +267,8 @@ fn adapter_ports(planned: &PlannedNode, fabric: &Fabric) -> Vec<AdapterPort> {
                 .to_string(),
             lid: (info.lid != Lid::NONE).then(|| info.lid.value().into()),
             state: info.port_state.to_string(),
-            rate: fabric.peer(port).map(|_| format!("{width} {speed}")),
+            rate: peer.map(|_| format!("{width} {speed}")),
+            cable: peer.map(|end| format!("{}:{}", name_of(end), end.port)),
         }
     };
     (1..=count).map(describe).collect()

@@ -411,6 +411,16 @@ impl<F: QueueFormat> Management<F> {
 }
 
 impl<F: QueueFormat + Send + 'static> Management<F> {
+    /// Warns after a sweep of ports that it has not activated, unless it did so `before`.
+    fn warn_of_waiting(&self, config: &Config, plan: &Plan, before: &mut Vec<String>) {
+        let inspect = |fabric: &_| warnings::waiting(config, plan, fabric);
+        let waiting = self.vswitch.inspect(inspect);
+        for warning in waiting.iter().filter(|it| !before.contains(it)) {
+            warn!("{warning}");
+        }
+        *before = waiting;
+    }
+
     /// Brings the subnets up, before anybody uses them, and starts the thread that
     /// manages them from then on.
     ///
@@ -419,7 +429,7 @@ impl<F: QueueFormat + Send + 'static> Management<F> {
     pub fn start(
         self: &Arc<Self>,
         config: &Config,
-        plan: &Plan,
+        plan: &Arc<Plan>,
     ) -> io::Result<ManagementThread<F>> {
         self.vswitch.poll();
         self.deliver();
@@ -448,19 +458,24 @@ impl<F: QueueFormat + Send + 'static> Management<F> {
             }
         }
         let management = Arc::clone(self);
+        let (config, plan) = (config.clone(), Arc::clone(plan));
         let thread = thread::Builder::new()
             .name("management".to_owned())
-            .spawn(move || management.serve())?;
+            .spawn(move || management.serve(&config, &plan))?;
         Ok(ManagementThread {
             management: Arc::clone(self),
             thread: Some(thread),
         })
     }
 
-    fn serve(&self) {
+    fn serve(&self, config: &Config, plan: &Plan) {
+        let (mut sweeps, mut waiting) = (0, Vec::new());
         while !self.stopping.load(Ordering::Acquire) {
             self.vswitch.poll();
             self.deliver();
+            if std::mem::replace(&mut sweeps, self.vswitch.sweeps()) != sweeps {
+                self.warn_of_waiting(config, plan, &mut waiting);
+            }
             self.stores.lock().retry();
             // Its sender is this very object's.
             let _ = match self.vswitch.deadline() {

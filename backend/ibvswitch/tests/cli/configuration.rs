@@ -201,7 +201,8 @@ fn warnings_of_what_cannot_work() {
     let text =
         format!("{cut}{limited}").replace("name = \"hv2\"\n", "name = \"hv2\"\nswitch = \"b\"\n");
     let warnings = [
-        "no cables join these switches to the subnet manager's host, so that their ports stay down: b, hv2; add a [[link]]",
+        "no cables join these switches to the subnet manager's host, so that it does not find them: b, hv2; add a [[link]]",
+        "ports that stay in Initialize: b:1, hv2:1, hv2:2, vm2:1; no link that is up leads there from the subnet manager's host",
         "partition 0x0010 has limited members alone, which do not reach each other: vm1",
     ];
     let checked = check(&text, "");
@@ -212,6 +213,93 @@ fn warnings_of_what_cannot_work() {
         for told in [&checked.out, &status] {
             assert!(told.contains(warning), "{told}");
         }
+    }
+}
+
+/// An adapter with a port in each of two subnets, of which one has no manager.
+const TWO_PORTS: &str = r#"
+Switch	8 "S-0000000000000001"		# "sw1" enhanced port 0 lid 0 lmc 0
+[1]	"H-0000000000000010"[1](11)		# "dual" lid 0 4xEDR
+[2]	"H-0000000000000020"[1](21)		# "single" lid 0 4xEDR
+
+Switch	8 "S-0000000000000002"		# "sw2" enhanced port 0 lid 0 lmc 0
+[1]	"H-0000000000000010"[2](12)		# "dual" lid 0 1xHDR
+[2]	"H-0000000000000030"[1](31)		# "lone" lid 0 4xEDR
+
+Ca	3 "H-0000000000000010"		# "dual"
+[1](11)	"S-0000000000000001"[1]		# lid 0 lmc 0 "sw1" lid 0 4xEDR
+[2](12)	"S-0000000000000002"[1]		# lid 0 lmc 0 "sw2" lid 0 1xHDR
+
+Ca	1 "H-0000000000000020"		# "single"
+[1](21)	"S-0000000000000001"[2]		# lid 0 lmc 0 "sw1" lid 0 4xEDR
+
+Ca	1 "H-0000000000000030"		# "lone"
+[1](31)	"S-0000000000000002"[2]		# lid 0 lmc 0 "sw2" lid 0 4xEDR
+"#;
+
+#[test]
+fn each_port_of_an_adapter_is_shown() {
+    let dir = scratch();
+    let listing = dir.path().join("net");
+    std::fs::write(&listing, TWO_PORTS).expect("is written");
+    let daemon = daemon::Daemon::logging(&format!(
+        "[fabric]\ntopology = \"{}\"\n[[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n",
+        listing.display()
+    ));
+    let ports = [
+        [
+            "dual:1",
+            "Active",
+            "1",
+            "0000:0000:0000:0011",
+            "4X EDR",
+            "sw1:1",
+        ],
+        [
+            "dual:2",
+            "Initialize",
+            "0",
+            "0000:0000:0000:0012",
+            "1X HDR",
+            "sw2:1",
+        ],
+        ["dual:3", "Down", "0", "0000:0000:0000:0013", "-", "none"],
+        [
+            "lone:1",
+            "Initialize",
+            "0",
+            "0000:0000:0000:0031",
+            "4X EDR",
+            "sw2:2",
+        ],
+    ];
+    let warning = "ports that stay in Initialize: sw2:1, dual:2, sw2:2, lone:1; no link that is up leads there from the \
+                   subnet manager's host";
+    let text = daemon.run(&["status"], "").out;
+    let shown: Vec<String> = { text.lines() }
+        .skip_while(|line| !line.starts_with("ADAPTER"))
+        .skip(1)
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
+    assert_eq!(shown, ports.map(|port| port.join(" ")), "{text}");
+    assert!(text.contains(warning), "{text}");
+    assert_eq!(daemon.log().matches(warning).count(), 1);
+    let json = daemon.run(&["status", "--json"], "").out;
+    let json: serde_json::Value = serde_json::from_str(&json).expect("is JSON");
+    assert_eq!(json["warnings"][1], warning);
+    let second = &json["adapters"][0]["ports"][1];
+    assert_eq!(
+        (&second["rate"], &second["cable"], &second["lid"]),
+        (&"1X HDR".into(), &"sw2:1".into(), &serde_json::Value::Null)
+    );
+    let metrics = daemon.run(&["metrics"], "").out;
+    for line in [
+        "ibvswitch_port_active{guid=\"0000:0000:0000:0011\",node=\"dual\",port=\"1\"} 1",
+        "ibvswitch_port_active{guid=\"0000:0000:0000:0012\",node=\"dual\",port=\"2\"} 0",
+        "ibvswitch_port_lid{guid=\"0000:0000:0000:0011\",node=\"dual\",port=\"1\"} 1",
+        "peer=\"sw2:1\",port=\"2\",rate=\"1X HDR\"} 1",
+    ] {
+        assert!(metrics.contains(line), "{metrics}");
     }
 }
 

@@ -76,6 +76,7 @@ impl StatusSource for Fixed {
                     ..Counters::default()
                 },
             }],
+            adapters: Vec::new(),
             passthrough: Vec::new(),
             commands: Vec::new(),
             placement: None,

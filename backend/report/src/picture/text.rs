@@ -272,6 +272,7 @@ mod tests {
             lid,
             state: if lid.is_some() { "Active" } else { "Down" }.to_owned(),
             rate: lid.map(|_| "4X EDR".to_owned()),
+            cable: lid.map(|_| format!("sw1:{port}")),
         };
         let mut adapter = node("a", NodeKind::Host, None, Some(5));
         adapter.adapter_ports = vec![port(1, None), port(2, Some(5)), port(3, Some(6))];

@@ -8,7 +8,7 @@ use super::VSwitch;
 use crate::core::image::{VmImage, VmImageError};
 use crate::core::link::{self, LinkAction, LinkError, LinkStatus};
 use crate::core::migration::{MigrateError, MoveRequest};
-use crate::core::subnets::{ManagerStatus, SmError, is_managed, status};
+use crate::core::subnets::{ManagerStatus, SmError, is_managed, status, sweeps};
 use crate::plan::Plan;
 
 impl VSwitch {
@@ -28,6 +28,12 @@ impl VSwitch {
         let managers = self.managers.lock();
         let core = self.read();
         status::of(&core.subnets, &managers, &core.fabric, self.now(), subnet)
+    }
+
+    /// Full sweeps that the embedded managers have ended.
+    #[must_use]
+    pub fn sweeps(&self) -> u64 {
+        sweeps(&self.managers.lock())
     }
 
     /// Has the manager of a subnet, or all of them, sweep; with `partitions`, having first taken over

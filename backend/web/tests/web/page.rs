@@ -30,6 +30,11 @@ fn a_link_goes_down_and_a_vm_moves() {
     let browser = Browser::open(web.url());
     browser.wait(&cell("vm1", 3), "Active");
     browser.wait(&cell("vm1", 1), "hv1");
+    // The manager's host.
+    browser.wait(
+        "document.querySelector('#adapters tbody tr')?.cells[5].textContent",
+        "sw1:3",
+    );
     browser.wait(
         "String(document.getElementById('drawing').naturalWidth > 0)",
         "true",

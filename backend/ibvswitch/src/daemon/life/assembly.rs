@@ -125,7 +125,7 @@ impl Assembly {
         mut before: Option<Before>,
         abort: &Abort,
     ) -> Result<Self, AssemblyError> {
-        let plan = Plan::new(&config.model());
+        let plan = Arc::new(Plan::new(&config.model()));
         // State that the keeper has of a daemon that died.
         let places: Places = { config.vfs().zip(&mut listeners) }
             .filter_map(|((_, vf), socket)| {

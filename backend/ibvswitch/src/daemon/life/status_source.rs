@@ -129,6 +129,7 @@ impl StatusSource for DaemonState {
         let managers = managers.iter().map(|status| Managed {
             sweeps: status.report.sweeps,
             smps: status.smps,
+            up: status.up,
         });
         let managers: Vec<Managed> = managers.collect();
         let status = self

@@ -51,6 +51,8 @@ pub struct ManagerStatus {
     pub subnet: Option<String>,
     /// Whether it is the master.
     pub state: SmState,
+    /// It is the master, its last full sweep has ended, and no other one is due.
+    pub up: bool,
     /// Among subnet managers, 15 the highest.
     pub priority: u8,
     /// GUID of its port.
@@ -167,6 +169,7 @@ fn describe(
     ManagerStatus {
         subnet: subnet.name.clone(),
         state: manager.state(),
+        up: manager.is_up(),
         priority: manager.priority(),
         guid: node.port_guid,
         lid: own.lid,
