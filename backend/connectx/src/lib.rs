@@ -56,6 +56,8 @@ mod testing;
 pub use backend::{Backend, DoorbellPages, Registers};
 pub use command::function::firmware_pages::{PagesError, want_pages};
 pub use command::parse_command;
+pub use command::queue::event_queue::parse_event_queue;
+pub use command::rule::needed_stage;
 pub use configuration::{
     Configuration, Doorbells, Identity, IpOverInfiniBand, Likeness, MAX_DEVICE_MEMORY,
     TRAPPED_PAGES,
@@ -67,6 +69,7 @@ pub use function::{Effect, Function, Region, pci, segment};
 pub use port::{Port, PortAttributes};
 pub use queue::event::Interrupts;
 pub use queue_format::Mlx5;
+pub use refusal::Refusal;
 pub use software::firmware::FirmwareFaults;
 pub use software::{Host, Parts, Software, Turn};
-pub use state::{FunctionState, Left};
+pub use state::{FunctionState, Left, Stage};

@@ -34,9 +34,10 @@ use user_context::{UserContexts, UserContextsImageV1};
 use user_memory::{UserMemory, UserMemoryImageV1};
 
 /// Stage to which the driver has brought the function.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub enum Stage {
     /// Not enabled: nothing but ENABLE_HCA is understood.
+    #[default]
     Disabled,
     /// Enabled: capabilities may be set.
     Enabled,

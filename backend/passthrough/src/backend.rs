@@ -8,6 +8,7 @@ use std::time::Duration;
 use connectx::bits::command::{Status, create_eq_in};
 use connectx::bits::event::EventType;
 use connectx::bits::initialization::mlx5_init_seg as segment;
+use connectx::bits::port::mad_ifc_out;
 use connectx::queue::event::Entry;
 use connectx::{Backend, Configuration, DoorbellPages, Doorbells, Registers, TRAPPED_PAGES};
 use nix::errno::Errno;
@@ -391,6 +392,7 @@ impl Backend for Passthrough {
             Ok(Verdict::Forward(after)) => {
                 let reply_len = match after {
                     After::ShowPartitions(_) => reply_len.max(partitions::REPLY),
+                    After::ShowAgent => reply_len.max(mad_ifc_out::SIZE),
                     _ => reply_len,
                 };
                 core.forward(slot, after, std::mem::take(request), reply_len);

@@ -15,6 +15,7 @@ pub(crate) mod partitions;
 pub(crate) mod port;
 mod queue;
 
+pub use connectx::Refusal;
 use connectx::bits::Field;
 use connectx::bits::capability::{
     TYPE_ATOMIC, TYPE_GENERAL, atomic_caps, cmd_hca_cap as cap, query_hca_cap_out, set_hca_cap_in,
@@ -26,32 +27,22 @@ use connectx::bits::completion::{cqc, query_cq_out};
 use connectx::bits::counter::query_q_counter_in;
 use connectx::bits::event::create_eq_out;
 use connectx::queue::event::EventQueue;
+use connectx::{Stage, needed_stage};
 
 use self::port::{manage, modify_port, own_port, register};
-use crate::mediation::guest::{Guest, Kind, Stage, WholeKey};
+use crate::mediation::guest::{Guest, Kind, WholeKey};
 use crate::mediation::partitions::{Partitions, Place};
 use crate::policy::{Isolation, Policy};
 use crate::shadow::Shadow;
 
-/// User context that a command is from: none but the kernel's driver has any here.
-const UID: Field = Field::new(0x00, 15, 0);
-/// All of them together.
+/// All user contexts together: here, none but the kernel's driver has any.
 const SHARED: u32 = 0xffff;
 /// Where requests and replies have their object's number.
 const NUMBER: Field = alloc_pd_out::PD;
 /// Bytes of the shortest requests.
-const HEAD: usize = 0x10;
+const HEAD: usize = alloc_pd_out::SIZE;
 /// Where the lists of pages begin.
-pub(crate) const LIST: usize = 0x110;
-
-/// Why a command is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Refusal {
-    /// The status in its reply.
-    pub status: Status,
-    /// The reason, for the log.
-    pub reason: &'static str,
-}
+pub(crate) const LIST: usize = create_eq_in::SIZE;
 
 const fn refuse<T>(status: Status, reason: &'static str) -> Result<T, Refusal> {
     Err(Refusal { status, reason })
@@ -141,13 +132,19 @@ pub(crate) fn judge(
     let Some(opcode) = Opcode::from_code(code) else {
         return refuse(Status::BadOperation, "unknown command");
     };
-    match UID.get(request) {
+    match create_eq_in::UID.get(request) {
         0 => {}
         // Linux says of sets of counters that all user contexts have them, and asks nobody whether there are any.
-        SHARED if opcode == Opcode::AllocQCounter => UID.set(request, 0),
+        SHARED if opcode == Opcode::AllocQCounter => create_eq_in::UID.set(request, 0),
         _ => return refuse(Status::BadParameter, "there are no user contexts"),
     }
-    check_stage(guest, opcode)?;
+    // Commands come in an order: a function is enabled, initialized, and then has objects.
+    if guest.stage < needed_stage(opcode.into()) {
+        return refuse(
+            Status::BadSystemState,
+            "the function is not enabled or not initialized",
+        );
+    }
     // A driver may cut a request short, and a device take the rest for zeros. The values that the VF is to have in
     // their place need room.
     request.resize(request.len().max(shortest(opcode)), 0);
@@ -178,30 +175,6 @@ const fn shortest(opcode: Opcode) -> usize {
         | Opcode::Sqerr2Rts
         | Opcode::Sqd2Rts => LIST,
         _ => HEAD,
-    }
-}
-
-/// Commands come in an order: a function is enabled, initialized, and then has objects.
-fn check_stage(guest: &Guest, opcode: Opcode) -> Result<(), Refusal> {
-    let needed = match opcode {
-        Opcode::EnableHca | Opcode::DisableHca | Opcode::TeardownHca => Stage::Disabled,
-        Opcode::QueryIssi
-        | Opcode::SetIssi
-        | Opcode::QueryPages
-        | Opcode::ManagePages
-        | Opcode::QueryHcaCap
-        | Opcode::SetHcaCap
-        | Opcode::QueryAdapter
-        | Opcode::InitHca => Stage::Enabled,
-        _ => Stage::Initialized,
-    };
-    if guest.stage >= needed {
-        Ok(())
-    } else {
-        refuse(
-            Status::BadSystemState,
-            "the function is not enabled or not initialized",
-        )
     }
 }
 

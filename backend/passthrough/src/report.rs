@@ -3,11 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use connectx::bits::Span;
 use connectx::bits::command::Opcode;
-use connectx::bits::port::{
-    hca_vport_context as vport, query_hca_vport_context_out, query_hca_vport_gid_out,
-};
+use connectx::bits::port::{FIRST_GID, hca_vport_context as vport, query_hca_vport_context_out};
 
 /// The port of the VF behind, as that VF says.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -28,9 +25,6 @@ pub struct Port {
     pub grh_required: bool,
 }
 
-/// In the reply to QUERY_HCA_VPORT_GID: the GID.
-const GID: Span = Span::new(query_hca_vport_gid_out::SIZE, 16);
-
 impl Port {
     /// From the reply to QUERY_HCA_VPORT_CONTEXT: all but the GID.
     pub(crate) fn read(&mut self, reply: &[u8]) {
@@ -48,7 +42,7 @@ impl Port {
 
     /// From the reply to QUERY_HCA_VPORT_GID.
     pub(crate) fn read_gid(&mut self, reply: &[u8]) {
-        self.gid = GID.array(reply);
+        self.gid = FIRST_GID.array(reply);
     }
 }
 

@@ -10,16 +10,19 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use connectx::DoorbellPages;
+use connectx::bits::Field;
 use connectx::bits::capability::{TYPE_GENERAL, cmd_hca_cap as cap, query_hca_cap_out};
 use connectx::bits::command::{
-    BLOCK_DATA, BLOCK_SIZE, ENTRY_DATA, ENTRY_SIZE, OWNER_HARDWARE, Opcode, alloc_pd_out,
-    create_eq_in, mlx5_cmd_layout as entry, mlx5_cmd_prot_block as block, query_pages_out,
+    BLOCK_DATA, BLOCK_SIZE, ENTRY_DATA, ENTRY_SIZE, EVENT_MASK, OWNER_HARDWARE, Opcode,
+    PAGES_RETURNED, alloc_pd_out, create_eq_in, mlx5_cmd_layout as entry,
+    mlx5_cmd_prot_block as block, query_pages_out,
 };
 use connectx::bits::event::{EQE_DATA, EQE_SIZE, EQE_SUBTYPE, EQE_TYPE, create_eq_out, eqc};
 use connectx::bits::initialization::{FIRST_UAR, mlx5_init_seg as segment};
-use connectx::bits::port::{hca_vport_context as vport, query_hca_vport_context_out};
+use connectx::bits::port::{
+    hca_vport_context as vport, query_hca_vport_context_out, query_hca_vport_pkey_in,
+};
 use connectx::bits::queue_pair::{create_qp_in, qpc, query_qp_out};
-use connectx::bits::{Field, Wide};
 use hca::dma;
 use parking_lot::Mutex;
 use vfio_user::{DmaTable, Mapping};
@@ -36,10 +39,6 @@ const BAR_SIZE: u64 = 1 << 20;
 const VECTORS: u16 = 8;
 /// Log of the entries of the command queue, and of their size.
 const QUEUE: u32 = 5 << 4 | 6;
-/// In replies to MANAGE_PAGES: how many pages come back. The list of them follows the head.
-const PAGES_BACK: Field = Field::new(0x08, 31, 0);
-/// In QUERY_HCA_VPORT_PKEY: the index.
-const PKEY_INDEX: Field = Field::new(0x0c, 15, 0);
 /// Bytes before the list of pages of such a request or reply, and of CREATE_EQ.
 const PAGES: usize = 0x10;
 const EQ_PAGES: usize = 0x110;
@@ -290,7 +289,7 @@ impl Inner {
                     2 => {
                         let left = self.pages.len().saturating_sub(count);
                         let back = self.pages.split_off(left);
-                        PAGES_BACK.set(&mut reply, back.len() as u32);
+                        PAGES_RETURNED.set(&mut reply, back.len() as u32);
                         reply.extend(back.iter().flat_map(|page| page.to_be_bytes()));
                     }
                     _ => {}
@@ -301,7 +300,7 @@ impl Inner {
                 let eqn = self.queues;
                 create_eq_out::EQ_NUMBER.set(&mut reply, eqn);
                 let context = create_eq_in::EQ_CONTEXT_ENTRY.get(request);
-                let mask = Wide::new(0).get(create_eq_in::EVENT_BITMASK.get(request));
+                let mask = EVENT_MASK.get(request);
                 if mask != 0 {
                     let len = EQE_SIZE << eqc::LOG_EQ_SIZE.get(context);
                     let (pages, _) = request[EQ_PAGES..].as_chunks::<8>();
@@ -317,7 +316,7 @@ impl Inner {
             }
             Some(Opcode::QueryHcaVportPkey) => {
                 // One, or all of them.
-                let asked = PKEY_INDEX.get(request) as usize;
+                let asked = query_hca_vport_pkey_in::PKEY_INDEX.get(request) as usize;
                 let asked = if asked == 0xffff {
                     0..128
                 } else {

@@ -1,7 +1,7 @@
 //! The command interface: queue entry, mailbox block, opcodes, statuses, and
 //! the small requests and replies.
 
-use super::{Field, structures};
+use super::{Field, Wide, structures};
 
 structures! {
     /// An entry of the command queue.
@@ -197,6 +197,9 @@ macro_rules! codes {
     };
 }
 pub(crate) use codes;
+
+/// In CREATE_EQ: the first of the mask's four words, which alone has events.
+pub const EVENT_MASK: Wide = Wide::new(0x58);
 
 /// Declares the opcodes: those of every function as one enumeration, and those with the offered ones as another.
 macro_rules! opcodes {

@@ -8,6 +8,7 @@ structures! {
     cqc(64) {
         STATUS: 0x00 [31:28];
         DBR_UMEM_VALID: 0x00 [25:25];
+        APU_CQ: 0x00 [24:24];
         CQE_SZ: 0x00 [23:21];
         OI: 0x00 [17:17];
         CQE_COMP_EN: 0x00 [14:14];

@@ -69,6 +69,12 @@ pub const MODE_KSM: u32 = 3;
 /// Access mode: memory of the device.
 pub const MODE_MEMIC: u32 = 5;
 
+/// The access mode in the context of a memory key.
+#[must_use]
+pub fn access_mode(context: &[u8]) -> u32 {
+    mkc::ACCESS_MODE_4_2.get(context) << 2 | mkc::ACCESS_MODE_1_0.get(context)
+}
+
 /// In an entry of a list of pages: the page may be read.
 pub const MTT_READ: u64 = 1 << 0;
 /// In an entry of a list of pages: the page may be written.

@@ -1,6 +1,6 @@
 //! The port: virtual port context, registers, management datagrams.
 
-use super::structures;
+use super::{Field, Span, structures};
 
 structures! {
     /// Context of a virtual port.
@@ -34,6 +34,7 @@ structures! {
     /// Request of MODIFY_HCA_VPORT_CONTEXT.
     modify_hca_vport_context_in(528) {
         OTHER_VPORT: 0x08 [31:31];
+        PORT_NUM: 0x08 [19:16];
         HCA_VPORT_CONTEXT: 0x10 (512);
     }
 
@@ -98,6 +99,15 @@ structures! {
     mad_ifc_out(272) {
         RESPONSE_MAD_PACKET: 0x10 (256);
     }
+}
+
+/// In the reply of QUERY_HCA_VPORT_GID: the first GID.
+pub const FIRST_GID: Span = Span::new(query_hca_vport_gid_out::SIZE, 16);
+
+/// In the reply of QUERY_HCA_VPORT_PKEY: the P_Key at this place of the list.
+#[must_use]
+pub const fn listed_pkey(at: usize) -> Field {
+    Field::new(query_hca_vport_pkey_in::SIZE + 4 * at, 15, 0)
 }
 
 /// Register: sizes of packet payloads.

@@ -67,6 +67,7 @@ structures! {
 
     /// An address path.
     ads(44) {
+        FL: 0x00 [31:31];
         PKEY_INDEX: 0x00 [15:0];
         GRH: 0x04 [23:23];
         MLID: 0x04 [22:16];

@@ -8,6 +8,7 @@ structures! {
         STATE: 0x00 [31:28];
         LOG_SRQ_SIZE: 0x00 [27:24];
         WQ_SIGNATURE: 0x04 [31:31];
+        RLKY: 0x04 [28:28];
         LOG_RQ_STRIDE: 0x04 [26:24];
         XRCD: 0x04 [23:0];
         PAGE_OFFSET: 0x08 [31:26];

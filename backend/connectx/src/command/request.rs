@@ -6,7 +6,7 @@ use crate::bits::completion::{cqc, create_cq_in};
 use crate::bits::counter::{alloc_q_counter_out, dealloc_q_counter_in, query_q_counter_in};
 use crate::bits::dynamic::{create_dct_in, dctc};
 use crate::bits::event::{create_eq_out, destroy_eq_in};
-use crate::bits::memory_key::{MODE_KLM, MODE_KSM, MODE_MTT, create_mkey_in, mkc};
+use crate::bits::memory_key::{MODE_KLM, MODE_KSM, MODE_MTT, access_mode, create_mkey_in, mkc};
 use crate::bits::port::{REGISTER_HOST_ENDIANNESS, access_register_in};
 use crate::bits::queue_pair::{ReceiveType, create_qp_in, qpc};
 use crate::bits::resource_dump::REGISTER_RESOURCE_DUMP;
@@ -314,8 +314,7 @@ fn claim_counters(claims: &mut Claims, set: u32) {
 fn claim_for_key(claims: &mut Claims, by_memory: bool, request: &[u8]) {
     let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.get(request);
     claims.own(Kind::ProtectionDomain, mkc::PD.get(context));
-    let mode = mkc::ACCESS_MODE_4_2.get(context) << 2 | mkc::ACCESS_MODE_1_0.get(context);
-    match mode {
+    match access_mode(context) {
         MODE_KLM | MODE_KSM => {}
         MODE_MTT if by_memory && !mkc::UMR_EN.is_set(context) => {}
         _ => claims.refuse(

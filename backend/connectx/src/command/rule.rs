@@ -50,6 +50,12 @@ pub(crate) struct Rule {
     pub sender: Sender,
 }
 
+/// The stage of a function from which on it carries a command out.
+#[must_use]
+pub const fn needed_stage(opcode: AnyOpcode) -> Stage {
+    Rule::of(opcode).stage
+}
+
 impl Rule {
     pub const fn of(opcode: AnyOpcode) -> Self {
         use AnyOpcode as Op;

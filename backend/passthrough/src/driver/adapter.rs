@@ -4,24 +4,24 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use connectx::bits::Field;
 use connectx::bits::capability::{
     TYPE_ATOMIC, TYPE_GENERAL, atomic_caps as atomic, cmd_hca_cap as cap, query_hca_cap_out,
     set_hca_cap_in,
 };
-use connectx::bits::command::{Opcode, alloc_pd_out, create_eq_in, query_pages_out};
+use connectx::bits::command::{EVENT_MASK, Opcode, alloc_pd_out, create_eq_in, query_pages_out};
 use connectx::bits::event::{create_eq_out, eqc};
 use connectx::bits::initialization::{FIRST_UAR, PAGE_SIZE, UAR_EQ_ARM, mlx5_init_seg as segment};
 use connectx::bits::port::{
     query_hca_vport_context_out, query_hca_vport_gid_out, query_hca_vport_pkey_in,
 };
-use connectx::bits::{Field, Wide};
 use nix::sys::eventfd::EventFd;
 
 use crate::driver::commands::{CommandQueue, Room};
 use crate::driver::events::{Event, Events};
 use crate::driver::firmware::FirmwarePages;
 use crate::driver::window::{COMMANDS, EVENTS, FIRMWARE_PAGES, LOG_EVENTS, PAGE, Window};
-use crate::mediation::capability::{self, COMMAND_CHECKSUM};
+use crate::mediation::capability;
 use crate::mediation::partitions::{self, read_table};
 use crate::report::Port;
 use crate::vf::physical::{Physical, PhysicalError};
@@ -146,7 +146,7 @@ impl Adapter {
         let log_max_qp = cap::LOG_MAX_QP.get(&self.capabilities(TYPE_GENERAL, false)?);
         cap::PKEY_TABLE_SIZE.set(&mut wanted, 0);
         cap::LOG_MAX_QP.set(&mut wanted, log_max_qp.min(LOG_MAX_QP));
-        COMMAND_CHECKSUM.set(&mut wanted, 0);
+        cap::CMDIF_CHECKSUM.set(&mut wanted, 0);
         cap::LOG_UAR_PAGE_SZ.set(&mut wanted, 0);
         let has_atomics = cap::ATOMIC.is_set(&wanted);
         self.set_capabilities(TYPE_GENERAL, &wanted)?;
@@ -191,8 +191,7 @@ impl Adapter {
         let context = create_eq_in::EQ_CONTEXT_ENTRY.get_mut(&mut request);
         eqc::LOG_EQ_SIZE.set(context, LOG_EVENTS);
         eqc::UAR_PAGE.set(context, self.page);
-        let mask = create_eq_in::EVENT_BITMASK.get_mut(&mut request);
-        Wide::new(0).set(mask, EVENTS_HEARD);
+        EVENT_MASK.set(&mut request, EVENTS_HEARD);
         for page in 0..pages {
             request.extend(Window::address(EVENTS + page * PAGE).to_be_bytes());
         }

@@ -2,8 +2,7 @@
 
 use std::collections::HashSet;
 
-use connectx::bits::Field;
-use connectx::bits::command::{Opcode, create_eq_in, query_pages_out};
+use connectx::bits::command::{Opcode, PAGES_RETURNED, create_eq_in, query_pages_out};
 
 use crate::driver::window::{FIRMWARE, FIRMWARE_PAGES, PAGE, Window};
 
@@ -13,8 +12,6 @@ pub(crate) const PAGE_REQUEST: u8 = 0xb;
 const PAGES_PER_REQUEST: usize = 512;
 /// Where the list of pages begins, in requests and replies.
 const LIST: usize = 0x10;
-/// In replies: how many pages come back.
-const COUNT_BACK: Field = Field::new(0x08, 31, 0);
 
 /// Operations of MANAGE_PAGES.
 const CANNOT_GIVE: u32 = 0;
@@ -99,7 +96,7 @@ impl FirmwarePages {
             return;
         }
         let count = reply
-            .map_or(0, |reply| COUNT_BACK.get(reply) as usize)
+            .map_or(0, |reply| PAGES_RETURNED.get(reply) as usize)
             .min(self.taken);
         let list = reply
             .and_then(|reply| reply.get(LIST..))
@@ -142,7 +139,7 @@ mod tests {
 
     fn back(pages: &[u64]) -> Vec<u8> {
         let mut reply = vec![0; LIST];
-        COUNT_BACK.set(&mut reply, pages.len() as u32);
+        PAGES_RETURNED.set(&mut reply, pages.len() as u32);
         reply.extend(pages.iter().flat_map(|page| page.to_be_bytes()));
         reply
     }
@@ -206,7 +203,7 @@ mod tests {
         pages.request();
         pages.ask(7);
         let mut reply = back(&[Window::address(FIRMWARE)]);
-        COUNT_BACK.set(&mut reply, 100);
+        PAGES_RETURNED.set(&mut reply, 100);
         pages.answered(TAKE, Some(&reply));
         let (request, _) = pages.request().expect("a request");
         assert_eq!(operation(&request), (GIVE, 7));

@@ -1,8 +1,8 @@
 //! Paths of connections: who is at the other end, by which service level, with which headers.
 
+use connectx::bits::Span;
 use connectx::bits::command::{Opcode, Status};
 use connectx::bits::queue_pair::{ads, qpc};
-use connectx::bits::{Field, Span};
 use hca::Foreign;
 
 use super::{Judge, Refusal, refuse};
@@ -14,8 +14,6 @@ const PATHS: [(Span, bool); 2] = [
     (qpc::PRIMARY_ADDRESS_PATH, true),
     (qpc::SECONDARY_ADDRESS_PATH, false),
 ];
-/// In a path: packets do not leave the adapter, whatever the LID.
-const LOOPBACK: Field = Field::new(0x00, 31, 31);
 /// Hop limit of a header that is added here. Packets stay in the subnet, where nobody looks at it.
 const HOP_LIMIT: u32 = 64;
 
@@ -74,7 +72,8 @@ impl Judge<'_> {
         ads::RLID.set(path, peer.lid.into());
         // The LID that one of a range stands for is the peer's, and so is the way there.
         ads::MLID.set(path, 0);
-        LOOPBACK.set(path, 0);
+        // Else packets would not leave the adapter, whatever the LID.
+        ads::FL.set(path, 0);
         if gid.is_none() && (self.facts.grh_required || peer.grh_required) {
             ads::GRH.set(path, 1);
             ads::RGID_RIP.set(path, &peer.gid);

@@ -6,11 +6,12 @@
 use connectx::bits::Field;
 use connectx::bits::capability::{atomic_caps as atomic, cmd_hca_cap as cap};
 
-/// The driver's checksums over commands: 0 is none.
-pub(crate) const COMMAND_CHECKSUM: Field = Field::new(0x40, 15, 14);
-/// Kinds of keys that work requests cannot change, beside
-/// [`cap::UMR_MODIFY_ENTITY_SIZE_DISABLED`].
-const UMR_DISABLED: [Field; 2] = [Field::new(0x40, 23, 23), Field::new(0x40, 22, 22)];
+/// Kinds of keys that work requests cannot change.
+const UMR_DISABLED: [Field; 3] = [
+    cap::UMR_MODIFY_ENTITY_SIZE_DISABLED,
+    cap::UMR_MODIFY_ATOMIC_DISABLED,
+    cap::UMR_INDIRECT_MKEY_DISABLED,
+];
 
 /// General capabilities that are the VF's.
 const GENERAL: &[Field] = &[
@@ -41,7 +42,6 @@ const GENERAL: &[Field] = &[
     cap::LOG_MAX_MSG,
     cap::CQE_VERSION,
     cap::COMPACT_ADDRESS_VECTOR,
-    cap::UMR_MODIFY_ENTITY_SIZE_DISABLED,
     cap::ATOMIC,
     cap::CQ_OI,
     cap::CQ_RESIZE,
@@ -95,7 +95,6 @@ pub(crate) fn general(physical: &[u8]) -> Vec<u8> {
 /// Has a guest do without work requests that change keys, and so without memory windows.
 pub(crate) fn hide_key_updates(shown: &mut [u8]) {
     cap::IMAICL.set(shown, 0);
-    cap::UMR_MODIFY_ENTITY_SIZE_DISABLED.set(shown, 1);
     for field in UMR_DISABLED {
         field.set(shown, 1);
     }

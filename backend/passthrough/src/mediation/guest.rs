@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use connectx::TRAPPED_PAGES;
 use connectx::bits::initialization::FIRST_UAR;
 use connectx::queue::event::EventQueue;
+use connectx::{Stage, TRAPPED_PAGES};
 
 use crate::mediation::partitions::Places;
 use crate::report::Objects;
@@ -24,15 +24,6 @@ pub(crate) enum Kind {
     SharedReceiveQueue,
     QueuePair,
     EventQueue,
-}
-
-/// Progress of the driver in setting up the function.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(crate) enum Stage {
-    #[default]
-    Disabled,
-    Enabled,
-    Initialized,
 }
 
 /// A key over DMA addresses as they are, such as kernels have of all memory.

@@ -2,7 +2,7 @@
 
 use connectx::bits::command::Status;
 use connectx::bits::memory_key::{
-    MODE_KLM, MODE_KSM, MODE_MTT, MODE_PHYSICAL, create_mkey_in, mkc,
+    MODE_KLM, MODE_KSM, MODE_MTT, MODE_PHYSICAL, access_mode, create_mkey_in, mkc,
 };
 
 use super::pages::check_pages;
@@ -35,7 +35,7 @@ impl Judge<'_> {
         }
         let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.get(request);
         self.own_or_none(Kind::ProtectionDomain, mkc::PD.get(context))?;
-        let mode = mkc::ACCESS_MODE_4_2.get(context) << 2 | mkc::ACCESS_MODE_1_0.get(context);
+        let mode = access_mode(context);
         let list = request.get(LIST..).unwrap_or_default();
         if mode == MODE_MTT {
             // A free key says later how long its pages are.

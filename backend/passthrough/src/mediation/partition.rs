@@ -1,9 +1,8 @@
 //! Partitions of a guest that has a P_Key table of its own: what it asks about the table, and the indexes that its
 //! queue pairs have.
 
-use connectx::bits::Field;
 use connectx::bits::command::{Opcode, Status};
-use connectx::bits::port::query_hca_vport_pkey_in;
+use connectx::bits::port::{listed_pkey, query_hca_vport_pkey_in};
 use connectx::bits::queue_pair::{ads, optional, qpc};
 
 use super::port::own_port;
@@ -114,7 +113,6 @@ pub(crate) fn show_partitions(partitions: &mut Partitions, index: u32, reply: &m
     reply.truncate(BODY);
     reply.resize(BODY + 4 * asked.len(), 0);
     for (at, index) in asked.enumerate() {
-        let key = Field::new(BODY + 4 * at, 15, 0);
-        key.set(reply, partitions.key(index).into());
+        listed_pkey(at).set(reply, partitions.key(index).into());
     }
 }

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use connectx::bits::Field;
+use connectx::bits::port::listed_pkey;
 
 /// Entries of a port's table.
 pub(crate) const TABLE: usize = 128;
@@ -21,7 +21,7 @@ const PARTITION: u16 = 0x7fff;
 
 /// The P_Keys in a reply to QUERY_HCA_VPORT_PKEY about all of the table.
 pub(crate) fn read_table(reply: &[u8]) -> Vec<u16> {
-    let key = |index| Field::new(BODY + 4 * index, 15, 0).get(reply) as u16;
+    let key = |at| listed_pkey(at).get(reply) as u16;
     (0..TABLE).map(key).collect()
 }
 

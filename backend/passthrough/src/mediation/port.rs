@@ -8,81 +8,68 @@ use connectx::bits::port::{
     query_hca_vport_context_out,
 };
 
+use wire::attribute::PKeyBlock;
+use wire::mad::{self, AttributeId, Class, Mad, Method, Status as MadStatus};
+use wire::smp::DATA;
+use wire::vendor;
+
 use super::{After, FORWARD, Refusal, Verdict, refuse};
 use crate::mediation::partitions::Partitions;
 use crate::policy::{Policy, Smp};
 
-/// In requests about a port: its number.
-const PORT_NUMBER: Field = Field::new(0x08, 19, 16);
 /// Operation of a register's access: it is read.
 const READ: u32 = 1;
 
-/// In a management datagram (IBA 13.4.2): class, method, status, attribute.
-const CLASS: Field = Field::new(0x00, 23, 16);
-const METHOD: Field = Field::new(0x00, 7, 0);
-const STATUS: Field = Field::new(0x04, 31, 16);
-const ATTRIBUTE: Field = Field::new(0x10, 31, 16);
-/// Classes of subnet management: by LID, and by a directed route.
-const SUBNET_MANAGEMENT: [u32; 2] = [0x01, DIRECTED];
-const DIRECTED: u32 = 0x81;
 /// Classes by which Mellanox' devices are asked and changed: their registers among others.
-const DEVICE: [u32; 2] = [0x09, TELLING];
-const TELLING: u32 = 0x0a;
+const DEVICE: [Class; 2] = [Class(0x09), vendor::CLASS];
 /// Attributes that describe the device: ClassPortInfo and GeneralInfo.
-const TELLS: [u32; 2] = [0x0001, 0x0017];
-const GET: u32 = 0x01;
-const SET: u32 = 0x02;
-const GET_RESPONSE: u32 = 0x81;
-/// The method is not supported for the attribute.
-const NOT_SUPPORTED: u32 = 0x000c;
+const TELLS: [AttributeId; 2] = [AttributeId::CLASS_PORT_INFO, AttributeId(0x0017)];
 /// With a directed route: the packet is on its way back (IBA 14.2.1.2).
-const RETURNS: u32 = 0x8000;
-/// PortInfo (IBA 14.2.5.6), and where in it the port's LID and its mask control are.
-const PORT_INFO: u32 = 0x0015;
-const PORT_INFO_LID: Field = Field::new(0x40 + 0x10, 31, 16);
-const PORT_INFO_LMC: Field = Field::new(0x40 + 0x20, 10, 8);
-/// P_KeyTable (IBA 14.2.5.7): 32 P_Keys, of the block that the modifier names.
-const PKEY_TABLE: u32 = 0x0016;
-const BLOCK: Field = Field::new(0x14, 15, 0);
-const BLOCK_KEYS: usize = 32;
-const BLOCK_AT: usize = 0x40;
+const RETURNS: u16 = 0x8000;
+/// PortInfo (IBA 14.2.5.6): where in it the port's LID and its mask control are.
+const PORT_INFO_LID: Field = Field::new(0x10, 31, 16);
+const PORT_INFO_LMC: Field = Field::new(0x20, 10, 8);
+/// Where a subnet management packet has its attribute.
+const ATTRIBUTE: std::ops::Range<usize> = 64..64 + DATA;
 
 /// A management datagram for the port's own agents.
 pub(super) fn manage(smp: Smp, request: &[u8]) -> Result<Verdict, Refusal> {
     if mad_ifc_in::PORT.get(request) > 1 {
         return refuse(Status::BadParameter, "there is one port");
     }
-    let mad: [u8; 256] = mad_ifc_in::MAD.array(request);
-    let (class, method) = (CLASS.get(&mad), METHOD.get(&mad));
-    let denied = if SUBNET_MANAGEMENT.contains(&class) {
+    let mut bytes: [u8; mad::SIZE] = mad_ifc_in::MAD.array(request);
+    let Ok(mut answer) = Mad::new_checked(&mut bytes) else {
+        return refuse(Status::BadParameter, "no management datagram");
+    };
+    let (class, method) = (answer.class(), answer.method());
+    let denied = if class.is_subnet_management() {
         match smp {
             Smp::Deny => true,
-            Smp::OwnPort => method == SET,
+            Smp::OwnPort => method == Method::SET,
             Smp::Fabric => false,
         }
     } else {
-        let attribute = ATTRIBUTE.get(&mad);
-        let tells = class == TELLING && method == GET && TELLS.contains(&attribute);
+        let tells =
+            class == vendor::CLASS && method == Method::GET && TELLS.contains(&answer.attribute());
         DEVICE.contains(&class) && smp != Smp::Fabric && !tells
     };
     if !denied {
         return Ok(Verdict::Forward(After::ShowAgent));
     }
-    let mut answer = mad;
-    METHOD.set(&mut answer, GET_RESPONSE);
     let returns = match class {
-        DIRECTED => RETURNS,
+        Class::SUBN_DIRECTED => RETURNS,
         _ => 0,
     };
-    STATUS.set(&mut answer, returns | NOT_SUPPORTED);
+    answer.set_method(Method::GET_RESPONSE);
+    answer.set_status(MadStatus(returns | MadStatus::UNSUPPORTED_ATTRIBUTE.0));
     let mut reply = vec![0; mad_ifc_out::SIZE];
-    mad_ifc_out::RESPONSE_MAD_PACKET.set(&mut reply, &answer);
+    mad_ifc_out::RESPONSE_MAD_PACKET.set(&mut reply, &bytes);
     Ok(Verdict::Answer(reply))
 }
 
 /// A virtual function has one port, and no say over those of others.
 pub(super) fn own_port(request: &[u8]) -> Result<(), Refusal> {
-    if PORT_NUMBER.get(request) > 1 {
+    if modify_hca_vport_context_in::PORT_NUM.get(request) > 1 {
         return refuse(Status::BadParameter, "there is one port");
     }
     if modify_hca_vport_context_in::OTHER_VPORT.is_set(request) {
@@ -149,19 +136,24 @@ pub(crate) fn show_context(policy: &Policy, reply: &mut [u8]) {
 
 /// The same in what the port's agent says, and the guest's P_Keys, where it has a table of its own.
 pub(crate) fn show_agent(policy: &Policy, partitions: Option<&Partitions>, reply: &mut [u8]) {
-    let mad = mad_ifc_out::RESPONSE_MAD_PACKET.get_mut(reply);
-    if !SUBNET_MANAGEMENT.contains(&CLASS.get(mad)) {
+    let bytes = mad_ifc_out::RESPONSE_MAD_PACKET.get_mut(reply);
+    let Ok(mad) = Mad::new_checked(&*bytes) else {
+        return;
+    };
+    if !mad.class().is_subnet_management() {
         return;
     }
-    match (ATTRIBUTE.get(mad), &policy.membership, partitions) {
-        (PORT_INFO, Some(membership), _) if PORT_INFO_LID.get(mad) != 0 => {
-            PORT_INFO_LID.set(mad, membership.lid.into());
-            PORT_INFO_LMC.set(mad, 0);
+    let (attribute, modifier) = (mad.attribute(), mad.modifier());
+    let data = &mut bytes[ATTRIBUTE];
+    match (attribute, &policy.membership, partitions) {
+        (AttributeId::PORT_INFO, Some(membership), _) if PORT_INFO_LID.get(data) != 0 => {
+            PORT_INFO_LID.set(data, membership.lid.into());
+            PORT_INFO_LMC.set(data, 0);
         }
-        (PKEY_TABLE, _, Some(partitions)) => {
-            let first = BLOCK.get(mad) as usize * BLOCK_KEYS;
-            let (keys, _) = mad[BLOCK_AT..].as_chunks_mut::<2>();
-            for (at, key) in keys.iter_mut().take(BLOCK_KEYS).enumerate() {
+        (AttributeId::P_KEY_TABLE, _, Some(partitions)) => {
+            let first = usize::from(modifier as u16) * PKeyBlock::ENTRIES;
+            let (keys, _) = data.as_chunks_mut::<2>();
+            for (at, key) in keys.iter_mut().enumerate() {
                 *key = partitions.key(first + at).to_be_bytes();
             }
         }

@@ -1,13 +1,12 @@
 //! Queues: event queues, completion queues, shared receive queues and queue pairs.
 
+use connectx::bits::Field;
 use connectx::bits::command::{Opcode, Status, create_eq_in};
-use connectx::bits::completion::{cqc, create_cq_in, modify_cq_in};
-use connectx::bits::event::{EQE_SIZE, STATE_ARMED, STATE_FIRED, destroy_eq_in, eqc, query_eq_out};
+use connectx::bits::completion::{CQ_UMEM_OFFSET, cqc, create_cq_in, modify_cq_in};
+use connectx::bits::event::{STATE_ARMED, STATE_FIRED, destroy_eq_in, eqc, query_eq_out};
 use connectx::bits::queue_pair::{ReceiveType, ServiceType, ads, create_qp_in, qpc};
 use connectx::bits::shared_receive::{create_srq_in, srqc};
-use connectx::bits::{Field, Wide};
-use connectx::queue::Buffer;
-use connectx::queue::event::{EventQueue, LOG_MAX_EQ_SIZE};
+use connectx::parse_event_queue;
 
 use super::pages::{check_pages, check_record};
 use super::partition::Change;
@@ -16,52 +15,25 @@ use crate::mediation::guest::Kind;
 use crate::policy::{Isolation, Smp};
 
 /// Bytes behind the context of a request about a completion queue that name memory of user contexts.
-const CQ_USER_MEMORY: std::ops::Range<usize> = 0x50..LIST;
+const CQ_USER_MEMORY: std::ops::Range<usize> = CQ_UMEM_OFFSET.position().0 / 8..LIST;
 /// The same behind the context of a queue pair.
-const QP_USER_MEMORY: std::ops::Range<usize> = 0x100..LIST;
-/// In the context of a queue pair: the record of its doorbell is in memory of a user context.
-const DOORBELL_OBJECT: Field = Field::new(0xd0, 28, 28);
-/// In the context of a completion queue: the same, and that its events are for an accelerator.
-const CQ_OF_OTHERS: [Field; 2] = [Field::new(0x00, 25, 25), Field::new(0x00, 24, 24)];
+const QP_USER_MEMORY: std::ops::Range<usize> = create_qp_in::WQ_UMEM_OFFSET.position().0 / 8..LIST;
+/// In the context of a completion queue: the record of its doorbell is in memory of a user context; its events are for an
+/// accelerator.
+const CQ_OF_OTHERS: [Field; 2] = [cqc::DBR_UMEM_VALID, cqc::APU_CQ];
 /// Smallest page, as a power of two.
 const LOG_PAGE: u32 = 12;
-/// In the context of a shared receive queue: the key over all memory that the device has may be used.
-const SRQ_RLKY: Field = Field::new(0x04, 28, 28);
 
 impl Judge<'_> {
     /// A queue for completions is the VF's. One for anything else is filled by the daemon, which alone
     /// hears of such events; the VF gets a queue that stays empty, so that the number is taken.
     pub(super) fn create_event_queue(&self, request: &mut [u8]) -> Result<Verdict, Refusal> {
-        // Of the mask's four words only the first has events.
-        let mask = Wide::new(0).get(create_eq_in::EVENT_BITMASK.get(request));
-        let list = request.get(LIST..).unwrap_or_default();
         let context = create_eq_in::EQ_CONTEXT_ENTRY.get(request);
-        check_pages(list, LOG_PAGE + eqc::LOG_PAGE_SIZE.get(context))?;
-        let log_size = eqc::LOG_EQ_SIZE.get(context);
         let vector = eqc::INTR.get(context);
-        if vector >= u32::from(self.facts.vectors) {
-            return refuse(Status::BadParameter, "no such interrupt vector");
-        }
-        if log_size > LOG_MAX_EQ_SIZE {
-            return refuse(Status::ExceededLimits, "the event queue is too long");
-        }
-        let queue = if mask == 0 {
-            None
-        } else {
-            let (page_size, offset) = (
-                eqc::LOG_PAGE_SIZE.get(context),
-                eqc::PAGE_OFFSET.get(context),
-            );
-            let buffer = Buffer::new(list, page_size, offset, (EQE_SIZE as u64) << log_size);
-            let Ok(buffer) = buffer else {
-                return refuse(
-                    Status::BadInputLength,
-                    "the page list is shorter than the queue",
-                );
-            };
-            let queue = EventQueue::new(buffer, log_size, vector as u16, mask, true);
-            Some(Box::new(queue))
-        };
+        let log_size = LOG_PAGE + eqc::LOG_PAGE_SIZE.get(context);
+        check_pages(request.get(LIST..).unwrap_or_default(), log_size)?;
+        let queue = parse_event_queue(request, self.facts.vectors, true)?;
+        let queue = (queue.mask != 0).then(|| Box::new(queue));
         create_eq_in::EVENT_BITMASK.get_mut(request).fill(0);
         let context = create_eq_in::EQ_CONTEXT_ENTRY.get_mut(request);
         if queue.is_some() {
@@ -133,7 +105,8 @@ impl Judge<'_> {
         self.own_or_none(Kind::XrcDomain, srqc::XRCD.get(context))?;
         self.own_or_none(Kind::CompletionQueue, srqc::CQN.get(context))?;
         if self.facts.policy.isolation == Isolation::Strict {
-            SRQ_RLKY.set(context, 0);
+            // The key over all memory that the device has.
+            srqc::RLKY.set(context, 0);
         }
         check_record(srqc::DBR_ADDR.get(context))?;
         let log_size = LOG_PAGE + srqc::LOG_PAGE_SIZE.get(context);
@@ -261,7 +234,7 @@ impl Judge<'_> {
 
     /// Checks the fields that every context of a queue pair has.
     fn check_context(&self, context: &mut [u8]) -> Result<(), Refusal> {
-        DOORBELL_OBJECT.set(context, 0);
+        qpc::DBR_UMEM_VALID.set(context, 0);
         if self.facts.policy.isolation == Isolation::Strict {
             qpc::RLKY.set(context, 0);
         }

@@ -5,15 +5,15 @@ use std::ops::Range;
 use wire::{LinkWidth, PhysicalState};
 
 use super::management;
+use crate::bits::Span;
 use crate::bits::command::{AnyOpcode, Status};
 use crate::bits::port::{
-    REGISTER_HOST_ENDIANNESS, REGISTER_NODE_DESC, REGISTER_PAOS, REGISTER_PMTU, REGISTER_PTYS,
-    REGISTER_PVLC, access_register_in, hca_vport_context as context, mad_ifc_in,
-    modify_hca_vport_context_in, paos, pmtu_reg as pmtu, ptys_reg as ptys, pvlc_reg as pvlc,
-    query_hca_vport_context_out, query_hca_vport_gid_in, query_hca_vport_gid_out,
+    FIRST_GID, REGISTER_HOST_ENDIANNESS, REGISTER_NODE_DESC, REGISTER_PAOS, REGISTER_PMTU,
+    REGISTER_PTYS, REGISTER_PVLC, access_register_in, hca_vport_context as context, listed_pkey,
+    mad_ifc_in, modify_hca_vport_context_in, paos, pmtu_reg as pmtu, ptys_reg as ptys,
+    pvlc_reg as pvlc, query_hca_vport_context_out, query_hca_vport_gid_in, query_hca_vport_gid_out,
     query_hca_vport_pkey_in,
 };
-use crate::bits::{Field, Span};
 use crate::port::Port;
 use crate::refusal::{Outcome, Refusal, UNKNOWN, refuse};
 
@@ -160,12 +160,11 @@ impl PortCommands<'_> {
             } => return self.modify_vport_context(capabilities, select),
             PortCommand::QueryGid(index) => {
                 query_hca_vport_gid_out::GIDS_NUM.set(reply, 1);
-                Span::new(BODY, 16).set(reply, &self.0.gid(index).to_bytes());
+                FIRST_GID.set(reply, &self.0.gid(index).to_bytes());
             }
             PortCommand::QueryPkeys(indices) => {
                 for (at, index) in indices.enumerate() {
-                    let field = Field::new(4 * at, 15, 0);
-                    field.set(out, u32::from(self.0.pkey(index).value()));
+                    listed_pkey(at).set(reply, u32::from(self.0.pkey(index).value()));
                 }
             }
             PortCommand::QuerySpeed => self.speed_register(out),

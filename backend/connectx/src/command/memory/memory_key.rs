@@ -8,8 +8,8 @@ use hca::{Dma, PageList, QueueFormat, VerbError};
 
 use crate::bits::command::Status;
 use crate::bits::memory_key::{
-    ANY_QPN, MODE_KLM, MODE_KSM, MODE_MEMIC, MODE_MTT, MODE_PHYSICAL, create_mkey_in, mkc,
-    query_mkey_out,
+    ANY_QPN, MODE_KLM, MODE_KSM, MODE_MEMIC, MODE_MTT, MODE_PHYSICAL, access_mode, create_mkey_in,
+    mkc, query_mkey_out,
 };
 use crate::command::{Commands, NUMBER, UID, list};
 use crate::paging;
@@ -33,10 +33,6 @@ const RIGHTS: [(crate::bits::Field, Access); 5] = [
     (mkc::A, Access::ATOMIC),
 ];
 
-fn mode(context: &[u8]) -> u32 {
-    mkc::ACCESS_MODE_4_2.get(context) << 2 | mkc::ACCESS_MODE_1_0.get(context)
-}
-
 /// The translation that a context describes, with the entries given, and the
 /// most entries it may get.
 fn translation<D: Dma + 'static>(
@@ -45,7 +41,7 @@ fn translation<D: Dma + 'static>(
     says: bool,
 ) -> Result<(Translation, usize), Refusal> {
     let octwords = mkc::TRANSLATIONS_OCTWORD_SIZE.get(context) as usize;
-    match mode(context) {
+    match access_mode(context) {
         MODE_PHYSICAL => Ok((Translation::Physical, 0)),
         MODE_MTT => {
             let given = mkc::LOG_PAGE_SIZE.get(context);

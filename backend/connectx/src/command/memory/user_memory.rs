@@ -10,7 +10,9 @@ use crate::bits::command::{AnyOpcode, Status, create_eq_in as head_in, create_um
 use crate::bits::completion::{
     CQ_DBR_UMEM_ID, CQ_RESIZE, CQ_UMEM_ID, CQ_UMEM_OFFSET, cqc, create_cq_in,
 };
-use crate::bits::memory_key::{MKEY_UMEM_ID, MKEY_UMEM_OFFSET, MODE_MTT, create_mkey_in, mkc};
+use crate::bits::memory_key::{
+    MKEY_UMEM_ID, MKEY_UMEM_OFFSET, MODE_MTT, access_mode, create_mkey_in, mkc,
+};
 use crate::bits::queue_pair::{DBR_UMEM_ID, create_qp_in, qpc};
 use crate::bits::shared_receive::{create_srq_in, srqc, srqc_umem as umem};
 use crate::bits::{Field, Span, Wide};
@@ -106,7 +108,7 @@ const BEYOND: Refusal = refuse(
 /// Whether a key is over pages. Others are over keys, or over all memory.
 fn has_pages(request: &[u8]) -> bool {
     let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.get(request);
-    mkc::ACCESS_MODE_4_2.get(context) << 2 | mkc::ACCESS_MODE_1_0.get(context) == MODE_MTT
+    access_mode(context) == MODE_MTT
 }
 
 /// Puts the pages of a region into the request for its key.

@@ -2,8 +2,7 @@
 
 use hca::Dma;
 
-use crate::bits::Wide;
-use crate::bits::command::{Status, create_eq_in};
+use crate::bits::command::{EVENT_MASK, Status, create_eq_in};
 use crate::bits::event::{
     EQE_SIZE, STATE_ARMED, STATE_FIRED, create_eq_out, destroy_eq_in, eqc, query_eq_out,
 };
@@ -25,29 +24,42 @@ pub(crate) struct NewEventQueue(EventQueue);
 impl NewEventQueue {
     pub fn parse(request: &[u8], configuration: &Configuration) -> Result<Self, Refusal> {
         let context = create_eq_in::EQ_CONTEXT_ENTRY.get(request);
-        let log_size = eqc::LOG_EQ_SIZE.get(context);
-        if log_size > LOG_MAX_EQ_SIZE {
-            return Err(refuse(
-                Status::ExceededLimits,
-                "the event queue is too long",
-            ));
-        }
-        let vector = eqc::INTR.get(context) as u16;
-        if vector >= configuration.vectors {
-            return Err(refuse(Status::BadParameter, "no such interrupt vector"));
-        }
-        let buffer = Buffer::new(
-            list(request),
-            eqc::LOG_PAGE_SIZE.get(context),
-            eqc::PAGE_OFFSET.get(context),
-            (EQE_SIZE as u64) << log_size,
-        )?;
-        // Of the mask's four words only the first has events.
-        let mask = Wide::new(0).get(create_eq_in::EVENT_BITMASK.get(request));
         let announced = configuration.traps(eqc::UAR_PAGE.get(context));
-        let queue = EventQueue::new(buffer, log_size, vector, mask, announced);
+        let queue = parse_event_queue(request, configuration.vectors, announced)?;
         Ok(Self(queue))
     }
+}
+
+/// The event queue that a CREATE_EQ of a function with so many interrupt vectors asks for; `announced` as in
+/// [`EventQueue::new`].
+///
+/// # Errors
+/// [`Refusal`].
+pub fn parse_event_queue(
+    request: &[u8],
+    vectors: u16,
+    announced: bool,
+) -> Result<EventQueue, Refusal> {
+    let context = create_eq_in::EQ_CONTEXT_ENTRY.get(request);
+    let log_size = eqc::LOG_EQ_SIZE.get(context);
+    if log_size > LOG_MAX_EQ_SIZE {
+        return Err(refuse(
+            Status::ExceededLimits,
+            "the event queue is too long",
+        ));
+    }
+    let vector = eqc::INTR.get(context) as u16;
+    if vector >= vectors {
+        return Err(refuse(Status::BadParameter, "no such interrupt vector"));
+    }
+    let buffer = Buffer::new(
+        list(request),
+        eqc::LOG_PAGE_SIZE.get(context),
+        eqc::PAGE_OFFSET.get(context),
+        (EQE_SIZE as u64) << log_size,
+    )?;
+    let mask = EVENT_MASK.get(request);
+    Ok(EventQueue::new(buffer, log_size, vector, mask, announced))
 }
 
 pub(crate) fn create_eq<D: Dma + 'static>(
