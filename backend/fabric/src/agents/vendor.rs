@@ -5,7 +5,6 @@ use wire::mad::{AttributeId, Mad, Method, SIZE, Status};
 use wire::performance::ClassPortInfo;
 use wire::vendor::{
     CLASS, CONNECTX_5, DATA, FIRMWARE, GENERAL_INFO, GeneralInfo, ORGANIZATION, Psid, VERSION,
-    VIRTUAL_FUNCTION,
 };
 
 use crate::fabric::Fabric;
@@ -63,11 +62,11 @@ impl Fabric {
         true
     }
 
-    /// Answer of a device with this PCI device id. VFs have the firmware that their commands report; that of other
-    /// devices is unknown.
+    /// Answer of a device with this id. A ConnectX-5 and its VFs have the firmware that their commands report; that of
+    /// other devices is unknown.
     fn general_info(&self, device_id: u16) -> GeneralInfo {
         let uptime = self.timers.now().as_secs().min(u32::MAX.into()) as u32;
-        if device_id != VIRTUAL_FUNCTION {
+        if device_id != CONNECTX_5 {
             return GeneralInfo {
                 device_id,
                 uptime,
@@ -76,7 +75,7 @@ impl Fabric {
         }
         let (major, minor, subminor) = FIRMWARE;
         GeneralInfo {
-            device_id: CONNECTX_5,
+            device_id,
             uptime,
             firmware_major: major as u8,
             firmware_minor: minor as u8,

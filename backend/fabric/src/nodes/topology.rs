@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use wire::attribute::{NodeDescription, NodeType};
-use wire::vendor::{ORGANIZATION, VIRTUAL_FUNCTION};
+use wire::vendor::{CONNECTX_5, ORGANIZATION};
 use wire::{Guid, Lid};
 
 use crate::links::rate::LinkRate;
@@ -106,7 +106,7 @@ impl NodeSpec {
             enhanced_port0: false,
             description: NodeDescription::new(description),
             vendor_id: ORGANIZATION,
-            device_id: VIRTUAL_FUNCTION,
+            device_id: CONNECTX_5,
             partition_cap: 128,
             guid_cap: GUID_CAP,
             virtual_function: false,

@@ -21,10 +21,8 @@ pub const GENERAL_INFO: AttributeId = AttributeId(0x0017);
 /// The organization of the devices that have the class, as their vendor id names it.
 pub const ORGANIZATION: u32 = 0x02c9;
 
-/// PCI device id of a ConnectX-5. VFs have the firmware of this adapter.
+/// Device id of a ConnectX-5. VFs have its firmware, and its id wherever the subnet asks: their PCI functions have another.
 pub const CONNECTX_5: u16 = 0x1017;
-/// PCI device id of a VF of an adapter of no particular generation.
-pub const VIRTUAL_FUNCTION: u16 = 0x101e;
 /// Version of VFs' firmware: major, minor, sub-minor.
 pub const FIRMWARE: (u16, u16, u16) = (16, 35, 4030);
 

@@ -54,6 +54,8 @@ fn general_info() {
     };
     let vf = of(&mut host, LIDS[2]);
     assert_eq!((vf.device_id, vf.uptime), (0x1017, 3600));
+    let node = host.fabric.node_info(host.vf(0)).unwrap();
+    assert_eq!(node.device_id, vf.device_id);
     let (major, minor, subminor) = (16, 35, 4030_u16);
     assert_eq!(
         (
