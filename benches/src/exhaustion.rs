@@ -4,7 +4,7 @@ use ibvswitch::budget::Budget;
 use test_driver::exhaustion::{Exhaustion, ObjectKind};
 use test_driver::{Device, Options};
 
-use crate::daemons::lab::configuration_text;
+use crate::daemons::lab::two_vfs;
 use crate::daemons::process::Process;
 use crate::{BenchError, Context, Measurement, Reference, Result};
 
@@ -22,7 +22,7 @@ const CLIENT: usize = 512 << 20;
 /// [`BenchError`].
 pub fn run(context: &Context) -> Result<Vec<Measurement>> {
     let dir = tempfile::tempdir().map_err(BenchError::system("create a directory for sockets"))?;
-    let text = configuration_text(None, "trap");
+    let text = two_vfs(None, "trap");
     let (process, config) = Process::start(dir.path(), &text, &context.program)?;
     let stated = Budget::of(&config).vfs.first().copied().unwrap_or(0);
     let Some((_, vf)) = config.vfs().next() else {

@@ -17,6 +17,7 @@ use crate::testbed::{DEVICE, MLX5, Testbed};
 use crate::tools::perftest::{Figures, Run, Tool};
 use crate::tools::rxe;
 use crate::{progress, shared_memory};
+use testing::Configuration;
 
 /// Options of the demo.
 #[derive(Debug, Clone)]
@@ -122,11 +123,11 @@ pub fn run(bed: &Testbed, options: &Options) -> Result<()> {
 }
 
 /// Two hypervisors, one switch, one VF each: the built-in configuration, but for the doorbells.
-fn configuration(doorbells: &str) -> String {
-    let hypervisors: String = [1, 2]
-        .map(|n| format!("[[hypervisor]]\nname = 'hv{n}'\n[[hypervisor.vf]]\nname = 'vm{n}'\n"))
-        .concat();
-    format!("[engine]\ndoorbells = '{doorbells}'\n{hypervisors}")
+fn configuration(doorbells: &str) -> Configuration {
+    Configuration::new()
+        .set("engine.doorbells", doorbells)
+        .hypervisor("hv1", ["vm1"])
+        .hypervisor("hv2", ["vm2"])
 }
 
 /// Boots two guests, `vm1` and `vm2`, with what measures memory that both have.

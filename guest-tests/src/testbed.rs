@@ -1,7 +1,9 @@
 //! Requirements of every scenario: a QEMU, a guest image, an accelerator, a folder, and from them guests.
 
 use std::{
-    env, fs,
+    env,
+    fmt::Display,
+    fs,
     path::{Path, PathBuf},
 };
 
@@ -73,7 +75,7 @@ impl Testbed {
     /// Starts `ibvswitch run` with a configuration, or with the built-in one. Several can run at
     /// the same time; `name` tells them apart. With `$IBVSWITCH_TEST_PASSTHROUGH`, guests come to its
     /// VFs by a second daemon.
-    pub fn daemon(&self, name: &str, config: Option<&str>) -> Result<Daemon> {
+    pub fn daemon(&self, name: &str, config: Option<&dyn Display>) -> Result<Daemon> {
         let daemon = self.single_daemon(name, config)?;
         let Some(isolation) = env::var_os(PASSTHROUGH) else {
             return Ok(daemon);
@@ -105,12 +107,12 @@ impl Testbed {
     }
 
     /// Starts one daemon, whatever the environment says.
-    pub fn single_daemon(&self, name: &str, config: Option<&str>) -> Result<Daemon> {
+    pub fn single_daemon(&self, name: &str, config: Option<&dyn Display>) -> Result<Daemon> {
         self.daemon_by(Daemon::start, name, config)
     }
 
     /// The same with a keeper, which starts the daemon again when it dies.
-    pub fn kept_daemon(&self, name: &str, config: Option<&str>) -> Result<Daemon> {
+    pub fn kept_daemon(&self, name: &str, config: Option<&dyn Display>) -> Result<Daemon> {
         self.daemon_by(Daemon::start_kept, name, config)
     }
 
@@ -118,13 +120,13 @@ impl Testbed {
         &self,
         start: impl FnOnce(Option<&Path>, &Path) -> Result<Daemon>,
         name: &str,
-        config: Option<&str>,
+        config: Option<&dyn Display>,
     ) -> Result<Daemon> {
         let dir = self.dir().join(name);
         fs::create_dir_all(&dir).at("create", &dir)?;
         let file = config.map(|_| dir.join("config.toml"));
         if let (Some(file), Some(text)) = (&file, config) {
-            fs::write(file, text).at("write", file)?;
+            fs::write(file, text.to_string()).at("write", file)?;
         }
         start(file.as_deref(), &dir)
     }

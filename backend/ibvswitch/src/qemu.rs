@@ -322,16 +322,17 @@ mod tests {
 
     use super::*;
     use config::{Config, Directories};
+    use testing::Configuration;
 
     fn config(socket: &str) -> Config {
-        let text = format!(
-            "[[hypervisor]]\nname='h'\n[[hypervisor.vf]]\nname='vm1'\nsocket=\"{socket}\"\n"
-        );
+        let text = Configuration::new()
+            .hypervisor("h", ["vm1"])
+            .key("socket", socket);
         let dirs = Directories {
             chosen: None,
             fallback: std::path::Path::new("/run/ibvswitch"),
         };
-        Config::parse("f", &text, dirs).expect("is right")
+        Config::parse("f", &text.to_string(), dirs).expect("is right")
     }
 
     #[test]

@@ -1,9 +1,10 @@
-//! Random numbers, waiting, payload and configurations, for tests alone: a development dependency of other crates.
+//! Random numbers, waiting, payload and texts of configurations, for tests, benches and the demo. The daemon is built
+//! without it.
 
 mod configuration;
 mod random;
 mod wait;
 
-pub use configuration::hypervisors;
+pub use configuration::{Configuration, Toml};
 pub use random::{Random, payload, seed};
 pub use wait::wait_until;

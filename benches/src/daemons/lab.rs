@@ -14,61 +14,59 @@ use test_driver::{
 };
 
 use crate::{BenchError, Processors, Result};
+use testing::Configuration;
 
 /// Names of the VFs, each on a hypervisor of its own.
 const VFS: [&str; 2] = ["vm1", "vm2"];
 
 /// The configuration of a daemon with two VFs, whose engine runs on processor
 /// `engine`, where one is given.
-pub(crate) fn configuration_text(engine: Option<usize>, doorbells: &str) -> String {
-    let cpu = engine.map_or_else(String::new, |cpu| format!("cpu = {cpu}\n"));
-    let hypervisors: String = VFS
-        .iter()
-        .enumerate()
-        .map(|(number, vf)| {
-            format!("[[hypervisor]]\nname = \"hv{number}\"\n[[hypervisor.vf]]\nname = \"{vf}\"\n")
-        })
-        .collect();
-    format!("log = \"warn\"\n[engine]\n{cpu}doorbells = \"{doorbells}\"\n{hypervisors}")
+pub(crate) fn two_vfs(engine: Option<usize>, doorbells: &str) -> Configuration {
+    on_processor(engine)
+        .set("engine.doorbells", doorbells)
+        .hypervisor("hv0", [VFS[0]])
+        .hypervisor("hv1", [VFS[1]])
 }
 
 /// The configuration of a daemon with so many engines, the first on processor `first` and the others on
 /// those after it, where one is given. In each lives a pair of VFs.
-pub(crate) fn pairs_text(first: Option<usize>, engines: usize) -> String {
-    let cpu = first.map_or_else(String::new, |cpu| format!("cpu = {cpu}\n"));
-    let hypervisors: String = (0..engines)
-        .map(|pair| {
-            let [near, far] = names_of_pair(pair);
-            format!(
-                "[[hypervisor]]\nname = \"hv{pair}\"\n[[hypervisor.vf]]\nname = \"{near}\"\n\
-                 [[hypervisor.vf]]\nname = \"{far}\"\n"
-            )
-        })
-        .collect();
-    format!(
-        "log = \"warn\"\n[engine]\n{cpu}threads = {engines}\ndoorbells = \"poll\"\n{hypervisors}"
-    )
+pub(crate) fn pairs(first: Option<usize>, engines: usize) -> Configuration {
+    let daemon = on_processor(first)
+        .set("engine.threads", engines)
+        .set("engine.doorbells", "poll");
+    (0..engines).fold(daemon, |it, pair| {
+        let [near, far] = names_of_pair(pair);
+        it.hypervisor(&format!("hv{pair}"), [&near, &far])
+    })
+}
+
+fn on_processor(engine: Option<usize>) -> Configuration {
+    let daemon = Configuration::new().set("log", "warn");
+    match engine {
+        Some(cpu) => daemon.set("engine.cpu", cpu),
+        None => daemon,
+    }
 }
 
 fn names_of_pair(pair: usize) -> [String; 2] {
     ["near", "far"].map(|end| format!("{end}{pair}"))
 }
 
-/// Reads the result of `configuration_text`; the daemon's sockets are in `dir`.
+/// The configuration of a daemon with two VFs. The daemon's sockets are in `dir`.
 ///
 /// # Errors
 /// [`crate::BenchError::Config`] where the system's limits forbid it, as for
 /// a path too long for a socket.
 pub fn configuration(engine: Option<usize>, doorbells: &str, dir: &Path) -> Result<Config> {
-    parsed(&configuration_text(engine, doorbells), dir)
+    parsed(&two_vfs(engine, doorbells), dir)
 }
 
-fn parsed(text: &str, dir: &Path) -> Result<Config> {
+fn parsed(text: &Configuration, dir: &Path) -> Result<Config> {
     let dirs = Directories {
         chosen: Some(dir),
         fallback: dir,
     };
-    Ok(Config::parse("the bench's", text, dirs)?)
+    Ok(Config::parse("the bench's", &text.to_string(), dirs)?)
 }
 
 /// A daemon's parts, at work in this process until dropped.
@@ -88,14 +86,14 @@ impl Daemon {
     /// # Errors
     /// [`BenchError`].
     pub fn start(processors: Processors) -> Result<Self> {
-        Self::with(&configuration_text(Some(processors.engine), "poll"))
+        Self::with(&two_vfs(Some(processors.engine), "poll"))
     }
 
     /// Starts it with a configuration.
     ///
     /// # Errors
     /// [`BenchError`].
-    pub(crate) fn with(text: &str) -> Result<Self> {
+    pub(crate) fn with(text: &Configuration) -> Result<Self> {
         let dir =
             tempfile::tempdir().map_err(BenchError::system("create a directory for sockets"))?;
         let config = parsed(text, dir.path())?;
@@ -118,7 +116,7 @@ impl Daemon {
         Ok([self.peer(VFS[0], buffer)?, self.peer(VFS[1], buffer)?])
     }
 
-    /// The same of a pair of [`pairs_text`].
+    /// The same of a pair of [`pairs`].
     pub(crate) fn pair(&self, pair: usize, buffer: usize) -> Result<[Peer; 2]> {
         let [near, far] = names_of_pair(pair);
         Ok([self.peer(&near, buffer)?, self.peer(&far, buffer)?])

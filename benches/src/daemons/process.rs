@@ -12,6 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::{BenchError, Result};
+use testing::Configuration;
 
 /// The argument that makes the program of the benches a daemon.
 pub const SERVE: &str = "serve";
@@ -53,12 +54,12 @@ impl Process {
     ///
     /// # Errors
     /// [`BenchError::Daemon`] when it says something else.
-    pub fn start(dir: &Path, text: &str, program: &Path) -> Result<(Self, Config)> {
+    pub fn start(dir: &Path, text: &Configuration, program: &Path) -> Result<(Self, Config)> {
         let start = |error| BenchError::System {
             what: "start a daemon in another process",
             source: error,
         };
-        fs::write(dir.join(CONFIGURATION), text).map_err(start)?;
+        fs::write(dir.join(CONFIGURATION), text.to_string()).map_err(start)?;
         let config = source(dir).load()?;
         let child = Command::new(program)
             .arg(SERVE)

@@ -9,7 +9,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Instant;
 
-use crate::daemons::lab::pairs_text;
+use crate::daemons::lab::pairs;
 use crate::daemons::pace::median;
 use crate::data_path::rate::{BATCH, Stream};
 use crate::{
@@ -33,7 +33,7 @@ fn rate(context: &Context, allowed: &[usize], count: usize) -> Result<f64> {
         .take(count)
         .all(|two| two[1] == two[0] + 1);
     let first = (enough && in_a_row).then(|| allowed[0]);
-    let daemon = Daemon::with(&pairs_text(first, count))?;
+    let daemon = Daemon::with(&pairs(first, count))?;
     let mut peers = (0..count)
         .map(|pair| daemon.pair(pair, 4096))
         .collect::<Result<Vec<[Peer; 2]>>>()?;

@@ -7,7 +7,7 @@ use test_driver::{
     SharedReceiveQueue, TargetConfig, Transport,
 };
 
-use crate::daemons::lab::configuration_text;
+use crate::daemons::lab::two_vfs;
 use crate::daemons::pace::{median, timed, until};
 use crate::data_path::tags;
 use crate::reference::CacheLine;
@@ -156,7 +156,7 @@ impl PingStream {
 /// Measures a doorbell for a block of requests, with doorbells of a kind.
 fn blocks(context: &Context, doorbells: &str, name: &'static str) -> Result<Measurement> {
     let engine = (doorbells == POLL).then_some(context.processors.engine);
-    let daemon = Daemon::with(&configuration_text(engine, doorbells))?;
+    let daemon = Daemon::with(&two_vfs(engine, doorbells))?;
     let mut peers = daemon.peers(4096)?;
     let _pinned = Pinned::to(context.processors.driver)?;
     let (mut ratios, mut words) = (Vec::new(), Vec::new());

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
+use testing::Configuration;
 use vhost_user_driver::{Driver, FEATURES, NetHeader, Segments, TRAINS};
 
 use crate::daemons::pace::{median, timed};
@@ -222,11 +223,11 @@ fn processor_time() -> Result<Vec<u64>> {
 /// # Errors
 /// [`BenchError`].
 pub fn run(context: &Context) -> Result<Vec<Measurement>> {
-    let text: String = PORTS
-        .iter()
-        .map(|(name, mac)| text_of(name, *mac))
-        .collect();
-    let daemon = Daemon::with(&format!("log = \"warn\"\n{text}"))?;
+    let log = Configuration::new().set("log", "warn");
+    let configuration = PORTS.iter().fold(log, |it, (name, mac)| {
+        it.hypervisor(&format!("of-{name}"), []).port(name, mac[5])
+    });
+    let daemon = Daemon::with(&configuration)?;
     let ports = || PORTS.map(|(name, mac)| (daemon.socket(name), mac));
     let mut guests = acquainted(ports())?;
     let mut rates = [(); 3].map(|()| Rates::default());
@@ -259,18 +260,4 @@ pub fn run(context: &Context) -> Result<Vec<Measurement>> {
             }),
         });
     Ok(measured.collect())
-}
-
-/// The configuration of a port, on a hypervisor of its own.
-fn text_of(name: &str, mac: [u8; 6]) -> String {
-    format!(
-        "[[hypervisor]]\nname = \"of-{name}\"\n{}",
-        port_text(name, mac)
-    )
-}
-
-/// The configuration of a port, within that of a hypervisor.
-pub(crate) fn port_text(name: &str, mac: [u8; 6]) -> String {
-    let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
-    format!("[[hypervisor.port]]\nname = \"{name}\"\nkind = \"vhost-user-net\"\nmac = \"{mac}\"\n")
 }

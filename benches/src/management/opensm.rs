@@ -9,6 +9,7 @@ use ibvswitch::daemon::life::abort::Abort;
 use ibvswitch::daemon::life::assembly::Assembly;
 use ibvswitch::daemon::life::sockets::Sockets;
 use simulator::opensm::{Ibsim, LIMIT, Program, command, library};
+use testing::Configuration;
 use topologies::{FatTree, Hosts};
 
 use crate::{BenchError, Result};
@@ -84,16 +85,16 @@ pub fn compare(tree: &FatTree, rounds: usize) -> Result<Compared> {
 fn over_daemon(file: &Path, dir: &Path) -> Result<Duration> {
     let socket = format!("{SOCKET}-{}", std::process::id());
     let run = tempfile::tempdir().map_err(BenchError::system("create a directory for sockets"))?;
-    let text = format!(
-        "log = \"warn\"\n[fabric]\ntopology = {:?}\n[sm]\nmanager = \"external\"\n\
-         [external]\nsocket = \"{socket}\"\n",
-        file.display().to_string()
-    );
+    let text = Configuration::new()
+        .set("log", "warn")
+        .set("fabric.topology", file.display().to_string())
+        .set("sm.manager", "external")
+        .set("external.socket", socket.as_str());
     let dirs = Directories {
         chosen: Some(run.path()),
         fallback: run.path(),
     };
-    let config = Config::parse("the bench's", &text, dirs)?;
+    let config = Config::parse("the bench's", &text.to_string(), dirs)?;
     let Sockets { control, vfs, lock } = Sockets::create(&config, None)?;
     let abort = Abort::new().map_err(BenchError::system("create an event descriptor"))?;
     let assembly = Assembly::start(&config, vfs, None, None, &abort)?;

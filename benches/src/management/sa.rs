@@ -20,6 +20,7 @@ use ibvswitch::daemon::life::assembly::Assembly;
 use ibvswitch::daemon::life::sockets::{ControlSocket, Lock, Sockets};
 use simulator::opensm::{Ibsim, LIMIT, netlist};
 use tempfile::TempDir;
+use testing::Configuration;
 use topologies::{FatTree, Hosts};
 use wire::Guid;
 use wire::attribute::NodeType;
@@ -57,20 +58,21 @@ impl Daemon {
         let dir =
             tempfile::tempdir().map_err(BenchError::system("create a directory for sockets"))?;
         let socket = format!("bench-{manager}-{}", std::process::id());
-        let mut text = format!(
-            "log = \"error\"\n[sm]\nmanager = \"{manager}\"\n[external]\nsocket = \"{socket}\"\n"
-        );
+        let mut text = Configuration::new()
+            .set("log", "error")
+            .set("sm.manager", manager)
+            .set("external.socket", socket.as_str());
         for hypervisor in 0..HYPERVISORS {
-            text += &format!("[[hypervisor]]\nname = \"hv{hypervisor}\"\n");
+            text = text.hypervisor(&format!("hv{hypervisor}"), []);
             for vf in 0..FUNCTIONS {
-                text += &format!("[[hypervisor.vf]]\nname = \"vm{hypervisor}-{vf}\"\n");
+                text = text.vf(&format!("vm{hypervisor}-{vf}"));
             }
         }
         let dirs = Directories {
             chosen: Some(dir.path()),
             fallback: dir.path(),
         };
-        let config = Config::parse("the bench's", &text, dirs)?;
+        let config = Config::parse("the bench's", &text.to_string(), dirs)?;
         let Sockets { control, vfs, lock } = Sockets::create(&config, None)?;
         let abort = Abort::new().map_err(BenchError::system("create an event descriptor"))?;
         Ok(Self {

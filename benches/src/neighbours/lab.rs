@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use config::Config;
 use fabric::{NodeId, PortRef, Topology};
 use tempfile::TempDir;
+use testing::Configuration;
 use topologies::{FatTree, Hosts};
 
 use super::{Attack, Doorbells, Scale};
 use crate::daemons::process::Process;
-use crate::data_path::vhost::port_text;
 use crate::{BenchError, Context, Pinned, Processors, Result};
 
 /// The neighbour's VFs, and the attacker's between them; each on a hypervisor of its own. Hypervisors are dealt
@@ -59,23 +59,20 @@ impl Lab {
         let dir =
             tempfile::tempdir().map_err(BenchError::system("create a directory for sockets"))?;
         let processors = context.processors;
-        let cpu = match doorbells {
-            Doorbells::Poll => format!("cpu = {}\n", processors.engine),
-            Doorbells::Trap => String::new(),
-        };
-        let engines = if context.apart { 2 } else { 1 };
-        let mut text = format!(
-            "log = \"error\"\n[engine]\n{cpu}doorbells = \"{}\"\nthreads = {engines}\n",
-            doorbells.name()
-        );
+        let mut text = Configuration::new()
+            .set("log", "error")
+            .set("engine.doorbells", doorbells.name())
+            .set("engine.threads", if context.apart { 2 } else { 1 });
+        if doorbells == Doorbells::Poll {
+            text = text.set("engine.cpu", processors.engine);
+        }
         let mut switches = vec![];
         if attack == Attack::Sweep {
             let file = dir.path().join("topology");
             switches = write_tree(scale.tree, &file)?;
-            text += &format!(
-                "[fabric]\ntopology = \"{}\"\n[sm]\nsweep_interval = 1\n",
-                file.display()
-            );
+            text = text
+                .set("fabric.topology", file.display().to_string())
+                .set("sm.sweep_interval", 1);
         }
         // The engine's thread chooses for itself.
         let _others = others(processors, doorbells)?;
@@ -83,19 +80,21 @@ impl Lab {
         let behind = behind.transpose()?;
         let accomplice = (attack == Attack::LossyKlm).then_some(&ACCOMPLICE);
         for (number, vf) in VFS.iter().chain(accomplice).enumerate() {
-            text += &format!("[[hypervisor]]\nname = \"hv{number}\"\n");
+            text = text.hypervisor(&format!("hv{number}"), []);
             if let Some(switch) = switches.get(number) {
-                text += &format!("switch = \"{switch}\"\n");
+                text = text.at(switch);
             }
-            text += &format!("[[hypervisor.vf]]\nname = \"{vf}\"\n");
+            text = text.vf(vf);
             if let (&HOSTILE, Some((_, socket))) = (vf, &behind) {
-                text += &format!("device = \"unix:{}\"\n", socket.display());
+                text = text.key("device", format!("unix:{}", socket.display()));
             }
             if (attack, *vf) == (Attack::Ipoib, HOSTILE) {
-                text += "ipoib = \"enhanced\"\n";
+                text = text.key("ipoib", "enhanced");
             }
             if attack == Attack::Vhost && number == 0 {
-                text.extend(PORTS.map(|(name, mac)| port_text(name, mac)));
+                text = PORTS
+                    .iter()
+                    .fold(text, |it, (name, mac)| it.port(name, mac[5]));
             }
         }
         let (process, config) = Process::start(dir.path(), &text, &context.program)?;
@@ -139,10 +138,10 @@ impl Lab {
 fn behind(context: &Context, dir: &Path) -> Result<(Process, PathBuf)> {
     let dir = dir.join(BEHIND);
     fs::create_dir(&dir).map_err(BenchError::system("create a directory for sockets"))?;
-    let text = format!(
-        "log = \"error\"\n[engine]\ndoorbells = \"trap\"\n\
-         [[hypervisor]]\nname = \"hv\"\n[[hypervisor.vf]]\nname = \"{BEHIND}\"\n"
-    );
+    let text = Configuration::new()
+        .set("log", "error")
+        .set("engine.doorbells", "trap")
+        .hypervisor("hv", [BEHIND]);
     let (process, config) = Process::start(&dir, &text, &context.program)?;
     let socket = config.vf(BEHIND).map(|(_, vf)| vf.socket.clone());
     Ok((process, socket.unwrap_or_default()))

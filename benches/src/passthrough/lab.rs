@@ -6,9 +6,10 @@ use tempfile::TempDir;
 
 use super::BUFFER;
 use super::plain::{Plain, directory};
-use crate::daemons::lab::{configuration_text, device_with};
+use crate::daemons::lab::{device_with, two_vfs};
 use crate::daemons::process::Process;
 use crate::{Context, Peer, Pinned, Result};
+use testing::Configuration;
 
 /// Prefix of a VF that another process serves.
 const UNIX: &str = "unix:";
@@ -32,7 +33,7 @@ impl Behind {
             });
         }
         let dir = directory()?;
-        let text = configuration_text(Some(context.processors.engine), "poll");
+        let text = two_vfs(Some(context.processors.engine), "poll");
         let (server, config) = Process::start(dir.path(), &text, &context.program)?;
         let devices = VFS.iter().filter_map(|name| config.vf(name));
         let devices = devices.map(|(_, vf)| format!("{UNIX}{}", vf.socket.display()));
@@ -83,13 +84,13 @@ impl Front {
     /// Starts it away from the engine that serves the VFs behind.
     pub fn start(context: &Context, behind: &Behind) -> Result<Self> {
         let dir = directory()?;
-        let vfs = VFS.iter().zip(&behind.devices).map(|(name, device)| {
-            format!(
-                "[[hypervisor.vf]]\nname = \"{name}\"\ndevice = \"{device}\"\nguest_memory = \"64G\"\n"
-            )
+        let hypervisor = Configuration::new().set("log", "warn").hypervisor("hw", []);
+        let vfs = VFS.iter().zip(&behind.devices);
+        let text = vfs.fold(hypervisor, |it, (name, device)| {
+            it.vf(name)
+                .key("device", device.as_str())
+                .key("guest_memory", "64G")
         });
-        let vfs: String = vfs.collect();
-        let text = format!("log = \"warn\"\n[[hypervisor]]\nname = \"hw\"\n{vfs}");
         let _away = Pinned::away_from(context.processors.engine)?;
         let (process, _) = Process::start(dir.path(), &text, &context.program)?;
         let sockets = VFS.iter().take(behind.devices.len());

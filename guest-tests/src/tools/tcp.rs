@@ -18,6 +18,7 @@ use crate::hca::await_active;
 use crate::testbed::{DEVICE, MLX5, Testbed};
 use crate::tools::ipoib;
 use crate::{progress, shared_memory};
+use testing::Configuration;
 
 /// Bytes of a write and of a read.
 const PIECE: usize = 128 << 10;
@@ -76,22 +77,18 @@ pub fn inside(role: &Role) -> Result<()> {
 
 /// A subnet of two pairs of VFs, of which the second has enhanced IPoIB, with a broadcast group of the longest MTU.
 /// `dir` is for its files.
-pub fn configuration(dir: &Path) -> Result<String> {
+pub fn configuration(dir: &Path) -> Result<Configuration> {
     let partitions = dir.join("partitions.conf");
     fs::write(&partitions, "Default=0x7fff, ipoib, mtu=5 : ALL=full;\n")
         .at("write", &partitions)?;
-    let hypervisors: String = [(1, "basic"), (2, "basic"), (3, "enhanced"), (4, "enhanced")]
-        .map(|(n, ipoib)| {
-            format!(
-                "[[hypervisor]]\nname = 'hv{n}'\n\
-                 [[hypervisor.vf]]\nname = 'vm{n}'\nipoib = '{ipoib}'\n"
-            )
-        })
-        .concat();
-    let partitions = partitions.display();
-    Ok(format!(
-        "[sm]\npartitions_file = '{partitions}'\n{hypervisors}"
-    ))
+    Ok(Configuration::new()
+        .set("sm.partitions_file", partitions.display().to_string())
+        .hypervisor("hv1", ["vm1"])
+        .hypervisor("hv2", ["vm2"])
+        .hypervisor("hv3", ["vm3"])
+        .key("ipoib", "enhanced")
+        .hypervisor("hv4", ["vm4"])
+        .key("ipoib", "enhanced"))
 }
 
 /// Boots the pairs of guests of [`configuration`].

@@ -12,36 +12,28 @@ use ibvswitch_guest_tests::testbed::{MLX5, Testbed};
 use ibvswitch_guest_tests::tools::diags::{expect, no_kernel_warning};
 use ibvswitch_guest_tests::tools::ipoib;
 use ibvswitch_guest_tests::{Result, moves, progress};
+use testing::Configuration;
 
 const LIMIT: Duration = Duration::from_secs(180);
 
 /// `cloud2` has a second card, in a partition that nobody else is in.
-const CONFIG: &str = r#"
-[partitions]
-apart = 0x0003
-
-[[hypervisor]]
-name = "hv1"
-spare_ports = 1
-[[hypervisor.vf]]
-name = "vm1"
-[[hypervisor.port]]
-name = "net2"
-kind = "vhost-user-net"
-mac = "52:54:00:12:34:57"
-[[hypervisor.port]]
-name = "net3"
-kind = "vhost-user-net"
-mac = "52:54:00:12:34:58"
-pkey = "apart"
-
-[[hypervisor]]
-name = "hv2"
-[[hypervisor.port]]
-name = "net1"
-kind = "vhost-user-net"
-mac = "52:54:00:12:34:56"
-"#;
+fn configuration() -> Configuration {
+    Configuration::new()
+        .set("partitions.apart", 0x0003)
+        .hypervisor("hv1", ["vm1"])
+        .of_hypervisor("spare_ports", 1)
+        .entry("hypervisor.port", "net2")
+        .key("kind", "vhost-user-net")
+        .key("mac", "52:54:00:12:34:57")
+        .entry("hypervisor.port", "net3")
+        .key("kind", "vhost-user-net")
+        .key("mac", "52:54:00:12:34:58")
+        .key("pkey", "apart")
+        .hypervisor("hv2", [])
+        .entry("hypervisor.port", "net1")
+        .key("kind", "vhost-user-net")
+        .key("mac", "52:54:00:12:34:56")
+}
 
 const WITH_HCA: &str = "10.9.0.1";
 const CLOUD1: &str = "10.9.0.2";
@@ -184,7 +176,7 @@ fn lease(client: &Guest, options: &str) -> Result<String> {
 #[test]
 fn guests_with_and_without_a_driver_reach_each_other() -> Result<()> {
     let bed = Testbed::new(Kernel::default())?;
-    let mut daemon = bed.daemon("daemon", Some(CONFIG))?;
+    let mut daemon = bed.daemon("daemon", Some(&configuration()))?;
     let mut with_hca = bed.config("vm1");
     with_hca.modules = MLX5.map(str::to_owned).to_vec();
     with_hca.devices.push(daemon.device("vm1", None)?);
@@ -335,7 +327,7 @@ fn guests_with_and_without_a_driver_reach_each_other() -> Result<()> {
             let off = "until grep -q 0 /sys/class/net/eth0/carrier; do usleep 50000; done";
             guest.sh(off, LIMIT)?;
         }
-        daemon = bed.daemon("daemon", Some(CONFIG))?;
+        daemon = bed.daemon("daemon", Some(&configuration()))?;
         for guest in [&one, &two] {
             ipoib::await_carrier(guest, "eth0", LIMIT)?;
         }
@@ -431,7 +423,7 @@ fn arrives(vm: &Guest, before: &str) -> Result<()> {
 #[test]
 fn a_guest_without_a_driver_migrates_live() -> Result<()> {
     let bed = Testbed::new(Kernel::default())?;
-    let daemon = bed.daemon("daemon", Some(CONFIG))?;
+    let daemon = bed.daemon("daemon", Some(&configuration()))?;
     let mut config = cloud(&bed, &daemon, "cloud1", &["net1"])?;
     config.memory = 512;
     let vm = bed.start(config)?;
@@ -578,7 +570,7 @@ fn compare(name: &str, server: &Guest, [fabric, stream]: [&str; 2], client: &Gue
 #[ignore = "prints figures, which mean something on a machine at rest alone"]
 fn speed_beside_a_stream() -> Result<()> {
     let bed = Testbed::new(Kernel::default())?;
-    let daemon = bed.daemon("daemon", Some(CONFIG))?;
+    let daemon = bed.daemon("daemon", Some(&configuration()))?;
     let mut one = cloud(&bed, &daemon, "cloud1", &["net1"])?;
     one.qemu_arguments.extend(stream(&bed, "cards", true, 0x11));
     one.qemu_arguments.extend(stream(&bed, "hca", true, 0x12));

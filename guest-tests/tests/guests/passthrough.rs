@@ -17,26 +17,20 @@ use ibvswitch_guest_tests::tools::ipoib;
 use ibvswitch_guest_tests::tools::perftest::{Run, Tool};
 use ibvswitch_guest_tests::tools::pingpong::Pingpong;
 use ibvswitch_guest_tests::{Error, Result, driver};
+use testing::Configuration;
 
 const LIMIT: Duration = Duration::from_secs(180);
 
 /// The daemon that has the VFs. One of them may manage the subnet.
-const INNER: &str = r#"
-[engine]
-doorbells = "adaptive"
-
-[[hypervisor]]
-name = "hv1"
-[[hypervisor.vf]]
-name = "vm1"
-[[hypervisor]]
-name = "hv2"
-[[hypervisor.vf]]
-name = "vm2"
-smp = "fabric"
-[[hypervisor.vf]]
-name = "software"
-"#;
+fn configuration() -> Configuration {
+    Configuration::new()
+        .set("engine.doorbells", "adaptive")
+        .hypervisor("hv1", ["vm1"])
+        .hypervisor("hv2", [])
+        .vf("vm2")
+        .key("smp", "fabric")
+        .vf("software")
+}
 
 const VFS: [&str; 2] = ["vm1", "vm2"];
 /// A VF that one guest has beside, of software, and its device there.
@@ -222,7 +216,7 @@ fn same_but_for_itself(guest: &Guest) -> Result<()> {
 #[test]
 fn data_are_passed_through() -> Result<()> {
     let bed = Testbed::new(Kernel::default())?;
-    let inner = bed.single_daemon("inner", Some(INNER))?;
+    let inner = bed.single_daemon("inner", Some(&configuration()))?;
     let outer = bed.before("outer", &inner, &VFS, "strict")?;
     let [first, second] = VFS.map(|name| outer.device(name, None));
     let devices = [vec![first?, inner.device(BESIDE, None)?], vec![second?]];
@@ -333,7 +327,7 @@ const FAR: [u16; 2] = [300, 301];
 #[test]
 fn datagrams_are_by_lids_of_a_cluster() -> Result<()> {
     let bed = Testbed::new(Kernel::default())?;
-    let inner = bed.single_daemon("inner", Some(INNER))?;
+    let inner = bed.single_daemon("inner", Some(&configuration()))?;
     let config = inner.passed(&VFS, "strict");
     // No port of the subnet has these LIDs: the subnet administration tells the kernel of those.
     let config = FAR.iter().fold(config, |config, lid| {
@@ -424,7 +418,7 @@ const TOLD: &str = "dmesg | grep -q 'mlx5_core.*health'";
 #[test]
 fn each_of_three_is_killed() -> Result<()> {
     let bed = Testbed::new(Kernel::default())?;
-    let mut inner = bed.single_daemon("inner", Some(INNER))?;
+    let mut inner = bed.single_daemon("inner", Some(&configuration()))?;
     let mut outer = bed.before("outer", &inner, &VFS, "strict")?;
     let mut guests = bed.pair(0, VFS, Some(&outer))?;
     for guest in &guests {
@@ -461,7 +455,7 @@ fn each_of_three_is_killed() -> Result<()> {
             expect(&outer.log(), &["the VF behind it is lost"])
         },
     );
-    inner = bed.single_daemon("inner", Some(INNER))?;
+    inner = bed.single_daemon("inner", Some(&configuration()))?;
     guests = started_anew(&bed, guests)?;
 
     checks.check("the daemon between: VFs behind are free again", || {

@@ -14,60 +14,47 @@ use ibvswitch_guest_tests::image::{Image, Kernel, RDMA_CORE_TESTS, rdma_core_tes
 use ibvswitch_guest_tests::testbed::Testbed;
 use ibvswitch_guest_tests::tools::diags::no_warning_among;
 use ibvswitch_guest_tests::{Error, Result, nested};
+use testing::Configuration;
 
 const LIMIT: Duration = Duration::from_secs(120);
 /// Memory of the daemon inside that its two VFs reach, in KiB: 192 MiB each.
 const OWN: u64 = 2 * (192 << 10);
 
 /// The daemon outside: what the guest takes for an adapter.
-const OUTSIDE: &str = r#"
-[engine]
-doorbells = "adaptive"
-
-[[hypervisor]]
-name = "hv1"
-[[hypervisor.vf]]
-name = "vm1"
-[[hypervisor]]
-name = "hv2"
-[[hypervisor.vf]]
-name = "vm2"
-like = "connectx-5"
-[[hypervisor.vf]]
-name = "vm3"
-like = "connectx-5"
-"#;
+fn outside() -> Configuration {
+    Configuration::new()
+        .set("engine.doorbells", "adaptive")
+        .hypervisor("hv1", ["vm1"])
+        .hypervisor("hv2", [])
+        .vf("vm2")
+        .key("like", "connectx-5")
+        .vf("vm3")
+        .key("like", "connectx-5")
+}
 
 /// The daemon inside. Each root port has a bus of its own.
-const INSIDE: &str = r#"
-[[hypervisor]]
-name = "hw"
-[[hypervisor.vf]]
-name = "one"
-device = "0000:01:00.0"
-[[hypervisor.vf]]
-name = "two"
-device = "0000:02:00.0"
-isolation = "sriov"
-"#;
+fn inside() -> Configuration {
+    Configuration::new()
+        .hypervisor("hw", [])
+        .vf("one")
+        .key("device", "0000:01:00.0")
+        .vf("two")
+        .key("device", "0000:02:00.0")
+        .key("isolation", "sriov")
+}
 
 /// The daemon outside of a host with a guest of its own, and the one inside.
-const OUTSIDE_OF_ONE: &str = r#"
-[engine]
-doorbells = "adaptive"
-
-[[hypervisor]]
-name = "hv1"
-[[hypervisor.vf]]
-name = "vm1"
-"#;
-const INSIDE_OF_ONE: &str = r#"
-[[hypervisor]]
-name = "hw"
-[[hypervisor.vf]]
-name = "one"
-device = "0000:01:00.0"
-"#;
+fn outside_of_one() -> Configuration {
+    Configuration::new()
+        .set("engine.doorbells", "adaptive")
+        .hypervisor("hv1", ["vm1"])
+}
+fn inside_of_one() -> Configuration {
+    Configuration::new()
+        .hypervisor("hw", [])
+        .vf("one")
+        .key("device", "0000:01:00.0")
+}
 
 /// Time limit for the guest of an emulated guest: it needs some 4 minutes of a processor, and the machine may
 /// be busy.
@@ -136,9 +123,9 @@ fn ready(host: &Guest) -> Result<()> {
 #[test]
 fn a_daemon_has_vfs_by_the_kernels_vfio() -> Result<()> {
     let bed = Testbed::new(Kernel::default())?;
-    let outside = bed.daemon("outside", Some(OUTSIDE))?;
-    let inside = bed.dir().join("inside.toml");
-    fs::write(&inside, INSIDE).expect("is written");
+    let outside = bed.daemon("outside", Some(&outside()))?;
+    let file = bed.dir().join("inside.toml");
+    fs::write(&file, inside().to_string()).expect("is written");
     let files = [
         ("usr/bin/ibvswitch", program()?),
         (
@@ -146,7 +133,7 @@ fn a_daemon_has_vfs_by_the_kernels_vfio() -> Result<()> {
             env!("CARGO_BIN_EXE_ibvswitch-probe").into(),
         ),
         ("usr/bin/ibvswitch-bench", bench()?),
-        ("etc/inside.toml", inside),
+        ("etc/inside.toml", file),
     ];
     let files = files
         .each_ref()
@@ -297,9 +284,9 @@ fn a_daemon_has_vfs_by_the_kernels_vfio() -> Result<()> {
 #[ignore = "emulates a guest in an emulated guest: minutes"]
 fn the_guest_of_a_guest_has_a_vf_by_the_kernels_vfio() -> Result<()> {
     let bed = Testbed::new(Kernel::default())?;
-    let outside = bed.single_daemon("outside", Some(OUTSIDE_OF_ONE))?;
+    let outside = bed.single_daemon("outside", Some(&outside_of_one()))?;
     let inside = bed.dir().join("inside.toml");
-    fs::write(&inside, INSIDE_OF_ONE).expect("is written");
+    fs::write(&inside, inside_of_one().to_string()).expect("is written");
     let program = program()?;
     let files = [
         ("usr/bin/ibvswitch", program.as_path()),

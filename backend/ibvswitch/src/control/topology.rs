@@ -333,6 +333,7 @@ mod tests {
 
     use super::*;
     use config::{Config, DEFAULT, Directories, HYPERVISORS_MAX, VFS_PER_HYPERVISOR_MAX};
+    use testing::Configuration;
 
     fn config(text: &str) -> Config {
         let dirs = Directories {
@@ -393,25 +394,23 @@ mod tests {
     /// The largest configuration that is allowed makes a fabric.
     #[test]
     fn the_largest_configuration() {
-        let text: String = (0..HYPERVISORS_MAX)
-            .map(|h| {
-                let vfs = if h == 0 { VFS_PER_HYPERVISOR_MAX } else { 1 };
-                let vfs: String = (0..vfs)
-                    .map(|v| format!("[[hypervisor.vf]]\nname = \"v{h}.{v}\"\n"))
-                    .collect();
-                format!("[[hypervisor]]\nname = \"h{h}\"\n{vfs}")
-            })
-            .collect();
-        assert_eq!(Plan::new(&config(&text).model()).topology().check(), Ok(()));
+        let mut text = Configuration::new();
+        for h in 0..HYPERVISORS_MAX {
+            text = text.hypervisor(&format!("h{h}"), []);
+            let vfs = if h == 0 { VFS_PER_HYPERVISOR_MAX } else { 1 };
+            text = (0..vfs).fold(text, |it, v| it.vf(&format!("v{h}.{v}")));
+        }
+        let config = config(&text.to_string());
+        assert_eq!(Plan::new(&config.model()).topology().check(), Ok(()));
     }
 
     #[test]
     fn rates_are_those_of_the_links() {
-        let text = format!(
-            "[fabric]\nlink_width = \"1X\"\nlink_speed = \"HDR\"\n{}",
-            "[[hypervisor]]\nname = \"h\"\n"
-        );
-        let plan = Plan::new(&config(&text).model());
+        let text = Configuration::new()
+            .set("fabric.link_width", "1X")
+            .set("fabric.link_speed", "HDR")
+            .hypervisor("h", []);
+        let plan = Plan::new(&config(&text.to_string()).model());
         let &(_, _, rate) = &plan.topology().links()[0];
         assert_eq!(
             (rate.width, rate.speed, rate.extended),

@@ -1,3 +1,4 @@
+use std::fmt::Display;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -5,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use super::*;
 use config::Directories;
+use testing::Configuration;
 
 /// A made-up host.
 struct Made(tempfile::TempDir);
@@ -68,22 +70,23 @@ impl Made {
         }
     }
 
-    fn config(&self, text: &str) -> Config {
+    fn config(&self, text: impl Display) -> Config {
         let dir = self.0.path().join("sockets");
         let dirs = Directories {
             chosen: Some(&dir),
             fallback: Path::new("/run/ibvswitch"),
         };
-        Config::parse("f", text, dirs).expect("is right")
+        Config::parse("f", &text.to_string(), dirs).expect("is right")
     }
 
-    fn examine(&self, text: &str) -> Report {
+    fn examine(&self, text: impl Display) -> Report {
         self.doctor().examine(&self.config(text))
     }
 }
 
-const TWO: &str = "[[hypervisor]]\nname = 'hv1'\n[[hypervisor.vf]]\nname = 'vm1'\n\
-                   [[hypervisor.vf]]\nname = 'vm2'\n";
+fn two() -> Configuration {
+    Configuration::new().hypervisor("hv1", ["vm1", "vm2"])
+}
 
 fn all(report: &Report) -> impl Iterator<Item = &Finding> {
     report.checks.iter().chain(&report.passthrough.checks)
@@ -102,7 +105,7 @@ fn verdicts(report: &Report) -> Vec<(&'static str, Verdict)> {
 fn a_host_is_made_ready_step_by_step() {
     use Verdict::{Error, Note, Ok, Warning};
     let made = Made::bare();
-    let report = made.examine(TWO);
+    let report = made.examine(two());
     let bare = [
         ("QEMU", Error),
         ("KVM", Warning),
@@ -129,12 +132,12 @@ fn a_host_is_made_ready_step_by_step() {
     }
 
     made.qemu("10.0.13", "vfio-pci");
-    let report = made.examine(TWO);
+    let report = made.examine(two());
     let old = "is 10.0.13 and has no vfio-user-pci";
     assert!(of(&report, "QEMU").found.ends_with(old), "{report:?}");
     assert!(report.has_errors());
     made.qemu("11.1.3", "vfio-user-pci");
-    let report = made.examine(TWO);
+    let report = made.examine(two());
     let new = format!(
         "{} is 11.1.3 and has vfio-user-pci",
         made.0.path().join(QEMU).display()
@@ -143,14 +146,14 @@ fn a_host_is_made_ready_step_by_step() {
     assert!(!report.has_errors(), "{report:?}");
 
     made.write("proc/cpuinfo", "flags\t\t: fpu vmx sse2\n");
-    let report = made.examine(TWO);
+    let report = made.examine(two());
     let remedy = of(&report, "KVM").remedy.as_deref();
     let module = "`modprobe kvm_intel`; a container has to be given /dev/kvm as well";
     assert_eq!(remedy, Some(module));
     made.write("dev/kvm", "");
-    assert_eq!(of(&made.examine(TWO), "KVM").verdict, Ok);
+    assert_eq!(of(&made.examine(two()), "KVM").verdict, Ok);
     made.write("proc/cpuinfo", "flags\t\t: fpu sse2\n");
-    assert_eq!(of(&made.examine(TWO), "KVM").verdict, Warning);
+    assert_eq!(of(&made.examine(two()), "KVM").verdict, Warning);
 
     let pools = "sys/kernel/mm/hugepages";
     made.write(
@@ -158,7 +161,7 @@ fn a_host_is_made_ready_step_by_step() {
         "2\n",
     );
     made.write(&format!("{pools}/hugepages-2048kB/free_hugepages"), "64\n");
-    let report = made.examine(TWO);
+    let report = made.examine(two());
     let found = &of(&report, "huge pages").found;
     assert_eq!(found, "64 of 2 MiB, 2 of 1024 MiB free");
 }
@@ -167,7 +170,7 @@ fn a_host_is_made_ready_step_by_step() {
 fn a_qemu_that_does_not_run_says_why() {
     let made = Made::bare();
     made.program(QEMU, "#!/bin/sh\necho 'no such library' >&2\nexit 127\n");
-    let report = made.examine(TWO);
+    let report = made.examine(two());
     let found = &of(&report, "QEMU").found;
     assert!(
         found.ends_with("does not run: exit status: 127: no such library"),
@@ -183,7 +186,7 @@ fn a_qemu_that_does_not_run_says_why() {
         qemu: Some(made.0.path().join("else")),
         ..made.doctor()
     };
-    let report = doctor.examine(&made.config(TWO));
+    let report = doctor.examine(&made.config(two()));
     assert_eq!(of(&report, "QEMU").verdict, Verdict::Ok);
 }
 
@@ -199,7 +202,7 @@ fn a_program_that_hangs_is_killed() {
         patience: Duration::from_millis(10),
         ..made.doctor()
     };
-    let report = doctor.examine(&made.config(TWO));
+    let report = doctor.examine(&made.config(two()));
     let qemu = of(&report, "QEMU");
     assert_eq!(qemu.verdict, Verdict::Error);
     let killed = "it had not ended after 0.01 s, and was killed";
@@ -216,8 +219,7 @@ fn a_program_that_hangs_is_killed() {
 fn cards_need_no_vfio_user() {
     let made = Made::bare();
     made.qemu("7.2.0", "vfio-pci");
-    let cards = "[[hypervisor]]\nname = 'h'\n[[hypervisor.port]]\nname = 'p'\n\
-                 kind = 'vhost-user-net'\nmac = '52:54:00:00:00:01'\n";
+    let cards = Configuration::new().hypervisor("h", []).port("p", 1);
     let report = made.examine(cards);
     assert_eq!(of(&report, "QEMU").verdict, Verdict::Note);
     assert!(!report.checks.iter().any(|it| it.what == "doorbells"));
@@ -241,7 +243,7 @@ fn where_to_get_qemu_depends_on_the_system() {
         ("", "Debian has it in"),
     ] {
         made.write("etc/os-release", release);
-        let report = made.examine(TWO);
+        let report = made.examine(two());
         let remedy = of(&report, "QEMU").remedy.as_deref().expect("one");
         assert!(remedy.contains(expected), "{release}: {remedy}");
     }
@@ -302,7 +304,7 @@ fn doorbells_by_number_of_processors() {
              configured: trap",
         ),
     ] {
-        let config = made.config(&format!("[engine]\n{engine}\n{TWO}"));
+        let config = made.config(format!("[engine]\n{engine}\n{}", two()));
         let allowed: Vec<usize> = (0..processors).collect();
         let check = doorbells::check(&config, processors, &allowed).expect("one");
         assert_eq!(check.verdict, verdict, "{engine} {processors}: {check:?}");
@@ -328,12 +330,12 @@ fn engines_are_put_where_the_process_may_run() {
             "let the daemon run on 2 processors with successive numbers",
         ),
     ] {
-        let config = made.config(&format!("[engine]\n{engine}\n{TWO}"));
+        let config = made.config(format!("[engine]\n{engine}\n{}", two()));
         let check = doorbells::check(&config, allowed.len(), allowed).expect("one");
         let remedy = check.remedy.expect("one");
         assert!(remedy.contains(expected), "{engine} {allowed:?}: {remedy}");
     }
-    let config = made.config(&format!("[engine]\nthreads = 2\n{TWO}"));
+    let config = made.config(two().set("engine.threads", 2));
     let check = doorbells::check(&config, 4, &[1, 3, 5, 7]).expect("one");
     let remedy = check.remedy.expect("one");
     assert!(!remedy.contains("cpu"), "{remedy}");
@@ -354,14 +356,14 @@ fn limits_are_those_of_so_many_vfs() {
         let number = words.iter().find_map(|word| word.parse::<u64>().ok());
         number.unwrap_or_else(|| panic!("no number in {found}"))
     };
-    let config = made.config(TWO);
+    let config = made.config(two());
     let need = need(&config);
     assert_eq!(limits::open_files(&config, need).verdict, Verdict::Ok);
     let short = limits::open_files(&config, need - 1);
     assert_eq!(short.verdict, Verdict::Warning);
     assert!(short.remedy.expect("one").contains("LimitNOFILE"));
     made.write("proc/sys/vm/max_map_count", "100\n");
-    let report = made.examine(TWO);
+    let report = made.examine(two());
     let mappings = of(&report, "mappings");
     assert_eq!(mappings.verdict, Verdict::Warning);
     assert!(
@@ -377,7 +379,7 @@ fn too_little_memory_is_what_a_configuration_check_says() {
         available: Some(Available::ControlGroup(1 << 20)),
         ..made.doctor()
     };
-    let report = doctor.examine(&made.config(TWO));
+    let report = doctor.examine(&made.config(two()));
     let memory = of(&report, "memory");
     assert_eq!(memory.verdict, Verdict::Warning);
     assert!(
@@ -390,7 +392,7 @@ fn too_little_memory_is_what_a_configuration_check_says() {
 #[test]
 fn a_runtime_directory_that_cannot_be() {
     let made = Made::bare();
-    let config = made.config(TWO);
+    let config = made.config(two());
     let found = service::runtime_dir(&config.runtime_dir, false);
     assert!(
         found.found.ends_with("is made when the daemon starts"),
@@ -506,20 +508,20 @@ fn the_service_as_systemd_says() {
 fn what_is_passed_through_needs_more() {
     let made = Made::bare();
     made.qemu("11.1.3", "vfio-user-pci");
-    let passed = format!("{TWO}[[hypervisor.vf]]\nname = 'vm3'\ndevice = '0000:3b:00.2'\n");
+    let passed = two().vf("vm3").key("device", "0000:3b:00.2");
     let report = made.examine(&passed);
     assert!(report.passthrough.configured);
     assert_eq!(of(&report, "IOMMU").verdict, Verdict::Error);
     assert_eq!(of(&report, "VFIO").verdict, Verdict::Error);
     assert!(report.has_errors());
     // One that another process serves needs none of that.
-    let served = format!("{TWO}[[hypervisor.vf]]\nname = 'vm3'\ndevice = 'unix:/x.sock'\n");
-    assert_eq!(of(&made.examine(&served), "IOMMU").verdict, Verdict::Note);
+    let served = two().vf("vm3").key("device", "unix:/x.sock");
+    assert_eq!(of(&made.examine(served), "IOMMU").verdict, Verdict::Note);
     for path in [
         "sys/bus/pci/drivers/vfio-pci/x",
         "sys/module/vfio_iommu_type1/x",
     ] {
         made.write(path, "");
     }
-    assert_eq!(of(&made.examine(&passed), "VFIO").verdict, Verdict::Ok);
+    assert_eq!(of(&made.examine(passed), "VFIO").verdict, Verdict::Ok);
 }

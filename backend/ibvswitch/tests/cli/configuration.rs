@@ -1,6 +1,7 @@
 //! Configurations, and what comes of wrong ones.
 
 use super::*;
+use testing::{Configuration, Toml};
 
 #[test]
 fn configuration_commands() {
@@ -27,22 +28,21 @@ fn the_check_adds_up_what_guests_can_take() {
     const MIB: u64 = 1 << 20;
     let dir = scratch();
     let file = dir.path().join("c.toml");
-    let check = |text: &str| {
-        std::fs::write(&file, text).expect("is written");
+    let check = |text: Configuration| {
+        std::fs::write(&file, text.to_string()).expect("is written");
         let file = file.to_str().expect("is text");
         let json = run(dir.path(), &["config", "check", "--json", "-c", file]);
         let json: serde_json::Value = serde_json::from_str(&json.out).expect("is JSON");
         (run(dir.path(), &["config", "check", "-c", file]).out, json)
     };
     let vfs = |memory: u32| {
-        format!(
-            "[[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"a\"\n\
-             [[hypervisor.vf]]\nname = \"b\"\nobject_memory = {memory}\n\
-             [[hypervisor]]\nname = \"hv2\"\n[[hypervisor.vf]]\nname = \"c\"\n"
-        )
+        Configuration::new()
+            .hypervisor("hv1", ["a", "b"])
+            .key("object_memory", memory)
+            .hypervisor("hv2", ["c"])
     };
     let bytes = |json: &serde_json::Value| json.as_u64().expect("a number");
-    let (text, json) = check(&vfs(42));
+    let (text, json) = check(vfs(42));
     let of_vf = |at: usize| bytes(&json["vfs"][at]["memory_bytes"]);
     let [a, b, c] = [0, 1, 2].map(of_vf);
     assert!(a <= 64 * MIB, "{a}");
@@ -66,8 +66,7 @@ fn the_check_adds_up_what_guests_can_take() {
     }
     assert!(!text.contains("Warning"), "{text}");
     // More than any machine that runs this has.
-    let all = format!("[engine]\nobject_memory = {}\n{}", 1 << 20, vfs(1 << 20));
-    let (text, json) = check(&all);
+    let (text, json) = check(vfs(1 << 20).set("engine.object_memory", 1 << 20));
     let warning = json["memory"]["warning"].as_str().expect("there is one");
     assert!(text.contains(&format!("\nWarning: {warning}.\n")), "{text}");
     assert!(
@@ -116,24 +115,27 @@ fn a_wrong_configuration_starts_nothing() {
 }
 
 /// Checks a configuration beside a partition file.
-fn check(configuration: &str, partitions: &str) -> Outcome {
+fn check(configuration: &Configuration, partitions: &str) -> Outcome {
     let dir = scratch();
     let file = dir.path().join("c.toml");
     std::fs::write(dir.path().join("p.conf"), partitions).expect("is written");
-    std::fs::write(&file, configuration).expect("is written");
+    std::fs::write(&file, configuration.to_string()).expect("is written");
     run(
         dir.path(),
         &["config", "check", file.to_str().expect("is text")],
     )
 }
 
-const TWO: &str = "[[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n\
-                   [[hypervisor]]\nname = \"hv2\"\n[[hypervisor.vf]]\nname = \"vm2\"\n";
+fn two() -> Configuration {
+    Configuration::new()
+        .hypervisor("hv1", ["vm1"])
+        .hypervisor("hv2", ["vm2"])
+}
 
 /// The check tells the P_Keys that ports will have, and looks for files beside the configuration.
 #[test]
 fn the_check_tells_the_p_keys_of_the_partition_file() {
-    let configuration = format!("[sm]\npartitions_file = \"p.conf\"\n{TWO}");
+    let configuration = two().set("sm.partitions_file", "p.conf");
     let partitions = "Default=0x7fff, ipoib, defmember=both : ALL_CAS=both, SELF=full ;\n\
                       storage=1 : vm1=full, vm2=full, 0x2c9030000beef=full ;\n";
     let checked = check(&configuration, &partitions.replace(", vm2=full", ""));
@@ -162,7 +164,7 @@ fn the_check_tells_the_p_keys_of_the_partition_file() {
     );
     let levels = "Default : ALL=full ; io=4, sl=3 : ALL ;";
     assert_eq!(check(&configuration, levels).status, SUCCESS);
-    let layered = configuration.replace("[sm]", "[sm]\nrouting = \"lash\"");
+    let layered = configuration.set("sm.routing", "lash");
     let refused = check(&layered, levels);
     assert!(
         refused
@@ -176,11 +178,11 @@ fn the_check_tells_the_p_keys_of_the_partition_file() {
 /// With an external manager the check does not promise addresses, and partitions are refused.
 #[test]
 fn the_check_with_an_external_manager() {
-    let external = format!("[sm]\nmanager = \"external\"\n{TWO}");
+    let external = two().set("sm.manager", "external");
     let checked = check(&external, "");
     let line = "vm1 on hv1: LID as the external manager says, GUID 0002:c903:2214:8cd5, P_Keys as the external manager says, ";
     assert!(checked.out.contains(line), "{}", checked.out);
-    let refused = check(&format!("{external}pkeys = [0x8010]\n"), "");
+    let refused = check(&external.key("pkeys", Toml("[0x8010]")), "");
     assert_eq!(refused.status, CONFIGURATION);
     assert!(
         refused.err.contains("c.toml:11:9: `hypervisor.vf.pkeys = [0x8010]`: an external subnet manager gives this VF its P_Keys"),
@@ -192,14 +194,15 @@ fn the_check_with_an_external_manager() {
 /// The daemon says the same in its log and its status.
 #[test]
 fn warnings_of_what_cannot_work() {
-    let cut = "[[switch]]\nname = \"a\"\n[[switch]]\nname = \"b\"\n";
-    let limited = TWO.replace("name = \"vm1\"\n", "name = \"vm1\"\npkeys = [0x10]\n");
-    let limited = limited.replace(
-        "name = \"vm2\"\n",
-        "name = \"vm2\"\npkeys = [0x10, 0xffff]\n",
-    );
-    let text =
-        format!("{cut}{limited}").replace("name = \"hv2\"\n", "name = \"hv2\"\nswitch = \"b\"\n");
+    let text = Configuration::new()
+        .switches(["a", "b"])
+        .hypervisor("hv1", [])
+        .vf("vm1")
+        .key("pkeys", [0x10])
+        .hypervisor("hv2", [])
+        .at("b")
+        .vf("vm2")
+        .key("pkeys", [0x10, 0xffff]);
     let warnings = [
         "no cables join these switches to the subnet manager's host, so that it does not find them: b, hv2; add a [[link]]",
         "ports that stay in Initialize: b:1, hv2:1, hv2:2, vm2:1; no link that is up leads there from the subnet manager's host",
@@ -242,10 +245,11 @@ fn each_port_of_an_adapter_is_shown() {
     let dir = scratch();
     let listing = dir.path().join("net");
     std::fs::write(&listing, TWO_PORTS).expect("is written");
-    let daemon = daemon::Daemon::logging(&format!(
-        "[fabric]\ntopology = \"{}\"\n[[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n",
-        listing.display()
-    ));
+    let daemon = daemon::Daemon::logging(
+        Configuration::new()
+            .set("fabric.topology", listing.display().to_string())
+            .hypervisor("hv1", ["vm1"]),
+    );
     let ports = [
         [
             "dual:1",
@@ -306,7 +310,7 @@ fn each_port_of_an_adapter_is_shown() {
 /// Whoever edits the daemon's file may ask the daemon.
 #[test]
 fn a_file_with_mistakes_and_a_daemon() {
-    let daemon = daemon::Daemon::configured(TWO);
+    let daemon = daemon::Daemon::configured(two());
     let text = format!("runtime_dir = \"{}\"\nlog = \"loud\"\n[sm\n", daemon.dir());
     std::fs::write(daemon.config(), text).expect("is written");
     let config = daemon.config();
@@ -342,7 +346,7 @@ fn a_state_directory_that_cannot_be_written() {
     let file = dir.path().join("c.toml");
     std::fs::write(
         &file,
-        format!("[sm]\nstate_dir = \"/proc/ibvswitch\"\n{TWO}"),
+        two().set("sm.state_dir", "/proc/ibvswitch").to_string(),
     )
     .expect("is written");
     let outcome = run(dir.path(), &["run", "-c", file.to_str().expect("is text")]);
@@ -392,7 +396,7 @@ fn configuration_from_the_environment() {
     let file = dir.path().join("c.toml");
     std::fs::write(
         &file,
-        "[[hypervisor]]\nname='h'\n[[hypervisor.vf]]\nname='mine'\n",
+        Configuration::new().hypervisor("h", ["mine"]).to_string(),
     )
     .expect("is written");
     let output = command(dir.path())

@@ -4,6 +4,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr;
 
 use super::*;
+use testing::Configuration;
 
 #[test]
 fn a_daemon_starts_answers_and_stops() {
@@ -42,10 +43,10 @@ fn a_start_with_a_socket_that_is_taken() {
     let address = SocketAddr::from_abstract_name(format!("{name}:ctl\0")).expect("a name");
     let _other = UnixDatagram::bind_addr(&address).expect("is free");
     let config = dir.path().join("c.toml");
-    let text = format!(
-        "[external]\nsocket = \"{name}\"\n[[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n"
-    );
-    std::fs::write(&config, text).expect("is writable");
+    let text = Configuration::new()
+        .set("external.socket", name)
+        .hypervisor("hv1", ["vm1"]);
+    std::fs::write(&config, text.to_string()).expect("is writable");
     let config = config.to_str().expect("is text");
     let outcome = run(&run_dir, &["run", "--config", config]);
     assert_eq!(outcome.status, FAILURE);

@@ -1,28 +1,24 @@
 //! `ibvswitch vf migrate`: a VM's addresses move from one VF to another.
 
-use crate::daemon::{Daemon, LEAVES, Outcome, Peer, connected};
+use crate::daemon::{Daemon, Outcome, Peer, connected, leaves};
 use serde_json::Value;
 use test_driver::{SendRequest, Transport};
+use testing::Configuration;
 
-const SUBNET: &str = r#"
-[partitions]
-shop = 0x0010
-[[hypervisor]]
-name = "hv1"
-spare_vfs = 1
-[[hypervisor.vf]]
-name = "vm1"
-pkeys = ["shop", "default"]
-smp = "deny"
-[[hypervisor]]
-name = "hv2"
-spare_vfs = 2
-[[hypervisor.vf]]
-name = "vm2"
-pkeys = ["shop"]
-[[hypervisor]]
-name = "hv3"
-"#;
+fn subnet() -> Configuration {
+    Configuration::new()
+        .set("partitions.shop", 0x0010)
+        .hypervisor("hv1", [])
+        .spare_vfs(1)
+        .vf("vm1")
+        .key("pkeys", ["shop", "default"])
+        .key("smp", "deny")
+        .hypervisor("hv2", [])
+        .spare_vfs(2)
+        .vf("vm2")
+        .key("pkeys", ["shop"])
+        .hypervisor("hv3", [])
+}
 
 fn run(daemon: &Daemon, args: &[&str]) -> Outcome {
     daemon.run(args, "")
@@ -44,7 +40,7 @@ fn addresses(peer: &Peer) -> (u16, u64, u64, [u8; 16], [u16; 3]) {
 
 #[test]
 fn a_vm_finds_its_addresses_at_the_destination() {
-    let daemon = Daemon::configured(SUBNET);
+    let daemon = Daemon::configured(subnet());
     let (mut vm1, vm2) = (Peer::open(&daemon, "vm1"), Peer::open(&daemon, "vm2"));
     let before = addresses(&vm1);
     assert_eq!(before.4, [0x8010, 0xffff, 0]);
@@ -140,7 +136,7 @@ fn a_vm_finds_its_addresses_at_the_destination() {
 
 #[test]
 fn what_cannot_be_moved() {
-    let daemon = Daemon::configured(SUBNET);
+    let daemon = Daemon::configured(subnet());
     for (args, status, message) in [
         (
             &["vm9", "--to", "hv2"][..],
@@ -198,7 +194,7 @@ fn what_cannot_be_moved() {
 /// LIDs come and go with VMMs, and move with VMs.
 #[test]
 fn dynamic_lids() {
-    let daemon = Daemon::configured(&format!("[fabric]\nmodel = \"vswitch-dynamic\"\n{SUBNET}"));
+    let daemon = Daemon::configured(subnet().set("fabric.model", "vswitch-dynamic"));
     let lids = || -> Vec<u64> {
         let status = json(&daemon, &["status", "--json"]);
         let vfs = status["vfs"].as_array().expect("VFs").iter();
@@ -253,26 +249,17 @@ fn dynamic_lids() {
 /// From one leaf switch to another, and within one.
 #[test]
 fn between_leaves() {
-    let daemon = Daemon::configured(&format!(
-        "{LEAVES}{}",
-        r#"
-[[hypervisor]]
-name = "hv1"
-switch = "leaf1"
-[[hypervisor.vf]]
-name = "vm1"
-[[hypervisor]]
-name = "hv2"
-switch = "leaf1"
-spare_vfs = 1
-[[hypervisor]]
-name = "hv3"
-switch = "leaf2"
-spare_vfs = 1
-[[hypervisor.vf]]
-name = "vm2"
-"#
-    ));
+    let daemon = Daemon::configured(
+        leaves()
+            .hypervisor("hv1", ["vm1"])
+            .at("leaf1")
+            .hypervisor("hv2", [])
+            .at("leaf1")
+            .spare_vfs(1)
+            .hypervisor("hv3", ["vm2"])
+            .at("leaf2")
+            .spare_vfs(1),
+    );
     let switches = |to: &str| -> Vec<String> {
         let moved = json(&daemon, &["vf", "migrate", "vm1", "--to", to, "--json"]);
         assert_eq!(moved["to"]["hypervisor"], to);

@@ -1,37 +1,26 @@
 //! `ibvswitch vf migrate` of several VMs.
 
-use crate::daemon::{Daemon, LEAVES, Outcome, Peer, connected};
+use crate::daemon::{Daemon, Outcome, Peer, connected, leaves};
 use serde_json::{Value, json};
 use test_driver::{Data, SendRequest, Transport};
+use testing::Configuration;
 
 /// At two leaves two hypervisors each, all of which have room for one more.
-const SUBNET: &str = r#"
-[[hypervisor]]
-name = "hv1"
-switch = "leaf1"
-spare_vfs = 1
-[[hypervisor.vf]]
-name = "vm1"
-[[hypervisor.vf]]
-name = "vm2"
-[[hypervisor]]
-name = "hv2"
-switch = "leaf1"
-spare_vfs = 1
-[[hypervisor]]
-name = "hv3"
-switch = "leaf2"
-spare_vfs = 1
-[[hypervisor.vf]]
-name = "vm3"
-[[hypervisor]]
-name = "hv4"
-switch = "leaf2"
-spare_vfs = 1
-"#;
-
 fn start() -> Daemon {
-    Daemon::configured(&format!("{LEAVES}{SUBNET}"))
+    let subnet = leaves()
+        .hypervisor("hv1", ["vm1", "vm2"])
+        .at("leaf1")
+        .spare_vfs(1)
+        .hypervisor("hv2", [])
+        .at("leaf1")
+        .spare_vfs(1)
+        .hypervisor("hv3", ["vm3"])
+        .at("leaf2")
+        .spare_vfs(1)
+        .hypervisor("hv4", [])
+        .at("leaf2")
+        .spare_vfs(1);
+    Daemon::configured(subnet)
 }
 
 fn migrate(daemon: &Daemon, args: &[&str], input: &str) -> Outcome {
@@ -174,9 +163,11 @@ fn a_plan() {
 #[test]
 fn places_for_each_other() {
     let daemon = Daemon::configured(
-        "[[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n\
-         [[hypervisor]]\nname = \"hv2\"\n[[hypervisor.vf]]\nname = \"vm2\"\n\
-         [[hypervisor]]\nname = \"hv3\"\nspare_vfs = 1\n[[hypervisor.vf]]\nname = \"vm3\"\n",
+        Configuration::new()
+            .hypervisor("hv1", ["vm1"])
+            .hypervisor("hv2", ["vm2"])
+            .hypervisor("hv3", ["vm3"])
+            .spare_vfs(1),
     );
     let before = holders(&daemon);
     let output = migrate(&daemon, &["vm1=hv2", "vm2=hv1"], "");
@@ -215,19 +206,14 @@ fn places_for_each_other() {
 /// The error names a place of the VM's own kind.
 #[test]
 fn without_room_it_says_what_to_do() {
-    let port = |name: &str, last: u8| {
-        format!(
-            "[[hypervisor.port]]\nname = \"{name}\"\nkind = \"vhost-user-net\"\n\
-             mac = \"52:54:00:00:00:0{last}\"\n"
-        )
-    };
-    let daemon = Daemon::configured(&format!(
-        "[[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n{}\
-         [[hypervisor]]\nname = \"hv2\"\n[[hypervisor.vf]]\nname = \"vm2\"\n\
-         [[hypervisor]]\nname = \"hv3\"\n{}",
-        port("net1", 1),
-        port("net3", 3),
-    ));
+    let daemon = Daemon::configured(
+        Configuration::new()
+            .hypervisor("hv1", ["vm1"])
+            .port("net1", 1)
+            .hypervisor("hv2", ["vm2"])
+            .hypervisor("hv3", [])
+            .port("net3", 3),
+    );
     let restart = "which takes a restart of the daemon";
     for (vm, to, expected) in [
         (

@@ -109,7 +109,7 @@ fn programs_of_the_host() {
     );
     drop(daemon);
 
-    let daemon = Daemon::configured(&format!("[external]\nsocket = \"\"\n{CONFIGURATION}"));
+    let daemon = Daemon::configured(format!("[external]\nsocket = \"\"\n{CONFIGURATION}"));
     // Asked with the built-in configuration, which serves programs.
     let refused = daemon.run(&["external", "run", "ibnetdiscover"], "");
     assert_eq!(
@@ -124,7 +124,7 @@ fn programs_of_the_host() {
 
     // The daemon says where its sockets are, and not the configuration of who asks.
     let socket = format!("mistakes-{}", std::process::id());
-    let daemon = Daemon::configured(&format!(
+    let daemon = Daemon::configured(format!(
         "[external]\nsocket = \"{socket}\"\n{CONFIGURATION}"
     ));
     let host = daemon.run(

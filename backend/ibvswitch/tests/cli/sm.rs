@@ -5,18 +5,20 @@ use std::path::Path;
 
 use crate::daemon::Daemon;
 use serde_json::{Value, json};
+use testing::Configuration;
 
-fn configuration(state: &Path) -> String {
+fn configuration(state: &Path) -> Configuration {
     let state = state.display();
-    format!(
-        "[sm]\npriority = 3\nrouting = \"updn\"\nenforce_partitions = true\n\
-         partitions_file = \"{state}/partitions.conf\"\nstate_dir = \"{state}/memory\"\n\
-         [[hypervisor]]\nname = \"hv1\"\n\
-         [[hypervisor.vf]]\nname = \"vm1\"\n\
-         [[hypervisor.vf]]\nname = \"vm2\"\npkeys = [0x8007]\n\
-         [[hypervisor]]\nname = \"hv2\"\n\
-         [[hypervisor.vf]]\nname = \"vm3\"\n"
-    )
+    Configuration::new()
+        .set("sm.priority", 3)
+        .set("sm.routing", "updn")
+        .set("sm.enforce_partitions", true)
+        .set("sm.partitions_file", format!("{state}/partitions.conf"))
+        .set("sm.state_dir", format!("{state}/memory"))
+        .hypervisor("hv1", ["vm1"])
+        .vf("vm2")
+        .key("pkeys", [0x8007])
+        .hypervisor("hv2", ["vm3"])
 }
 
 fn pkeys(daemon: &Daemon, vf: &str) -> Value {
@@ -36,7 +38,7 @@ fn partitions_are_read_again() {
     let file = state.path().join("partitions.conf");
     let write = |text: &str| fs::write(&file, text).expect("is written");
     write("Default : ALL=full ;\nblue = 0x10, ipoib : vm1=full, vm3 ;\n");
-    let daemon = Daemon::configured(&configuration(state.path()));
+    let daemon = Daemon::configured(configuration(state.path()));
     assert_eq!(pkeys(&daemon, "vm1"), json!(["0xffff", "0x8010"]));
     assert_eq!(pkeys(&daemon, "vm2"), json!(["0x8007"]), "its own");
     assert_eq!(pkeys(&daemon, "vm3"), json!(["0xffff", "0x0010"]));
@@ -87,10 +89,12 @@ fn partitions_are_read_again() {
 #[test]
 fn management_keys() {
     let daemon = Daemon::configured(
-        "[sm]\nm_key = \"per-node\"\n\
-         [[hypervisor]]\nname = \"hv1\"\n\
-         [[hypervisor.vf]]\nname = \"vm1\"\nsmp = \"fabric\"\n\
-         [[hypervisor.vf]]\nname = \"vm2\"\n",
+        Configuration::new()
+            .set("sm.m_key", "per-node")
+            .hypervisor("hv1", [])
+            .vf("vm1")
+            .key("smp", "fabric")
+            .vf("vm2"),
     );
     let status = daemon.ask(&["sm", "status"]);
     assert_eq!(status["errors"], json!([]));
@@ -121,7 +125,7 @@ fn lids_are_remembered() {
             (shown["port_guid"].clone(), shown["lid"].clone())
         })
     };
-    let daemon = Daemon::configured(&configuration(state.path()));
+    let daemon = Daemon::configured(configuration(state.path()));
     let fresh = lids(&daemon);
     let file = memory.join("guid2lid");
     let text = fs::read_to_string(&file).expect("was written");
@@ -136,7 +140,7 @@ fn lids_are_remembered() {
         text.replace(&line, &format!("0x{guid} 0x0333 0x0333\n\n")),
     )
     .expect("is written");
-    let daemon = Daemon::configured(&configuration(state.path()));
+    let daemon = Daemon::configured(configuration(state.path()));
     let now = lids(&daemon);
     assert_eq!(now[..2], fresh[..2]);
     assert_eq!(now[2].1, 0x333);

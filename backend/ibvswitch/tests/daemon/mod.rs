@@ -7,6 +7,7 @@ pub mod ethernet;
 pub mod live;
 pub mod passthrough;
 
+use std::fmt::Display;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -17,61 +18,34 @@ use test_driver::{
     MemoryRegion, Port, ProtectionDomain, QueuePair, Remote, SendRequest, Sge, Transport, Uar,
     pattern,
 };
-use testing::wait_until;
+use testing::{Configuration, wait_until};
 
 /// Bytes that a peer can send from, and as many to receive to.
 pub const HALF: usize = 4 << 20;
 
 /// Switches for [`Daemon::configured`]: two leaves and a spine.
-pub const LEAVES: &str = r#"
-[[switch]]
-name = "spine"
-[[switch]]
-name = "leaf1"
-[[switch]]
-name = "leaf2"
-[[link]]
-from = "leaf1"
-to = "spine"
-[[link]]
-from = "leaf2"
-to = "spine"
-"#;
+pub fn leaves() -> Configuration {
+    Configuration::new()
+        .switches(["spine", "leaf1", "leaf2"])
+        .link("leaf1", "spine")
+        .link("leaf2", "spine")
+}
 
 /// Two clusters with LIDs from 1, and VMs outside of both, on two ports that VMs share.
-pub const CLUSTERS_AT_SHARED_PORTS: &str = r#"
-[fabric]
-model = "shared-port"
-[[cluster]]
-name = "a"
-[[cluster]]
-name = "b"
-[[hypervisor]]
-name = "hv1"
-[[hypervisor.vf]]
-name = "out1"
-[[hypervisor.vf]]
-name = "a1"
-cluster = "a"
-[[hypervisor.vf]]
-name = "b1"
-cluster = "b"
-[[hypervisor.vf]]
-name = "a3"
-cluster = "a"
-vlid = 3
-[[hypervisor]]
-name = "hv2"
-spare_vfs = 1
-[[hypervisor.vf]]
-name = "out2"
-[[hypervisor.vf]]
-name = "a2"
-cluster = "a"
-[[hypervisor.vf]]
-name = "b2"
-cluster = "b"
-"#;
+pub fn clusters_at_shared_ports() -> Configuration {
+    Configuration::new()
+        .set("fabric.model", "shared-port")
+        .clusters(["a", "b"])
+        .hypervisor("hv1", ["out1"])
+        .member("a1", "a")
+        .member("b1", "b")
+        .member("a3", "a")
+        .key("vlid", 3)
+        .hypervisor("hv2", ["out2"])
+        .spare_vfs(1)
+        .member("a2", "a")
+        .member("b2", "b")
+}
 
 /// Output of the program, and its status.
 #[derive(Debug)]
@@ -111,25 +85,22 @@ fn with_engines(text: &str) -> String {
 impl Daemon {
     /// Starts it with all VFs taking doorbells in this way: "trap" or "poll".
     pub fn start(doorbells: &str) -> Self {
-        Self::configured(&format!(
-            "[engine]\ndoorbells = \"{doorbells}\"\n\
-             [[hypervisor]]\nname = \"hv1\"\n\
-             [[hypervisor.vf]]\nname = \"vm1\"\n\
-             [[hypervisor.vf]]\nname = \"vm3\"\n\
-             [[hypervisor]]\nname = \"hv2\"\n\
-             [[hypervisor.vf]]\nname = \"vm2\"\n\
-             [[hypervisor.vf]]\nname = \"vm4\"\n"
-        ))
+        Self::configured(
+            Configuration::new()
+                .set("engine.doorbells", doorbells)
+                .hypervisor("hv1", ["vm1", "vm3"])
+                .hypervisor("hv2", ["vm2", "vm4"]),
+        )
     }
 
     /// Starts it with a configuration of the test's own.
-    pub fn configured(text: &str) -> Self {
+    pub fn configured(text: impl Display) -> Self {
         let text = format!("log = \"warn\"\n{text}");
-        Self::spawned(&text, |program, _| Command::new(program))
+        Self::spawned(text, |program, _| Command::new(program))
     }
 
     /// The same, with a log that can be read.
-    pub fn logging(text: &str) -> Self {
+    pub fn logging(text: impl Display) -> Self {
         Self::spawned(text, |program, dir| {
             let log = std::fs::File::create(dir.join("log")).expect("is created");
             let mut command = Command::new(program);
@@ -141,18 +112,19 @@ impl Daemon {
     /// Starts it with all that it has to say in its log, for [`Daemon::await_line`].
     pub fn talkative() -> Self {
         Self::logging(
-            "log = \"debug\"\n[[hypervisor]]\nname = \"hv1\"\n\
-             [[hypervisor.vf]]\nname = \"vm1\"\n[[hypervisor.vf]]\nname = \"vm2\"\n",
+            Configuration::new()
+                .set("log", "debug")
+                .hypervisor("hv1", ["vm1", "vm2"]),
         )
     }
 
     /// The same, by a command of the test's own, which gets the program's arguments.
-    pub fn spawned(text: &str, command: impl FnOnce(&str, &Path) -> Command) -> Self {
+    pub fn spawned(text: impl Display, command: impl FnOnce(&str, &Path) -> Command) -> Self {
         Self::spawned_with(&[], text, command)
     }
 
     /// Starts it with a keeper and a log that can be read.
-    pub fn kept(text: &str) -> Self {
+    pub fn kept(text: impl Display) -> Self {
         Self::spawned_with(&["--keeper"], text, |program, dir| {
             let log = std::fs::File::create(dir.join("log")).expect("is created");
             let mut command = Command::new(program);
@@ -171,12 +143,12 @@ impl Daemon {
 
     fn spawned_with(
         options: &[&str],
-        text: &str,
+        text: impl Display,
         command: impl FnOnce(&str, &Path) -> Command,
     ) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let config = dir.path().join("config.toml");
-        let text = &with_engines(text);
+        let text = &with_engines(&text.to_string());
         std::fs::write(&config, text).expect("is written");
         let mut child = command(env!("CARGO_BIN_EXE_ibvswitch"), dir.path())
             .env_remove("RUST_LOG")
@@ -230,20 +202,17 @@ impl Daemon {
     pub fn before<S: AsRef<str>>(&self, names: &[S], isolation: &str) -> Self {
         let keys = format!("isolation = \"{isolation}\"\nsmp = \"fabric\"\n");
         let vfs = names.iter().map(|name| (name.as_ref(), keys.as_str()));
-        self.before_with("", &vfs.collect::<Vec<_>>())
+        self.before_with(Configuration::new(), &vfs.collect::<Vec<_>>())
     }
 
-    /// The same with tables of its own, and for each VF keys of its own.
-    pub fn before_with(&self, tables: &str, vfs: &[(&str, &str)]) -> Self {
-        let vfs = vfs.iter().map(|(name, keys)| {
-            let device = self.own_socket(name);
-            format!(
-                "[[hypervisor.vf]]\nname = \"{name}\"\ndevice = \"unix:{}\"\n{keys}\n",
-                device.display()
-            )
+    /// The same with a configuration of its own, and for each VF keys of its own.
+    pub fn before_with(&self, configuration: Configuration, vfs: &[(&str, &str)]) -> Self {
+        let hypervisor = configuration.hypervisor("hw", []);
+        let configuration = vfs.iter().fold(hypervisor, |it, (name, keys)| {
+            let device = format!("unix:{}", self.own_socket(name).display());
+            it.vf(name).key("device", device).lines(keys)
         });
-        let vfs: String = vfs.collect();
-        let mut front = Self::logging(&format!("{tables}[[hypervisor]]\nname = \"hw\"\n{vfs}"));
+        let mut front = Self::logging(configuration);
         front.traps = self.traps;
         front
     }

@@ -1,6 +1,7 @@
 //! VFs that are passed through to those of another daemon: what drivers have of them, and datagrams.
 
 use test_driver::{AddressVector, Cqe, Data, QueuePair, SendRequest, Transport};
+use testing::Configuration;
 
 use super::{Daemon, HALF, Peer};
 
@@ -11,16 +12,30 @@ pub const QKEY: u32 = 0x1122_3344;
 /// Room for the text of a datagram.
 const ROOM: usize = 256;
 
-/// Starts a daemon, and another before it that has these tables and VFs: names and keys. Opens the VFs.
+/// Starts a daemon, and another before it that has this configuration and these VFs: names and keys. Opens the VFs.
 pub fn passed<const N: usize>(
-    inner: &str,
-    tables: &str,
+    inner: Configuration,
+    outer: Configuration,
     vfs: [(&str, &str); N],
 ) -> (Daemon, Daemon, [Peer; N]) {
     let inner = Daemon::configured(inner);
-    let outer = inner.before_with(tables, &vfs);
+    let outer = inner.before_with(outer, &vfs);
     let peers = vfs.map(|(name, _)| Peer::open(&outer, name));
     (inner, outer, peers)
+}
+
+/// Two virtual clusters.
+pub fn clusters() -> Configuration {
+    Configuration::new().clusters(["a", "b"])
+}
+
+/// A daemon behind whose VFs, made after an adapter's, share a port.
+pub fn shared<const N: usize>(vfs: [&str; N]) -> Configuration {
+    let port = Configuration::new()
+        .set("fabric.model", "shared-port")
+        .hypervisor("hv1", []);
+    vfs.iter()
+        .fold(port, |it, vf| it.vf(vf).key("like", "connectx-5"))
 }
 
 /// Returns the data of an attribute that the agent of a VF's port tells.

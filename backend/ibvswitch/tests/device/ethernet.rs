@@ -4,28 +4,20 @@
 use crate::daemon::Daemon;
 use crate::daemon::ethernet::{acquainted, acquainted_with, arp, hear, ip, mac, ping, receive};
 use etherparse::{ArpOperation, PacketBuilder};
+use testing::Configuration;
 use vhost_user_driver::{Checksum, Driver, FEATURES, NetHeader, Segments, TRAINS};
 
-const TWO: &str = "
-[[hypervisor]]
-name = \"hv1\"
-[[hypervisor.vf]]
-name = \"vm1\"
-[[hypervisor.port]]
-name = \"net1\"
-kind = \"vhost-user-net\"
-mac = \"52:54:00:00:00:01\"
-[[hypervisor]]
-name = \"hv2\"
-[[hypervisor.port]]
-name = \"net2\"
-kind = \"vhost-user-net\"
-mac = \"52:54:00:00:00:02\"
-";
+fn two() -> Configuration {
+    Configuration::new()
+        .hypervisor("hv1", ["vm1"])
+        .port("net1", 1)
+        .hypervisor("hv2", [])
+        .port("net2", 2)
+}
 
 #[test]
 fn frames_cross_the_subnet() {
-    let daemon = Daemon::configured(TWO);
+    let daemon = Daemon::configured(two());
     let (mut a, mut b) = acquainted(&daemon);
     for seq in 0..200_u16 {
         let frame = ping(1, 2, seq, &vec![seq as u8; usize::from(seq) * 10]);
@@ -72,7 +64,7 @@ fn long(len: usize) -> (NetHeader, Vec<u8>) {
 #[test]
 fn long_segments_stay_whole_between_ports() {
     const HEADERS: usize = 14 + 20 + 20;
-    let daemon = Daemon::configured(TWO);
+    let daemon = Daemon::configured(two());
     let (mut a, mut b) = acquainted_with(&daemon, FEATURES | TRAINS);
     let sent = ping(1, 2, 0, b"so there is a way");
     a.send(&sent).expect("is taken");
@@ -101,8 +93,11 @@ fn long_segments_stay_whole_between_ports() {
 /// Ports' links have the bandwidth that the configuration gives them, and all arrives.
 #[test]
 fn ports_have_links_with_a_bandwidth() {
-    let model = "[fabric]\nbandwidth = \"model\"\nlink_width = \"4X\"\nlink_speed = \"SDR\"\n";
-    let daemon = Daemon::configured(&format!("{model}{TWO}"));
+    let links = two()
+        .set("fabric.bandwidth", "model")
+        .set("fabric.link_width", "4X")
+        .set("fabric.link_speed", "SDR");
+    let daemon = Daemon::configured(links);
     let (mut a, mut b) = acquainted_with(&daemon, FEATURES | TRAINS);
     let sent = ping(1, 2, 0, b"so there is a way");
     a.send(&sent).expect("is taken");
@@ -139,7 +134,7 @@ fn listens(guest: u8, group: [u8; 4], joins: bool) -> Vec<u8> {
 /// reaches the second one as well.
 #[test]
 fn a_group_that_begins_again_is_reached() {
-    let daemon = Daemon::configured(TWO);
+    let daemon = Daemon::configured(two());
     let (mut a, mut b) = acquainted(&daemon);
     let group = [239, 1, 2, 3];
     let [_, x, y, z] = group;
@@ -167,20 +162,19 @@ fn a_group_that_begins_again_is_reached() {
 /// Ports of two virtual clusters with the same LIDs: frames stay in theirs.
 #[test]
 fn clusters_have_lids_of_their_own() {
-    let port = |name: &str, cluster: &str, mac: u8| {
-        format!(
-            "[[hypervisor.port]]\nname = \"{name}\"\nkind = \"vhost-user-net\"\n\
-             mac = \"52:54:00:00:00:0{mac}\"\ncluster = \"{cluster}\"\n"
-        )
-    };
-    let config = [
-        "[[cluster]]\nname = \"one\"\n[[cluster]]\nname = \"two\"\n[[hypervisor]]\nname = \"hv1\"\n".to_owned(),
-        port("net1", "one", 1) + &port("net3", "two", 3),
-        "[[hypervisor]]\nname = \"hv2\"\n".to_owned(),
-        port("net2", "one", 2) + &port("net4", "two", 4),
-    ]
-    .concat();
-    let daemon = Daemon::configured(&config);
+    let clusters = Configuration::new()
+        .clusters(["one", "two"])
+        .hypervisor("hv1", [])
+        .port("net1", 1)
+        .key("cluster", "one")
+        .port("net3", 3)
+        .key("cluster", "two")
+        .hypervisor("hv2", [])
+        .port("net2", 2)
+        .key("cluster", "one")
+        .port("net4", 4)
+        .key("cluster", "two");
+    let daemon = Daemon::configured(clusters);
     let lid = |name: &str| daemon.vf(name)["virtual_lid"].as_u64();
     assert_eq!(["net1", "net2"].map(lid), [Some(1), Some(2)]);
     assert_eq!(["net3", "net4"].map(lid), [Some(1), Some(2)]);
@@ -211,11 +205,15 @@ fn clusters_have_lids_of_their_own() {
 /// A guest that goes on at another port has its addresses there: neighbours find it where it was.
 #[test]
 fn a_guest_moves_to_another_port() {
-    let config = TWO.replace(
-        "name = \"hv1\"\n",
-        "name = \"hv1\"\nspare_vfs = 1\nspare_ports = 1\n",
+    let daemon = Daemon::configured(
+        Configuration::new()
+            .hypervisor("hv1", ["vm1"])
+            .spare_vfs(1)
+            .of_hypervisor("spare_ports", 1)
+            .port("net1", 1)
+            .hypervisor("hv2", [])
+            .port("net2", 2),
     );
-    let daemon = Daemon::configured(&config);
     let (mut a, b) = acquainted(&daemon);
     let before = daemon.vf("net2");
     // Where it goes on, as a VMM would that receives it. Places for HCAs are none for it.
@@ -263,7 +261,7 @@ fn a_guest_moves_to_another_port() {
 
 #[test]
 fn a_link_that_is_down_ends_the_connection() {
-    let daemon = Daemon::configured(TWO);
+    let daemon = Daemon::configured(two());
     let (a, mut b) = acquainted(&daemon);
     daemon.ask(&["link", "down", "net1:1"]);
     a.await_end().expect("ends");
@@ -286,16 +284,16 @@ fn a_link_that_is_down_ends_the_connection() {
 
 #[test]
 fn partitions_keep_guests_apart() {
-    let apart = TWO.replace(
-        "mac = \"52:54:00:00:00:02\"",
-        "mac = \"52:54:00:00:00:02\"\npkey = \"other\"",
-    );
-    let apart = apart.replace(
-        "[[hypervisor.port]]\nname = \"net1\"",
-        "[[hypervisor.port]]\nname = \"net3\"\nkind = \"vhost-user-net\"\nmac = \"52:54:00:00:00:03\"\n\
-         pkey = \"other\"\n[[hypervisor.port]]\nname = \"net1\"",
-    );
-    let daemon = Daemon::configured(&format!("[partitions]\nother = 0x0003\n{apart}"));
+    let apart = Configuration::new()
+        .set("partitions.other", 0x0003)
+        .hypervisor("hv1", ["vm1"])
+        .port("net3", 3)
+        .key("pkey", "other")
+        .port("net1", 1)
+        .hypervisor("hv2", [])
+        .port("net2", 2)
+        .key("pkey", "other");
+    let daemon = Daemon::configured(apart);
     let start = |name: &str| Driver::start(daemon.socket(name)).expect("is served");
     let (mut one, mut two, mut three) = (start("net1"), start("net2"), start("net3"));
     // The two in one partition hear each other, and nothing of the third.

@@ -12,6 +12,7 @@ use test_driver::{
     AddressVector, Atomic, Config, Data, QueuePair, Receive, SendOpcode, SendRequest,
     SharedReceiveQueue, Transport, XrcDomain,
 };
+use testing::Configuration;
 
 /// Bytes of a pcap file's header.
 const FILE_HEADER: usize = 24;
@@ -294,9 +295,10 @@ fn datagrams_and_extended_connections() {
 #[test]
 fn management_packets() {
     let daemon = Daemon::configured(
-        "[sm]\nsweep_interval = 1\n\
-         [[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n\
-         [[hypervisor]]\nname = \"hv2\"\n[[hypervisor.vf]]\nname = \"vm2\"\n",
+        Configuration::new()
+            .set("sm.sweep_interval", 1)
+            .hypervisor("hv1", ["vm1"])
+            .hypervisor("hv2", ["vm2"]),
     );
     let capture = Capture::start(&daemon, &["--manager", "--count", "10"]);
     let (file, said) = capture.wait();
@@ -339,10 +341,13 @@ fn management_packets() {
 fn congestion() {
     const LEN: usize = 128 << 10;
     let daemon = Daemon::configured(
-        "[fabric]\nbandwidth = \"model\"\nlink_width = \"1X\"\nlink_speed = \"SDR\"\n\
-         [[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n\
-         [[hypervisor]]\nname = \"hv2\"\n[[hypervisor.vf]]\nname = \"vm2\"\n\
-         [[hypervisor]]\nname = \"hv3\"\n[[hypervisor.vf]]\nname = \"vm3\"\n",
+        Configuration::new()
+            .set("fabric.bandwidth", "model")
+            .set("fabric.link_width", "1X")
+            .set("fabric.link_speed", "SDR")
+            .hypervisor("hv1", ["vm1"])
+            .hypervisor("hv2", ["vm2"])
+            .hypervisor("hv3", ["vm3"]),
     );
     let mut near = ["vm1", "vm2"].map(|name| Peer::open(&daemon, name));
     let far = Peer::open(&daemon, "vm3");
@@ -493,7 +498,9 @@ fn wrong_wishes() {
 #[test]
 fn the_daemons_vfs_are_captured() {
     let daemon = Daemon::configured(
-        "[sm]\nsweep_interval = 1\n[[hypervisor]]\nname = \"h\"\n[[hypervisor.vf]]\nname = \"own\"\n",
+        Configuration::new()
+            .set("sm.sweep_interval", 1)
+            .hypervisor("h", ["own"]),
     );
     let file = format!("{}/x.pcap", daemon.dir());
     // Without its configuration: the built-in one has other names.

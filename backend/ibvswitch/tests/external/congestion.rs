@@ -3,6 +3,7 @@
 use crate::daemon::{Daemon, HALF, Peer, connected_by};
 use crate::programs::{Opensm, Programs};
 use test_driver::{Data, SendRequest, Transport};
+use testing::Configuration;
 
 /// Switches mark soon, one packet in four, and senders go down to one part in 1 + n/4 of the link at index n.
 const OPTIONS: &str = "\
@@ -37,11 +38,14 @@ fn value<'a>(text: &'a str, field: &str) -> &'a str {
 #[test]
 fn opensm_holds_an_incast_back() {
     let daemon = Daemon::configured(
-        "[sm]\nmanager = \"external\"\n\
-         [fabric]\nbandwidth = \"model\"\nlink_width = \"1X\"\nlink_speed = \"SDR\"\n\
-         [[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n\
-         [[hypervisor]]\nname = \"hv2\"\n[[hypervisor.vf]]\nname = \"vm2\"\n\
-         [[hypervisor]]\nname = \"hv3\"\n[[hypervisor.vf]]\nname = \"vm3\"\n",
+        Configuration::new()
+            .set("sm.manager", "external")
+            .set("fabric.bandwidth", "model")
+            .set("fabric.link_width", "1X")
+            .set("fabric.link_speed", "SDR")
+            .hypervisor("hv1", ["vm1"])
+            .hypervisor("hv2", ["vm2"])
+            .hypervisor("hv3", ["vm3"]),
     );
     let opensm = Opensm::with_options(&daemon, OPTIONS);
     opensm.subnet_up();

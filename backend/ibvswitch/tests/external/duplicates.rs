@@ -3,6 +3,7 @@
 use crate::daemon::{Bystanders, Daemon, HALF, Peer, connected};
 use crate::programs::Opensm;
 use test_driver::{AddressVector, Data, SendRequest, Transport};
+use testing::Configuration;
 
 /// Sets entry 0 of the table of GUIDs of the port with this LID: what a subnet manager does to move
 /// a VM, and what somebody from outside does by mistake.
@@ -35,17 +36,16 @@ fn set_guid(from: &mut Peer, lid: u16, guid: u64) {
 
 #[test]
 fn a_guid_at_two_ports() {
-    let vf = |name: &str| format!("[[hypervisor.vf]]\nname = \"{name}\"\n");
-    let daemon = Daemon::configured(&format!(
-        "[sm]\nmanager = \"external\"\n\
-         [[hypervisor]]\nname = \"hv1\"\n{}smp = \"fabric\"\n{}{}\
-         [[hypervisor]]\nname = \"hv2\"\n{}{}",
-        vf("vm1"),
-        vf("vm3"),
-        vf("twin"),
-        vf("vm2"),
-        vf("vm4"),
-    ));
+    let daemon = Daemon::configured(
+        Configuration::new()
+            .set("sm.manager", "external")
+            .hypervisor("hv1", [])
+            .vf("vm1")
+            .key("smp", "fabric")
+            .vf("vm3")
+            .vf("twin")
+            .hypervisor("hv2", ["vm2", "vm4"]),
+    );
     let opensm = Opensm::start(&daemon, None, &[]);
     opensm.subnet_up();
     let shown = |name: &str| daemon.ask(&["vf", "show", name]);
@@ -105,9 +105,12 @@ fn a_guid_at_two_ports() {
 #[test]
 fn a_guid_at_two_ports_of_the_embedded_manager() {
     let daemon = Daemon::configured(
-        "[[hypervisor]]\nname = \"hv1\"\n\
-         [[hypervisor.vf]]\nname = \"vm1\"\nsmp = \"fabric\"\n[[hypervisor.vf]]\nname = \"twin\"\n\
-         [[hypervisor]]\nname = \"hv2\"\n[[hypervisor.vf]]\nname = \"vm2\"\n",
+        Configuration::new()
+            .hypervisor("hv1", [])
+            .vf("vm1")
+            .key("smp", "fabric")
+            .vf("twin")
+            .hypervisor("hv2", ["vm2"]),
     );
     let shown = |name: &str| daemon.ask(&["vf", "show", name]);
     let (before, taken) = (shown("twin"), shown("vm2"));

@@ -3,6 +3,7 @@
 use crate::daemon::{Daemon, HALF, Peer, connected_by};
 use crate::programs::{Opensm, Programs};
 use test_driver::{Data, SendRequest, Transport};
+use testing::Configuration;
 
 /// Lane 1 gets three times as much as lane 0, and none goes before the other.
 const OPTIONS: &str = "\
@@ -74,12 +75,13 @@ fn share(near: &mut [Peer; 2], far: &[Peer; 2]) -> f64 {
 #[test]
 fn opensms_tables_give_the_shares() {
     let daemon = Daemon::configured(
-        "[sm]\nmanager = \"external\"\n\
-         [fabric]\nbandwidth = \"model\"\nlink_width = \"1X\"\nlink_speed = \"SDR\"\n\
-         [[hypervisor]]\nname = \"hv1\"\n\
-         [[hypervisor.vf]]\nname = \"vm1\"\n[[hypervisor.vf]]\nname = \"vm3\"\n\
-         [[hypervisor]]\nname = \"hv2\"\n\
-         [[hypervisor.vf]]\nname = \"vm2\"\n[[hypervisor.vf]]\nname = \"vm4\"\n",
+        Configuration::new()
+            .set("sm.manager", "external")
+            .set("fabric.bandwidth", "model")
+            .set("fabric.link_width", "1X")
+            .set("fabric.link_speed", "SDR")
+            .hypervisor("hv1", ["vm1", "vm3"])
+            .hypervisor("hv2", ["vm2", "vm4"]),
     );
     let opensm = Opensm::with_options(&daemon, OPTIONS);
     opensm.subnet_up();

@@ -3,13 +3,15 @@
 use crate::daemon::{Daemon, Peer};
 use crate::programs::{Opensm, Programs};
 use test_driver::{AddressVector, Data, SendRequest, Transport};
+use testing::Configuration;
 
 #[test]
 fn opensm_hears_of_links_with_errors() {
     let daemon = Daemon::configured(
-        "[sm]\nmanager = \"external\"\n\
-         [[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n\
-         [[hypervisor]]\nname = \"hv2\"\n[[hypervisor.vf]]\nname = \"vm2\"\n",
+        Configuration::new()
+            .set("sm.manager", "external")
+            .hypervisor("hv1", ["vm1"])
+            .hypervisor("hv2", ["vm2"]),
     );
     let opensm = Opensm::start(&daemon, None, &[]);
     opensm.subnet_up();

@@ -2,35 +2,22 @@
 
 use crate::daemon::{Daemon, Outcome, Peer};
 use crate::programs::{Opensm, Programs};
+use testing::Configuration;
 
-const NODES: &str = r#"
-[sm]
-manager = "external"
-[[switch]]
-name = "leaf1"
-[[switch]]
-name = "leaf2"
-[[link]]
-from = "leaf1"
-to = "leaf2"
-[[hypervisor]]
-name = "hv1"
-switch = "leaf1"
-spare_vfs = 1
-[[hypervisor.vf]]
-name = "vm1"
-[[hypervisor]]
-name = "hv2"
-switch = "leaf2"
-spare_vfs = 1
-[[hypervisor.vf]]
-name = "vm2"
-[[hypervisor]]
-name = "hv3"
-switch = "leaf2"
-[[hypervisor.vf]]
-name = "vm3"
-"#;
+fn nodes() -> Configuration {
+    Configuration::new()
+        .set("sm.manager", "external")
+        .switches(["leaf1", "leaf2"])
+        .link("leaf1", "leaf2")
+        .hypervisor("hv1", ["vm1"])
+        .at("leaf1")
+        .spare_vfs(1)
+        .hypervisor("hv2", ["vm2"])
+        .at("leaf2")
+        .spare_vfs(1)
+        .hypervisor("hv3", ["vm3"])
+        .at("leaf2")
+}
 
 /// The adapters with GUIDs and names, as `ibnetdiscover` finds them.
 fn discovered(programs: &Programs<'_>) -> Vec<String> {
@@ -48,7 +35,7 @@ fn migrate(daemon: &Daemon, args: &[&str]) -> (Option<i32>, String, String) {
 
 #[test]
 fn opensm_finds_a_vm_at_its_new_place() {
-    let daemon = Daemon::configured(NODES);
+    let daemon = Daemon::configured(nodes());
     let opensm = Opensm::start(&daemon, None, &[]);
     opensm.subnet_up();
     let programs = Programs::new(&daemon);
@@ -106,7 +93,7 @@ fn opensm_finds_a_vm_at_its_new_place() {
 
 #[test]
 fn without_a_manager_it_says_where_the_vm_is() {
-    let daemon = Daemon::configured(NODES);
+    let daemon = Daemon::configured(nodes());
     let (status, out, err) = migrate(&daemon, &["vm1", "--to", "hv2", "--wait", "1"]);
     assert_eq!((status, out.as_str()), (Some(1), ""));
     let message = "the VM's addresses are at `hv2-spare1`, whose port is Initialize: no subnet manager \

@@ -1,25 +1,18 @@
 //! Debian's opensm and infiniband-diags, as they are, on a subnet of shared ports.
 
 use crate::administration::{Vm, group, report, subscribe};
-use crate::daemon::{CLUSTERS_AT_SHARED_PORTS, Daemon, HALF, Peer};
+use crate::daemon::{Daemon, HALF, Peer, clusters_at_shared_ports};
 use crate::programs::{Opensm, Programs};
 use test_driver::{Access, Connection, Data, QueuePair, SendRequest, Transport};
+use testing::Configuration;
 
-const NODES: &str = r#"
-[fabric]
-model = "shared-port"
-[[hypervisor]]
-name = "hv1"
-[[hypervisor.vf]]
-name = "vm1"
-[[hypervisor.vf]]
-name = "vm2"
-[[hypervisor]]
-name = "hv2"
-spare_vfs = 1
-[[hypervisor.vf]]
-name = "vm3"
-"#;
+fn nodes() -> Configuration {
+    Configuration::new()
+        .set("fabric.model", "shared-port")
+        .hypervisor("hv1", ["vm1", "vm2"])
+        .hypervisor("hv2", ["vm3"])
+        .spare_vfs(1)
+}
 
 /// A GID as the programs print and take it.
 fn gid(peer: &Peer) -> String {
@@ -100,7 +93,7 @@ fn looked_at(daemon: &Daemon) {
 
 #[test]
 fn opensm_manages_shared_ports() {
-    let daemon = Daemon::configured(&format!("[sm]\nmanager = \"external\"\n{NODES}"));
+    let daemon = Daemon::configured(nodes().set("sm.manager", "external"));
     let opensm = Opensm::start(&daemon, None, &[]);
     opensm.subnet_up();
     looked_at(&daemon);
@@ -110,26 +103,20 @@ fn opensm_manages_shared_ports() {
 /// vSwitch, and the others by the GUIDs of the physical function's port.
 #[test]
 fn opensm_manages_a_hybrid_subnet() {
-    const HYBRID: &str = r#"
-[fabric]
-model = "vswitch-hybrid"
-[sm]
-manager = "external"
-[[hypervisor]]
-name = "hv1"
-[[hypervisor.vf]]
-name = "vm1"
-address = "shared"
-[[hypervisor.vf]]
-name = "vm2"
-address = "shared"
-[[hypervisor.vf]]
-name = "vm3"
-[[hypervisor]]
-name = "hv2"
-spare_vfs = 1
-"#;
-    let daemon = Daemon::configured(HYBRID);
+    fn hybrid() -> Configuration {
+        Configuration::new()
+            .set("fabric.model", "vswitch-hybrid")
+            .set("sm.manager", "external")
+            .hypervisor("hv1", [])
+            .vf("vm1")
+            .key("address", "shared")
+            .vf("vm2")
+            .key("address", "shared")
+            .vf("vm3")
+            .hypervisor("hv2", [])
+            .spare_vfs(1)
+    }
+    let daemon = Daemon::configured(hybrid());
     let opensm = Opensm::start(&daemon, None, &[]);
     opensm.subnet_up();
     let [mut vm1, vm2, mut vm3] = ["vm1", "vm2", "vm3"].map(|name| Peer::open(&daemon, name));
@@ -156,7 +143,7 @@ spare_vfs = 1
 
 #[test]
 fn the_embedded_manager_does_likewise() {
-    let daemon = Daemon::configured(NODES);
+    let daemon = Daemon::configured(nodes());
     looked_at(&daemon);
 }
 
@@ -193,12 +180,12 @@ fn events(daemon: &Daemon) {
 
 #[test]
 fn events_are_for_all_who_subscribed_at_a_port() {
-    events(&Daemon::configured(NODES));
+    events(&Daemon::configured(nodes()));
 }
 
 #[test]
 fn events_are_for_all_who_subscribed_at_a_port_with_opensm() {
-    let daemon = Daemon::configured(&format!("[sm]\nmanager = \"external\"\n{NODES}"));
+    let daemon = Daemon::configured(nodes().set("sm.manager", "external"));
     let opensm = Opensm::start(&daemon, None, &[]);
     opensm.subnet_up();
     events(&daemon);
@@ -208,7 +195,7 @@ fn events_are_for_all_who_subscribed_at_a_port_with_opensm() {
 /// the program of the host that is there, not for the VMs.
 #[test]
 fn questions_to_a_shared_lid_are_the_physical_functions() {
-    let daemon = Daemon::configured(NODES);
+    let daemon = Daemon::configured(nodes());
     let vm1 = Peer::open(&daemon, "vm1");
     let programs = Programs::new(&daemon);
     let lid = vm1.port.lid.to_string();
@@ -271,9 +258,7 @@ fn ranges(daemon: &Daemon) {
 
 #[test]
 fn opensm_gives_ports_their_ranges() {
-    let daemon = Daemon::configured(&format!(
-        "[sm]\nmanager = \"external\"\n{CLUSTERS_AT_SHARED_PORTS}"
-    ));
+    let daemon = Daemon::configured(clusters_at_shared_ports().set("sm.manager", "external"));
     let opensm = Opensm::start(&daemon, None, &["-l", "2"]);
     opensm.subnet_up();
     ranges(&daemon);
@@ -281,17 +266,15 @@ fn opensm_gives_ports_their_ranges() {
 
 #[test]
 fn the_embedded_manager_gives_ports_their_ranges() {
-    ranges(&Daemon::configured(&format!(
-        "[sm]\nlmc = 2\n{CLUSTERS_AT_SHARED_PORTS}"
-    )));
+    ranges(&Daemon::configured(
+        clusters_at_shared_ports().set("sm.lmc", 2),
+    ));
 }
 
 /// A manager that gives each port one LID leaves VMs of clusters without, and `topology` says why.
 #[test]
 fn without_a_range_there_is_no_lid_for_a_cluster() {
-    let daemon = Daemon::configured(&format!(
-        "[sm]\nmanager = \"external\"\n{CLUSTERS_AT_SHARED_PORTS}"
-    ));
+    let daemon = Daemon::configured(clusters_at_shared_ports().set("sm.manager", "external"));
     let opensm = Opensm::start(&daemon, None, &[]);
     opensm.subnet_up();
     let _out1 = Peer::open(&daemon, "out1");
@@ -317,7 +300,7 @@ fn without_a_range_there_is_no_lid_for_a_cluster() {
 #[test]
 fn programs_at_the_port_are_not_at_the_lids_of_vms() {
     const GSI_QKEY: u32 = 0x8001_0000;
-    let daemon = Daemon::configured(&format!("[sm]\nlmc = 2\n{CLUSTERS_AT_SHARED_PORTS}"));
+    let daemon = Daemon::configured(clusters_at_shared_ports().set("sm.lmc", 2));
     let [mut a1, mut a2, out1] = ["a1", "a2", "out1"].map(|name| Peer::open(&daemon, name));
     let programs = Programs::new(&daemon);
     let _server = programs.ping_server(&node_guid(&daemon, "hv1"));

@@ -8,25 +8,16 @@ use std::process::Command;
 use crate::daemon::{Bystanders, Daemon, HALF, Peer, connected};
 use crate::programs::{Opensm, Programs};
 use test_driver::{AddressVector, Data, SendRequest, Transport};
-use testing::{Random, wait_until};
+use testing::{Configuration, Random, wait_until};
 
-const NODES: &str = "\
-[[hypervisor]]
-name = \"hv1\"
-[[hypervisor.vf]]
-name = \"vm1\"
-[[hypervisor.vf]]
-name = \"vm3\"
-[[hypervisor]]
-name = \"hv2\"
-[[hypervisor.vf]]
-name = \"vm2\"
-[[hypervisor.vf]]
-name = \"vm4\"
-";
+fn nodes() -> Configuration {
+    Configuration::new()
+        .hypervisor("hv1", ["vm1", "vm3"])
+        .hypervisor("hv2", ["vm2", "vm4"])
+}
 
 fn external() -> Daemon {
-    Daemon::configured(&format!("[sm]\nmanager = \"external\"\n{NODES}"))
+    Daemon::configured(nodes().set("sm.manager", "external"))
 }
 
 /// LIDs of the nodes by name, as the daemon knows them.
@@ -259,7 +250,7 @@ fn opensm_manages_the_subnet() {
 
 #[test]
 fn programs_beside_the_embedded_manager() {
-    let daemon = Daemon::configured(NODES);
+    let daemon = Daemon::configured(nodes());
     let programs = Programs::new(&daemon);
     let text = programs.run(&["sminfo"]);
     assert!(text.contains("SMINFO_MASTER"), "{text}");
@@ -332,7 +323,7 @@ fn programs_beside_the_embedded_manager() {
 
 #[test]
 fn the_environment_for_a_shell() {
-    let daemon = Daemon::configured(NODES);
+    let daemon = Daemon::configured(nodes());
     let output = daemon
         .command()
         .args(["external", "env", "--host", "vm1"])
@@ -350,7 +341,7 @@ fn the_environment_for_a_shell() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.trim_end().ends_with("vm1"), "{text} {output:?}");
 
-    let daemon = Daemon::configured(&format!("[external]\nsocket = \"\"\n{NODES}"));
+    let daemon = Daemon::configured(nodes().set("external.socket", ""));
     let output = daemon
         .command()
         .args(["external", "env"])
@@ -365,7 +356,7 @@ fn the_environment_for_a_shell() {
 /// killed; data goes on all the time, and every byte of it is right.
 #[test]
 fn managers_take_turns() {
-    let daemon = Daemon::configured(NODES);
+    let daemon = Daemon::configured(nodes());
     let before = lids(&daemon);
     let traffic = Bystanders::start(&daemon);
     assert_eq!(master(&daemon), before["subnet manager"]);
@@ -396,25 +387,22 @@ fn await_master(daemon: &Daemon, lid: u16) {
 }
 
 /// GUIDs below and above that of the embedded manager.
-const EQUALS: &str = "\
-[[hypervisor]]
-name = \"hv1\"
-[[hypervisor.vf]]
-name = \"low\"
-guid = \"0000000000000011\"
-[[hypervisor]]
-name = \"hv2\"
-[[hypervisor.vf]]
-name = \"high\"
-guid = \"fffe000000000011\"
-";
+fn equals() -> Configuration {
+    Configuration::new()
+        .hypervisor("hv1", [])
+        .vf("low")
+        .key("guid", "0000000000000011")
+        .hypervisor("hv2", [])
+        .vf("high")
+        .key("guid", "fffe000000000011")
+}
 
 /// Between two OpenSMs of one priority the one with the lower GUID becomes master, whichever comes first; the other
 /// takes over when that one dies.
 #[test]
 fn of_equals_the_lower_guid_is_master() {
     for (first, second) in [("low", "high"), ("high", "low")] {
-        let daemon = Daemon::configured(&format!("[sm]\nmanager = \"external\"\n{EQUALS}"));
+        let daemon = Daemon::configured(equals().set("sm.manager", "external"));
         let mut managers = HashMap::new();
         let start = |name| Opensm::start(&daemon, Some(name), &["-s", "1"]);
         let manager = start(first);
@@ -433,7 +421,7 @@ fn of_equals_the_lower_guid_is_master() {
 /// The same against the embedded manager.
 #[test]
 fn equals_of_the_embedded_manager() {
-    let daemon = Daemon::configured(EQUALS);
+    let daemon = Daemon::configured(equals());
     let lids = lids(&daemon);
     let high = Opensm::start(&daemon, Some("high"), &[]);
     high.says("Entering STANDBY state");
@@ -472,7 +460,7 @@ fn other_users_are_refused() {
         println!("skipped: only root can be somebody else");
         return;
     }
-    let daemon = Daemon::configured(NODES);
+    let daemon = Daemon::configured(nodes());
     let programs = Programs::new(&daemon);
     let text = programs.fail(&[
         "setpriv",
@@ -489,7 +477,7 @@ fn other_users_are_refused() {
 /// Whatever comes in, the daemon and the others at it go on.
 #[test]
 fn datagrams_that_are_none() {
-    let mut daemon = Daemon::configured(NODES);
+    let mut daemon = Daemon::configured(nodes());
     let programs = Programs::new(&daemon);
     let base = programs.socket_name();
     let address = |name: String| SocketAddr::from_abstract_name(name).expect("an address");
@@ -601,11 +589,11 @@ fn a_file_here_and_in_ibsim() {
     // ibsim has the port's GUID follow the node's.
     let text = without_port_guids(&String::from_utf8_lossy(&text));
     std::fs::write(&file, &text).expect("is written");
-    let config = format!(
-        "[fabric]\ntopology = \"{}\"\n[sm]\nmanager = \"external\"\n",
-        file.display()
+    let daemon = Daemon::configured(
+        Configuration::new()
+            .set("fabric.topology", file.display().to_string())
+            .set("sm.manager", "external"),
     );
-    let daemon = Daemon::configured(&config);
     let here = Programs::new(&daemon);
     let ours = here.run(&["ibnetdiscover"]);
 

@@ -5,18 +5,14 @@ use std::net::TcpStream;
 
 use crate::browser::Browser;
 use crate::place::Place;
+use testing::Configuration;
 
-const CONFIG: &str = r#"
-[[hypervisor]]
-name = "hv1"
-[[hypervisor.vf]]
-name = "vm1"
-[[hypervisor]]
-name = "hv2"
-spare_vfs = 1
-[[hypervisor.vf]]
-name = "vm2"
-"#;
+fn configuration() -> Configuration {
+    Configuration::new()
+        .hypervisor("hv1", ["vm1"])
+        .hypervisor("hv2", ["vm2"])
+        .spare_vfs(1)
+}
 
 /// The cell of a row of the table of VFs.
 fn cell(vf: &str, at: usize) -> String {
@@ -25,7 +21,7 @@ fn cell(vf: &str, at: usize) -> String {
 
 #[test]
 fn a_link_goes_down_and_a_vm_moves() {
-    let place = Place::new(CONFIG);
+    let place = Place::new(configuration());
     let web = place.web(&["--allow-changes"]);
     let browser = Browser::open(web.url());
     browser.wait(&cell("vm1", 3), "Active");
@@ -77,7 +73,7 @@ fn a_link_goes_down_and_a_vm_moves() {
 
 #[test]
 fn who_has_no_token_gets_nothing() {
-    let place = Place::new(CONFIG);
+    let place = Place::new(configuration());
     let web = place.web(&[]);
     let paths = [
         "/",
@@ -121,7 +117,7 @@ fn who_has_no_token_gets_nothing() {
 
 #[test]
 fn changes_come_from_the_page_alone() {
-    let place = Place::new(CONFIG);
+    let place = Place::new(configuration());
     let web = place.web(&["--allow-changes"]);
     let down = r#"{"node":"hv1","port":1,"up":false}"#;
     for origin in ["http://evil.example", "null", "http://localhost:1"] {
@@ -154,7 +150,7 @@ fn changes_come_from_the_page_alone() {
 
 #[test]
 fn a_capture_is_one() {
-    let place = Place::new(CONFIG);
+    let place = Place::new(configuration());
     let web = place.web(&[]);
     // Management packets of a sweep while it is made.
     let sweep = std::thread::scope(|scope| {
@@ -175,7 +171,7 @@ fn a_capture_is_one() {
 
 #[test]
 fn prometheus_gets_metrics() {
-    let place = Place::new(CONFIG);
+    let place = Place::new(configuration());
     let metrics = place.metrics();
     let answer = metrics.get("/metrics", &[]);
     assert_eq!(answer.status, 200);
@@ -199,7 +195,7 @@ fn prometheus_gets_metrics() {
 /// An address to listen on may be a port or a name; the printed one is for clients.
 #[test]
 fn metrics_on_all_addresses() {
-    let place = Place::new(CONFIG);
+    let place = Place::new(configuration());
     for listen in [":0", "0", "localhost:0", "0.0.0.0:0"] {
         let metrics = place.metrics_at(listen);
         let (host, port) = {
@@ -220,7 +216,7 @@ fn metrics_on_all_addresses() {
 /// Clients that connect and send half a request take the place of nobody who sends a whole one.
 #[test]
 fn half_requests_deny_the_server_to_nobody() {
-    let place = Place::new(CONFIG);
+    let place = Place::new(configuration());
     let (page, metrics) = (place.web(&[]), place.metrics());
     for web in [&page, &metrics] {
         let origin = web.origin();

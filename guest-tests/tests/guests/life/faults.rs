@@ -11,23 +11,15 @@ use ibvswitch_guest_tests::tools::diags::no_kernel_warning;
 use ibvswitch_guest_tests::tools::perftest::{Run, Tool};
 use ibvswitch_guest_tests::tools::pingpong::Pingpong;
 use ibvswitch_guest_tests::{Error, Result, progress};
+use testing::Configuration;
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-const FOUR_VFS: &str = r#"
-[[hypervisor]]
-name = "hv1"
-[[hypervisor.vf]]
-name = "a1"
-[[hypervisor.vf]]
-name = "b1"
-[[hypervisor]]
-name = "hv2"
-[[hypervisor.vf]]
-name = "a2"
-[[hypervisor.vf]]
-name = "b2"
-"#;
+fn four_vfs() -> Configuration {
+    Configuration::new()
+        .hypervisor("hv1", ["a1", "b1"])
+        .hypervisor("hv2", ["a2", "b2"])
+}
 
 fn pingpong(pair: &[Guest; 2], options: &str) -> Result<()> {
     Pingpong::Rc.between((&pair[0], &pair[1]), DEVICE, false, options, LIMIT)
@@ -36,7 +28,7 @@ fn pingpong(pair: &[Guest; 2], options: &str) -> Result<()> {
 #[test]
 fn qemu_is_killed_in_mid_transfer() -> Result<()> {
     let bed = Testbed::new(Kernel::default())?;
-    let daemon = bed.daemon("ibvswitch", Some(FOUR_VFS))?;
+    let daemon = bed.daemon("ibvswitch", Some(&four_vfs()))?;
     let bystanders = bed.pair(0, ["a1", "a2"], Some(&daemon))?;
     let [survivor, victim] = bed.pair(1, ["b1", "b2"], Some(&daemon))?;
     for guest in bystanders.iter().chain([&survivor, &victim]) {

@@ -16,31 +16,27 @@ use ibvswitch_guest_tests::tools::ipoib;
 use ibvswitch_guest_tests::tools::perftest::{Run, Tool};
 use ibvswitch_guest_tests::tools::pingpong::Pingpong;
 use ibvswitch_guest_tests::{Error, Result, progress};
+use testing::Configuration;
 
 const LIMIT: Duration = Duration::from_secs(240);
 
 /// So long after a recovery the keeper has a driver believe that its device works.
 const HOLD: Duration = Duration::from_secs(45);
 
-/// In each pair one VF for each way that doorbells take.
-const CONFIG: &str = r#"
-[[hypervisor]]
-name = "hv1"
-[[hypervisor.vf]]
-name = "vm1"
-doorbells = "trap"
-[[hypervisor.vf]]
-name = "vm3"
-doorbells = "trap"
-[[hypervisor]]
-name = "hv2"
-[[hypervisor.vf]]
-name = "vm2"
-doorbells = "adaptive"
-[[hypervisor.vf]]
-name = "vm4"
-doorbells = "adaptive"
-"#;
+/// In each pair one VF that traps doorbells, and a second one with doorbells of another kind.
+fn configuration(second: &str) -> Configuration {
+    Configuration::new()
+        .hypervisor("hv1", [])
+        .vf("vm1")
+        .key("doorbells", "trap")
+        .vf("vm3")
+        .key("doorbells", "trap")
+        .hypervisor("hv2", [])
+        .vf("vm2")
+        .key("doorbells", second)
+        .vf("vm4")
+        .key("doorbells", second)
+}
 
 type Pair = [Guest; 2];
 
@@ -116,7 +112,7 @@ fn write([server, client]: &Pair) -> Result<[Job<'_>; 2]> {
 #[test]
 fn guests_outlive_the_daemon() -> Result<()> {
     let bed = Testbed::new(Kernel::default())?;
-    let daemon = bed.kept_daemon("ibvswitch", Some(CONFIG))?;
+    let daemon = bed.kept_daemon("ibvswitch", Some(&configuration("adaptive")))?;
     let guests = bed.pair(0, ["vm1", "vm2"], Some(&daemon))?;
     for guest in &guests {
         await_active(guest, DEVICE)?;
@@ -272,8 +268,7 @@ fn guests_outlive_twenty_daemons() -> Result<()> {
     const UNDER_TRAFFIC: [When; 3] = [When::Settled, When::Settled, When::Early];
     let beds = [Testbed::new(Kernel::V6_12)?, Testbed::new(Kernel::V6_1)?];
     // The two ways that have the least in common.
-    let config = CONFIG.replace("adaptive", "poll");
-    let daemon = beds[0].kept_daemon("ibvswitch", Some(&config))?;
+    let daemon = beds[0].kept_daemon("ibvswitch", Some(&configuration("poll")))?;
     let pairs = [
         start(&beds[0], 0, ["vm1", "vm2"], &daemon)?,
         start(&beds[1], 1, ["vm3", "vm4"], &daemon)?,

@@ -21,26 +21,22 @@ use ibvswitch_guest_tests::tools::pingpong::Pingpong;
 use ibvswitch_guest_tests::tools::{ibacm, ipoib};
 use ibvswitch_guest_tests::{Error, Result, progress};
 use simulator::plot::{Bars, Figure, Panel};
+use testing::Configuration;
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-const SUBNET: &str = r#"
-[partitions]
-shop = 0x0010
-[[hypervisor]]
-name = "hv1"
-[[hypervisor.vf]]
-name = "vm1"
-pkeys = ["default", "shop"]
-[[hypervisor]]
-name = "hv2"
-spare_vfs = 1
-[[hypervisor]]
-name = "hv3"
-[[hypervisor.vf]]
-name = "vm2"
-pkeys = ["default", "shop"]
-"#;
+fn subnet() -> Configuration {
+    Configuration::new()
+        .set("partitions.shop", 0x0010)
+        .hypervisor("hv1", [])
+        .vf("vm1")
+        .key("pkeys", ["default", "shop"])
+        .hypervisor("hv2", [])
+        .spare_vfs(1)
+        .hypervisor("hv3", [])
+        .vf("vm2")
+        .key("pkeys", ["default", "shop"])
+}
 
 /// Where the VM goes.
 struct Destination {
@@ -160,7 +156,7 @@ impl Scene {
     /// The scene, and the VM that is to migrate.
     fn new() -> Result<(Self, Guest)> {
         let bed = Testbed::new(Kernel::default())?;
-        let daemon = bed.daemon("ibvswitch", Some(SUBNET))?;
+        let daemon = bed.daemon("ibvswitch", Some(&subnet()))?;
         // The first one listens on the Ethernet cable, so it has to be the one that stays.
         let [peer, vm] = bed.pair(0, ["vm2", "vm1"], Some(&daemon))?;
         for (guest, address) in [(&vm, SERVER), (&peer, CLIENT)] {

@@ -11,23 +11,17 @@ use ibvswitch_guest_tests::{
     image::{Image, Kernel},
     testbed::Testbed,
 };
+use testing::Configuration;
 
 const LIMIT: Duration = Duration::from_secs(120);
 /// The unit, and the configuration, which has it keep the ports' LIDs.
 const UNIT: &str = include_str!("../../../../qemu/ibvswitch.service");
-const CONFIG: &str = r#"
-[sm]
-state_dir = "/var/lib/ibvswitch"
-
-[[hypervisor]]
-name = "hv1"
-[[hypervisor.vf]]
-name = "vm1"
-[[hypervisor]]
-name = "hv2"
-[[hypervisor.vf]]
-name = "vm2"
-"#;
+fn configuration() -> Configuration {
+    Configuration::new()
+        .set("sm.state_dir", "/var/lib/ibvswitch")
+        .hypervisor("hv1", ["vm1"])
+        .hypervisor("hv2", ["vm2"])
+}
 
 /// A guest with systemd, the programs, and the unit as the Debian package has it.
 fn host(bed: &Testbed) -> Result<Guest> {
@@ -35,7 +29,7 @@ fn host(bed: &Testbed) -> Result<Guest> {
     let image = Image::with_packages(Kernel::default(), &packages)?;
     let [unit, config] = ["unit", "config"].map(|name| bed.dir().join(name));
     fs::write(&unit, UNIT.replace("/usr/local/bin/", "/usr/bin/")).expect("is written");
-    fs::write(&config, CONFIG).expect("is written");
+    fs::write(&config, configuration().to_string()).expect("is written");
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guests/life/service");
     let script = |name| scripts.join(name);
     let files = [

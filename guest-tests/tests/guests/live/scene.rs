@@ -13,28 +13,24 @@ use ibvswitch_guest_tests::{Error, Result, moves};
 use serde_json::Value;
 
 use super::LIMIT;
+use testing::Configuration;
 
-const SUBNET: &str = r#"
-[partitions]
-shop = 0x0010
-[[hypervisor]]
-name = "hv1"
-[[hypervisor.vf]]
-name = "vm1"
-pkeys = ["default", "shop"]
-[[hypervisor.port]]
-name = "card1"
-kind = "vhost-user-net"
-[[hypervisor]]
-name = "hv2"
-spare_vfs = 1
-spare_ports = 1
-[[hypervisor]]
-name = "hv3"
-[[hypervisor.vf]]
-name = "vm2"
-pkeys = ["default", "shop"]
-"#;
+fn subnet(of_vm: &str) -> Configuration {
+    Configuration::new()
+        .set("partitions.shop", 0x0010)
+        .hypervisor("hv1", [])
+        .vf("vm1")
+        .key("pkeys", ["default", "shop"])
+        .lines(of_vm)
+        .entry("hypervisor.port", "card1")
+        .key("kind", "vhost-user-net")
+        .hypervisor("hv2", [])
+        .spare_vfs(1)
+        .of_hypervisor("spare_ports", 1)
+        .hypervisor("hv3", [])
+        .vf("vm2")
+        .key("pkeys", ["default", "shop"])
+}
 
 pub const VM: &str = "10.9.0.1";
 pub const PEER: &str = "10.9.0.2";
@@ -55,17 +51,15 @@ pub struct Scene {
 impl Scene {
     /// The scene, and the VM.
     pub fn new() -> Result<(Self, Guest)> {
-        Self::with(SUBNET)
+        Self::with(&subnet(""))
     }
 
     /// The same, where the VM may manage the subnet.
     pub fn of_manager() -> Result<(Self, Guest)> {
-        let name = "name = \"vm1\"\n";
-        let subnet = SUBNET.replace(name, &format!("{name}smp = \"fabric\"\n"));
-        Self::with(&format!("[sm]\npriority = 5\n{subnet}"))
+        Self::with(&subnet("smp = 'fabric'").set("sm.priority", 5))
     }
 
-    fn with(subnet: &str) -> Result<(Self, Guest)> {
+    fn with(subnet: &Configuration) -> Result<(Self, Guest)> {
         let bed = Testbed::new(Kernel::default())?;
         let daemon = bed.kept_daemon("ibvswitch", Some(subnet))?;
         let (mut peer, mut vm) = (bed.config("vm2"), bed.config("vm1"));

@@ -15,38 +15,30 @@ use ibvswitch_guest_tests::testbed::{DEVICE, MLX5, Testbed, passed_through};
 use ibvswitch_guest_tests::tools::diags::{expect, no_kernel_warning, number};
 use ibvswitch_guest_tests::tools::ipoib;
 use ibvswitch_guest_tests::{Error, Result, driver, progress};
+use testing::Configuration;
 
 const LIMIT: Duration = Duration::from_secs(180);
 
 /// `vm1` and `vm2` share a partition that `vm3` is not in. All may ask the subnet administration,
 /// as limited members of the default partition. They are opposite each other on a ring of six
 /// switches, so that there is a way on either side for their two LIDs.
-const CONFIG: &str = r#"
-[sm]
-lmc = 1
-routing = "dfsssp"
-
-[partitions]
-red = 0x0001
-blue = 0x0002
-
-[[hypervisor]]
-name = "hv1"
-switch = "sw1"
-[[hypervisor.vf]]
-name = "vm1"
-pkeys = ["red", "default:limited"]
-[[hypervisor.vf]]
-name = "vm3"
-pkeys = ["blue", "default:limited"]
-
-[[hypervisor]]
-name = "hv2"
-switch = "sw4"
-[[hypervisor.vf]]
-name = "vm2"
-pkeys = ["red", "default:limited"]
-"#;
+fn configuration() -> Configuration {
+    Configuration::new()
+        .set("sm.lmc", 1)
+        .set("sm.routing", "dfsssp")
+        .set("partitions.red", 0x0001)
+        .set("partitions.blue", 0x0002)
+        .hypervisor("hv1", [])
+        .at("sw1")
+        .vf("vm1")
+        .key("pkeys", ["red", "default:limited"])
+        .vf("vm3")
+        .key("pkeys", ["blue", "default:limited"])
+        .hypervisor("hv2", [])
+        .at("sw4")
+        .vf("vm2")
+        .key("pkeys", ["red", "default:limited"])
+}
 
 const SWITCHES: usize = 6;
 
@@ -55,18 +47,17 @@ const LEVEL: u16 = 1;
 
 /// The configuration, with the ring, and hosts at all of its switches: without paths between them none
 /// could wait for another in a circle.
-fn config() -> String {
-    let mut text = CONFIG.to_owned();
-    for this in 1..=SWITCHES {
-        let next = this % SWITCHES + 1;
-        text += &format!("[[switch]]\nname = \"sw{this}\"\n");
-        text += &format!("[[link]]\nfrom = \"sw{this}\"\nto = \"sw{next}\"\n");
-        if !text.contains(&format!("switch = \"sw{this}\"")) {
-            text += &format!("[[hypervisor]]\nname = \"idle{this}\"\nswitch = \"sw{this}\"\n");
-            text += "spare_vfs = 1\n";
+fn on_a_ring() -> Configuration {
+    (1..=SWITCHES).fold(configuration(), |text, this| {
+        let [name, next] = [this, this % SWITCHES + 1].map(|it| format!("sw{it}"));
+        let text = text.switches([&name]).link(&name, &next);
+        if [1, 4].contains(&this) {
+            return text;
         }
-    }
-    text
+        text.hypervisor(&format!("idle{this}"), [])
+            .at(&name)
+            .spare_vfs(1)
+    })
 }
 
 /// Address of a guest's IPoIB interface.
@@ -142,7 +133,7 @@ fn on_the_level(
 #[test]
 fn three_guests() -> Result<()> {
     let bed = Testbed::new(Kernel::default())?;
-    let daemon = bed.daemon("ibvswitch", Some(&config()))?;
+    let daemon = bed.daemon("ibvswitch", Some(&on_a_ring()))?;
     let mut guests = Vec::new();
     for name in ["vm1", "vm2", "vm3"] {
         let mut config = bed.config(name);
@@ -365,20 +356,15 @@ fn three_guests() -> Result<()> {
 }
 
 /// Two guests whose interfaces are `mlx5_core`'s, and one with an ordinary one.
-const ENHANCED: &str = r#"
-[[hypervisor]]
-name = "hv1"
-[[hypervisor.vf]]
-name = "vm1"
-ipoib = "enhanced"
-[[hypervisor.vf]]
-name = "vm2"
-ipoib = "enhanced"
-[[hypervisor]]
-name = "hv2"
-[[hypervisor.vf]]
-name = "vm3"
-"#;
+fn enhanced() -> Configuration {
+    Configuration::new()
+        .hypervisor("hv1", [])
+        .vf("vm1")
+        .key("ipoib", "enhanced")
+        .vf("vm2")
+        .key("ipoib", "enhanced")
+        .hypervisor("hv2", ["vm3"])
+}
 
 /// Processors of the first guest, and so queues of its interface.
 const PROCESSORS: u32 = 2;
@@ -390,7 +376,7 @@ fn enhanced_interfaces() -> Result<()> {
         return Ok(());
     }
     let bed = Testbed::new(Kernel::default())?;
-    let daemon = bed.daemon("ibvswitch", Some(ENHANCED))?;
+    let daemon = bed.daemon("ibvswitch", Some(&enhanced()))?;
     let mut guests = Vec::new();
     for name in ["vm1", "vm2", "vm3"] {
         let mut config = bed.config(name);

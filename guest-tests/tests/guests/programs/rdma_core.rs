@@ -7,7 +7,7 @@
 
 mod outcomes;
 
-use std::{collections::BTreeSet, path::Path, time::Duration};
+use std::{collections::BTreeSet, fmt::Display, path::Path, time::Duration};
 
 use ibvswitch_guest_tests::Result;
 use ibvswitch_guest_tests::checks::Checks;
@@ -19,6 +19,7 @@ use ibvswitch_guest_tests::testbed::{DEVICE, MLX5, Testbed};
 use ibvswitch_guest_tests::tools::diags::no_kernel_warning;
 use ibvswitch_guest_tests::tools::ipoib;
 use outcomes::{Outcomes, expected, lines, on_one_device, outcomes};
+use testing::Configuration;
 
 const LIMIT: Duration = Duration::from_secs(600);
 const SKIPPED: &str = include_str!("rdma_core/skipped.txt");
@@ -52,18 +53,12 @@ const OTHER: (&str, &str) = ("mlx5_1", "other");
 const ADDRESSES: [&str; 2] = ["10.9.0.1", "11.9.0.1"];
 
 /// VFs whose doorbells are memory while there is traffic, and trap when there is none.
-const ADAPTIVE: &str = r#"
-[engine]
-doorbells = "adaptive"
-[[hypervisor]]
-name = "hv1"
-[[hypervisor.vf]]
-name = "vm1"
-[[hypervisor]]
-name = "hv2"
-[[hypervisor.vf]]
-name = "vm2"
-"#;
+fn adaptive() -> Configuration {
+    Configuration::new()
+        .set("engine.doorbells", "adaptive")
+        .hypervisor("hv1", ["vm1"])
+        .hypervisor("hv2", ["vm2"])
+}
 
 /// Starts a guest that has the tests and these VFs, with an address at the first one.
 fn guest(bed: &Testbed, daemon: &Daemon, vfs: &[&str]) -> Result<Guest> {
@@ -142,7 +137,7 @@ fn check(
 }
 
 /// The tests with both ends on one VF.
-fn on_one_vf(setting: &str, config: Option<&str>, expected: &Outcomes) -> Result<()> {
+fn on_one_vf(setting: &str, config: Option<&dyn Display>, expected: &Outcomes) -> Result<()> {
     let bed = Testbed::new(Kernel::default())?;
     let daemon = bed.daemon("ibvswitch", config)?;
     let guest = guest(&bed, &daemon, &["vm1"])?;
@@ -176,7 +171,7 @@ fn part(guest: &Guest) -> Result<()> {
 
 #[test]
 fn rdma_cores_own_tests() -> Result<()> {
-    on_one_vf("one VF", Some(ADAPTIVE), &expected(SKIPPED))
+    on_one_vf("one VF", Some(&adaptive()), &expected(SKIPPED))
 }
 
 #[test]
@@ -189,7 +184,7 @@ fn rdma_cores_own_tests_with_doorbells_that_trap() -> Result<()> {
 #[ignore = "two minutes more of the same tests"]
 fn rdma_cores_own_tests_between_two_vfs() -> Result<()> {
     let bed = Testbed::new(Kernel::default())?;
-    let daemon = bed.daemon("ibvswitch", Some(ADAPTIVE))?;
+    let daemon = bed.daemon("ibvswitch", Some(&adaptive()))?;
     let guest = guest(&bed, &daemon, &["vm1", "vm2"])?;
     part(&guest)?;
     let (device, namespace) = OTHER;

@@ -12,6 +12,7 @@ use ibvswitch_guest_tests::tools::diags::{expect, field, no_kernel_warning, numb
 use ibvswitch_guest_tests::tools::perftest::{Run, Tool};
 use ibvswitch_guest_tests::tools::pingpong::Pingpong;
 use ibvswitch_guest_tests::{Result, driver};
+use testing::Configuration;
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -499,18 +500,15 @@ fn stock_tools() -> Result<()> {
 
 /// Kernels ring at other doorbells of a page from one version to the next: one VF traps them, and in the other
 /// they are memory.
-const BOTH_DOORBELLS: &str = r#"
-[[hypervisor]]
-name = "hv1"
-[[hypervisor.vf]]
-name = "vm1"
-doorbells = "trap"
-[[hypervisor]]
-name = "hv2"
-[[hypervisor.vf]]
-name = "vm2"
-doorbells = "adaptive"
-"#;
+fn both_doorbells() -> Configuration {
+    Configuration::new()
+        .hypervisor("hv1", [])
+        .vf("vm1")
+        .key("doorbells", "trap")
+        .hypervisor("hv2", [])
+        .vf("vm2")
+        .key("doorbells", "adaptive")
+}
 
 /// Kernels before 5.16 want as many queue pairs as large adapters have, and say that there are fewer.
 const FEWER_QPS: &str = "log_max_qp value in current profile";
@@ -518,7 +516,7 @@ const FEWER_QPS: &str = "log_max_qp value in current profile";
 /// Kernels besides the default one bind, work, unload and bind again.
 fn binds_twice(kernel: Kernel) -> Result<()> {
     let bed = Testbed::new(kernel)?;
-    let daemon = bed.daemon("ibvswitch", Some(BOTH_DOORBELLS))?;
+    let daemon = bed.daemon("ibvswitch", Some(&both_doorbells()))?;
     let guests = bed.pair(0, ["vm1", "vm2"], Some(&daemon))?;
     let [server, client] = &guests;
     for guest in &guests {

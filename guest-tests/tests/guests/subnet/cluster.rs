@@ -13,31 +13,34 @@ use ibvswitch_guest_tests::testbed::Testbed;
 use ibvswitch_guest_tests::tools::diags::{expect, field, no_kernel_warning, number};
 use ibvswitch_guest_tests::tools::ipoib;
 use ibvswitch_guest_tests::tools::pingpong::Pingpong;
+use testing::{Configuration, Toml};
 
 const LIMIT: Duration = Duration::from_secs(180);
 
 /// In all clusters the first guest is 1 and the second 2, and the P_Key is 0x8005.
-fn config() -> String {
-    let hypervisor = |host: u8| {
-        let vf = |(cluster, partition, address): (&str, &str, &str)| {
-            format!(
-                "[[hypervisor.vf]]\nname = \"{cluster}{host}\"\ncluster = \"{cluster}\"\nvlid = {host}\n\
-                 address = \"{address}\"\npkeys = [\"{partition}\", \"default:limited\"]\n\
-                 virtual_pkeys = [0x8005, \"default:limited\"]\n"
-            )
-        };
-        let vfs: String = CLUSTERS.map(vf).concat();
-        format!("[[hypervisor]]\nname = \"hv{host}\"\n{vfs}")
-    };
-    let clusters =
-        CLUSTERS.map(|(name, ..)| format!("[[cluster]]\nname = \"{name}\"\nview = \"mirror\"\n"));
-    format!(
-        "[fabric]\nmodel = \"vswitch-hybrid\"\n[sm]\nlmc = 2\n\
-         [partitions]\nred = 1\nblue = 2\ngreen = 3\nwhite = 4\n{}{}{}",
-        clusters.concat(),
-        hypervisor(1),
-        hypervisor(2)
-    )
+fn configuration() -> Configuration {
+    let subnet = Configuration::new()
+        .set("fabric.model", "vswitch-hybrid")
+        .set("sm.lmc", 2)
+        .set("partitions.red", 1)
+        .set("partitions.blue", 2)
+        .set("partitions.green", 3)
+        .set("partitions.white", 4);
+    let clusters = CLUSTERS.iter().fold(subnet, |text, (cluster, ..)| {
+        text.clusters([cluster]).key("view", "mirror")
+    });
+    (1..=2).fold(clusters, |text, host| {
+        let hypervisor = text.hypervisor(&format!("hv{host}"), []);
+        CLUSTERS
+            .iter()
+            .fold(hypervisor, |text, (cluster, partition, address)| {
+                text.member(&format!("{cluster}{host}"), cluster)
+                    .key("vlid", host)
+                    .key("address", *address)
+                    .key("pkeys", [*partition, "default:limited"])
+                    .key("virtual_pkeys", Toml("[0x8005, 'default:limited']"))
+            })
+    })
 }
 
 /// The clusters: name, partition, and whether VMs share a port.
@@ -57,7 +60,7 @@ const SM_LID: u16 = 0xbfff;
 #[test]
 fn two_clusters() -> Result<()> {
     let bed = Testbed::new(Kernel::default())?;
-    let daemon = bed.daemon("ibvswitch", Some(&config()))?;
+    let daemon = bed.daemon("ibvswitch", Some(&configuration()))?;
     let devices = |host| -> Result<Vec<String>> {
         let names = CLUSTERS
             .iter()

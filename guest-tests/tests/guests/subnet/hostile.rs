@@ -12,22 +12,17 @@ use ibvswitch_guest_tests::image::Kernel;
 use ibvswitch_guest_tests::testbed::{MLX5, Testbed};
 use ibvswitch_guest_tests::tools::diags::{expect, field};
 use serde_json::Value;
+use testing::Configuration;
 
 const LIMIT: Duration = Duration::from_secs(180);
 
-const CONFIG: &str = r#"
-[[hypervisor]]
-name = "hv1"
-[[hypervisor.vf]]
-name = "guest"
-[[hypervisor.vf]]
-name = "manager"
-smp = "fabric"
-[[hypervisor]]
-name = "hv2"
-[[hypervisor.vf]]
-name = "victim"
-"#;
+fn configuration() -> Configuration {
+    Configuration::new()
+        .hypervisor("hv1", ["guest"])
+        .vf("manager")
+        .key("smp", "fabric")
+        .hypervisor("hv2", ["victim"])
+}
 
 /// By the VF with the default rules, and by the one that may manage.
 const DENIED: &str = "mlx5_0";
@@ -65,7 +60,7 @@ fn opensm(guest: &Guest, device: &str, options: &str) -> Result<(String, String)
 #[test]
 fn second_manager_discovery_and_queries() -> Result<()> {
     let bed = Testbed::new(Kernel::default())?;
-    let daemon = bed.daemon("ibvswitch", Some(CONFIG))?;
+    let daemon = bed.daemon("ibvswitch", Some(&configuration()))?;
     let mut config = bed.config("guest");
     for vf in ["guest", "manager"] {
         config.devices.push(daemon.device(vf, None)?);

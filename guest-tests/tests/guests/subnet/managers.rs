@@ -13,35 +13,27 @@ use ibvswitch_guest_tests::testbed::{DEVICE, Testbed};
 use ibvswitch_guest_tests::tools::diags::no_kernel_warning;
 use ibvswitch_guest_tests::tools::perftest::{Run, Tool};
 use ibvswitch_guest_tests::tools::pingpong::Pingpong;
+use testing::Configuration;
 
 const LIMIT: Duration = Duration::from_secs(180);
 
-const CONFIG: &str = r#"
-[[hypervisor]]
-name = "hv1"
-[[hypervisor.vf]]
-name = "vm1"
-smp = "fabric"
-[[hypervisor]]
-name = "hv2"
-[[hypervisor.vf]]
-name = "vm2"
-"#;
+fn configuration() -> Configuration {
+    Configuration::new()
+        .hypervisor("hv1", [])
+        .vf("vm1")
+        .key("smp", "fabric")
+        .hypervisor("hv2", ["vm2"])
+}
 
 /// The same without the embedded manager, and with other names: GUIDs derive from them.
-const UNMANAGED: &str = r#"
-[sm]
-manager = "external"
-[[hypervisor]]
-name = "hv3"
-[[hypervisor.vf]]
-name = "vm3"
-smp = "fabric"
-[[hypervisor]]
-name = "hv4"
-[[hypervisor.vf]]
-name = "vm4"
-"#;
+fn unmanaged() -> Configuration {
+    Configuration::new()
+        .set("sm.manager", "external")
+        .hypervisor("hv3", [])
+        .vf("vm3")
+        .key("smp", "fabric")
+        .hypervisor("hv4", ["vm4"])
+}
 
 /// The HCAs on that subnet.
 const SECOND: &str = "mlx5_1";
@@ -61,8 +53,8 @@ fn master(daemon: &Daemon) -> Result<u64> {
 #[test]
 fn opensm_in_a_guest() -> Result<()> {
     let bed = Testbed::new(Kernel::default())?;
-    let daemon = bed.daemon("ibvswitch", Some(CONFIG))?;
-    let unmanaged = bed.daemon("unmanaged", Some(UNMANAGED))?;
+    let daemon = bed.daemon("ibvswitch", Some(&configuration()))?;
+    let unmanaged = bed.daemon("unmanaged", Some(&unmanaged()))?;
     let devices = |first, second| -> Result<Vec<String>> {
         Ok(vec![
             daemon.device(first, None)?,

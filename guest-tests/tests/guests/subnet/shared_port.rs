@@ -12,42 +12,27 @@ use ibvswitch_guest_tests::testbed::Testbed;
 use ibvswitch_guest_tests::tools::diags::{expect, no_kernel_warning};
 use ibvswitch_guest_tests::tools::ipoib;
 use ibvswitch_guest_tests::tools::pingpong::Pingpong;
+use testing::Configuration;
 
 const LIMIT: Duration = Duration::from_secs(180);
 
-const CONFIG: &str = r#"
-[fabric]
-model = "vswitch-hybrid"
+fn configuration() -> Configuration {
+    Configuration::new()
+        .set("fabric.model", "vswitch-hybrid")
+        .hypervisor("hv1", ["s1"])
+        .of_hypervisor("address", "shared")
+        .vf("d1")
+        .key("address", "dedicated")
+        .vf("s2")
+        .hypervisor("hv2", ["d2"])
+}
 
-[[hypervisor]]
-name = "hv1"
-address = "shared"
-[[hypervisor.vf]]
-name = "s1"
-[[hypervisor.vf]]
-name = "d1"
-address = "dedicated"
-[[hypervisor.vf]]
-name = "s2"
-
-[[hypervisor]]
-name = "hv2"
-[[hypervisor.vf]]
-name = "d2"
-"#;
-
-const BY_LID_CONFIG: &str = r#"
-[fabric]
-model = "shared-port"
-grh_required = false
-
-[[hypervisor]]
-name = "hv3"
-[[hypervisor.vf]]
-name = "l1"
-[[hypervisor.vf]]
-name = "l2"
-"#;
+fn by_lid_config() -> Configuration {
+    Configuration::new()
+        .set("fabric.model", "shared-port")
+        .set("fabric.grh_required", false)
+        .hypervisor("hv3", ["l1", "l2"])
+}
 
 /// The HCAs of either guest: that with a shared LID, that with its own, and that of the other daemon.
 const SHARED: &str = "mlx5_0";
@@ -57,8 +42,8 @@ const BY_LID: &str = "mlx5_2";
 #[test]
 fn some_share_a_lid() -> Result<()> {
     let bed = Testbed::new(Kernel::default())?;
-    let daemon = bed.daemon("ibvswitch", Some(CONFIG))?;
-    let by_lid = bed.daemon("by-lid", Some(BY_LID_CONFIG))?;
+    let daemon = bed.daemon("ibvswitch", Some(&configuration()))?;
+    let by_lid = bed.daemon("by-lid", Some(&by_lid_config()))?;
     let devices = |vfs: [&str; 2], third| -> Result<Vec<String>> {
         let own = vfs.into_iter().map(|vf| daemon.device(vf, None));
         own.chain([by_lid.device(third, None)]).collect()

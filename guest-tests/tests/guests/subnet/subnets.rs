@@ -11,40 +11,33 @@ use ibvswitch_guest_tests::tools::diags::{expect, field, no_kernel_warning};
 use ibvswitch_guest_tests::tools::ipoib::connect;
 use ibvswitch_guest_tests::tools::pingpong::Pingpong;
 use ibvswitch_guest_tests::{Error, Result};
+use testing::Configuration;
 
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// The guests' LIDs are nobody else's in the other subnet.
-const SUBNETS: &str = r#"
-[[subnet]]
-name = "red"
-prefix = "fec0:0000:0000:0001"
-[[subnet]]
-name = "blue"
-prefix = "fec0:0000:0000:0002"
-[[switch]]
-name = "sw1"
-subnet = "red"
-[[switch]]
-name = "sw2"
-subnet = "blue"
-[[router]]
-name = "r1"
-switches = ["sw1", "sw2"]
-[[hypervisor]]
-name = "hv1"
-switch = "sw1"
-[[hypervisor.vf]]
-name = "vm1"
-lid = 0x30
-[[hypervisor]]
-name = "hv2"
-switch = "sw2"
-spare_vfs = 1
-[[hypervisor.vf]]
-name = "vm2"
-lid = 0x40
-"#;
+fn subnets() -> Configuration {
+    Configuration::new()
+        .entry("subnet", "red")
+        .key("prefix", "fec0:0000:0000:0001")
+        .entry("subnet", "blue")
+        .key("prefix", "fec0:0000:0000:0002")
+        .switches(["sw1"])
+        .key("subnet", "red")
+        .switches(["sw2"])
+        .key("subnet", "blue")
+        .entry("router", "r1")
+        .key("switches", ["sw1", "sw2"])
+        .hypervisor("hv1", [])
+        .at("sw1")
+        .vf("vm1")
+        .key("lid", 0x30)
+        .hypervisor("hv2", [])
+        .at("sw2")
+        .spare_vfs(1)
+        .vf("vm2")
+        .key("lid", 0x40)
+}
 
 const PREFIXES: [&str; 2] = ["fec0:0000:0000:0001:", "fec0:0000:0000:0002:"];
 
@@ -96,7 +89,7 @@ fn ucmatose(server: &Guest, client: &Guest) -> Result<()> {
 #[test]
 fn two_subnets() -> Result<()> {
     let bed = Testbed::new(Kernel::default())?;
-    let daemon = bed.daemon("ibvswitch", Some(SUBNETS))?;
+    let daemon = bed.daemon("ibvswitch", Some(&subnets()))?;
     // The first one listens on the Ethernet cable, so it has to be the one that stays.
     let [peer, vm] = bed.pair(0, ["vm2", "vm1"], Some(&daemon))?;
     for guest in [&peer, &vm] {

@@ -150,23 +150,24 @@ mod tests {
 
     use super::*;
     use config::Directories;
+    use testing::Configuration;
 
     fn config(vfs: usize, of_first: &str) -> Config {
-        let mut text = String::new();
+        let mut text = Configuration::new();
         for number in 0..vfs {
             if number % 100 == 0 {
-                text += &format!("[[hypervisor]]\nname = \"h{number}\"\n");
+                text = text.hypervisor(&format!("h{number}"), []);
             }
-            text += &format!("[[hypervisor.vf]]\nname = \"v{number}\"\n");
+            text = text.vf(&format!("v{number}"));
             if number == 0 {
-                text += of_first;
+                text = text.lines(of_first);
             }
         }
         let dirs = Directories {
             chosen: None,
             fallback: Path::new("/run/ibvswitch"),
         };
-        Config::parse("f", &text, dirs).expect("is right")
+        Config::parse("f", &text.to_string(), dirs).expect("is right")
     }
 
     #[test]

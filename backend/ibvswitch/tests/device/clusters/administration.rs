@@ -7,41 +7,35 @@ use std::process::{Command, Stdio};
 use crate::administration::{DELETE, GET, SET, Vm, group, mad, report, subscribe};
 use crate::daemon::Daemon;
 use crate::programs::Opensm;
+use testing::Configuration;
 
 const NO_RECORDS: [u8; 2] = [3, 0];
 
 /// Two clusters and one who is in none, all in one partition.
-const CONFIG: &str = r#"
-[[cluster]]
-name = "a"
-[[cluster]]
-name = "b"
-[[hypervisor]]
-name = "hv1"
-[[hypervisor.vf]]
-name = "a1"
-cluster = "a"
-[[hypervisor.vf]]
-name = "b1"
-cluster = "b"
-[[hypervisor.vf]]
-name = "outside"
-[[hypervisor]]
-name = "hv2"
-[[hypervisor.vf]]
-name = "a2"
-cluster = "a"
-"#;
+fn configuration() -> Configuration {
+    Configuration::new()
+        .clusters(["a", "b"])
+        .hypervisor("hv1", [])
+        .member("a1", "a")
+        .member("b1", "b")
+        .vf("outside")
+        .hypervisor("hv2", [])
+        .member("a2", "a")
+}
 
 /// The same on ports that VMs share.
-const SHARED: &str = "[fabric]\nmodel = \"shared-port\"\n[sm]\nlmc = 2\n";
+fn shared() -> Configuration {
+    configuration()
+        .set("fabric.model", "shared-port")
+        .set("sm.lmc", 2)
+}
 
 /// IP over InfiniBand's in the default partition.
 const BROADCAST: [u8; 16] = [
     0xff, 0x12, 0x40, 0x1b, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff,
 ];
 
-fn groups(config: &str) {
+fn groups(config: Configuration) {
     groups_at(&Daemon::configured(config), true);
 }
 
@@ -76,22 +70,21 @@ fn groups_at(daemon: &Daemon, tables: bool) {
 
 #[test]
 fn groups_are_those_of_the_cluster() {
-    groups(CONFIG);
+    groups(configuration());
 }
 
 #[test]
 fn groups_are_those_of_the_cluster_on_shared_ports() {
-    groups(&format!("{SHARED}{CONFIG}"));
+    groups(shared());
 }
 
 /// Where it runs on the host, libumad2sim leaves it to send tables without a header for their segments.
 #[test]
 fn groups_are_those_of_the_cluster_with_opensm() {
-    for (model, options) in [
-        ("", &[][..]),
-        ("[fabric]\nmodel = \"shared-port\"\n", &["-l", "2"]),
-    ] {
-        let daemon = Daemon::configured(&format!("[sm]\nmanager = \"external\"\n{model}{CONFIG}"));
+    let external = configuration().set("sm.manager", "external");
+    let shared = external.clone().set("fabric.model", "shared-port");
+    for (configuration, options) in [(external, &[][..]), (shared, &["-l", "2"])] {
+        let daemon = Daemon::configured(configuration);
         let opensm = Opensm::start(&daemon, None, options);
         opensm.subnet_up();
         groups_at(&daemon, false);
@@ -103,7 +96,7 @@ fn groups_are_those_of_the_cluster_with_opensm() {
 fn services_are_those_of_the_cluster() {
     const SERVICE: u16 = 0x31;
     const NUMBER: u64 = 0x1234;
-    let daemon = Daemon::configured(CONFIG);
+    let daemon = Daemon::configured(configuration());
     let [mut a1, mut a2, mut b1, mut outside] =
         ["a1", "a2", "b1", "outside"].map(|name| Vm::open(&daemon, name));
     let record = |vm: &Vm| {
@@ -150,7 +143,7 @@ fn services_are_those_of_the_cluster() {
 const CREATED: [u8; 2] = [0, 66];
 const DELETED: [u8; 2] = [0, 67];
 
-fn events(config: &str) {
+fn events(config: Configuration) {
     events_at(&Daemon::configured(config));
 }
 
@@ -236,21 +229,20 @@ fn events_at(daemon: &Daemon) {
 
 #[test]
 fn events_are_those_of_the_cluster() {
-    events(CONFIG);
+    events(configuration());
 }
 
 #[test]
 fn events_are_those_of_the_cluster_on_shared_ports() {
-    events(&format!("{SHARED}{CONFIG}"));
+    events(shared());
 }
 
 #[test]
 fn events_are_those_of_the_cluster_with_opensm() {
-    for (model, options) in [
-        ("", &[][..]),
-        ("[fabric]\nmodel = \"shared-port\"\n", &["-l", "2"]),
-    ] {
-        let daemon = Daemon::configured(&format!("[sm]\nmanager = \"external\"\n{model}{CONFIG}"));
+    let external = configuration().set("sm.manager", "external");
+    let shared = external.clone().set("fabric.model", "shared-port");
+    for (configuration, options) in [(external, &[][..]), (shared, &["-l", "2"])] {
+        let daemon = Daemon::configured(configuration);
         let opensm = Opensm::start(&daemon, None, options);
         opensm.subnet_up();
         events_at(&daemon);
@@ -265,7 +257,7 @@ fn unknown_attributes_do_not_pass() {
     const UNKNOWN: u16 = 0x7777;
     const PING: u8 = 0x32;
     const UNSUPPORTED: [u8; 2] = [0, 0x0c];
-    let daemon = Daemon::configured(CONFIG);
+    let daemon = Daemon::configured(configuration());
     let mut a1 = Vm::open(&daemon, "a1");
     let to_manager = a1.request(GET, UNKNOWN, 0, &[]);
     a1.send(&to_manager);

@@ -2,25 +2,33 @@
 
 use crate::daemon::{Daemon, HALF, Peer, connected};
 use test_driver::{AddressVector, Data, SendRequest, Transport};
-use testing::wait_until;
+use testing::{Configuration, wait_until};
 
 const GRH: usize = 40;
 const FIRST: u64 = 0x1_0000;
 
 /// Two VMs of a cluster and one of none, on two hypervisors with a switch each.
-fn configuration(leaf: &str) -> String {
-    format!(
-        "[fabric]\nmodel = \"vswitch-dynamic\"\nextended_lids = true\n\
-         [[switch]]\nname = \"leaf1\"\n{leaf}\n[[switch]]\nname = \"leaf2\"\n\
-         [[link]]\nfrom = \"leaf1\"\nto = \"leaf2\"\n\
-         [[cluster]]\nname = \"a\"\n\
-         [[hypervisor]]\nname = \"hv1\"\nswitch = \"leaf1\"\n\
-         [[hypervisor.vf]]\nname = \"vm1\"\ncluster = \"a\"\n\
-         [[hypervisor.vf]]\nname = \"outside\"\nlid = 77\n\
-         [[hypervisor]]\nname = \"hv2\"\nswitch = \"leaf2\"\nspare_vfs = 1\n\
-         [[hypervisor.vf]]\nname = \"vm2\"\ncluster = \"a\"\n\
-         [[hypervisor]]\nname = \"hv3\"\nswitch = \"leaf1\"\nspare_vfs = 1\n"
-    )
+fn configuration(leaf: &str) -> Configuration {
+    Configuration::new()
+        .set("fabric.model", "vswitch-dynamic")
+        .set("fabric.extended_lids", true)
+        .switches(["leaf1"])
+        .lines(leaf)
+        .switches(["leaf2"])
+        .link("leaf1", "leaf2")
+        .clusters(["a"])
+        .hypervisor("hv1", [])
+        .at("leaf1")
+        .member("vm1", "a")
+        .vf("outside")
+        .key("lid", 77)
+        .hypervisor("hv2", [])
+        .at("leaf2")
+        .spare_vfs(1)
+        .member("vm2", "a")
+        .hypervisor("hv3", [])
+        .at("leaf1")
+        .spare_vfs(1)
 }
 
 fn lid(daemon: &Daemon, vf: &str) -> u64 {
@@ -55,7 +63,7 @@ fn transfer(vm1: &mut Peer, vm2: &mut Peer) {
 
 #[test]
 fn vms_talk_by_lids_that_have_no_room_in_their_registers() {
-    let daemon = Daemon::configured(&configuration(""));
+    let daemon = Daemon::configured(configuration(""));
     let (mut vm1, mut vm2) = (Peer::open(&daemon, "vm1"), Peer::open(&daemon, "vm2"));
     // Guests see the numbers of their cluster.
     assert_eq!((vm1.port.lid, vm2.port.lid), (1, 2));
@@ -102,7 +110,7 @@ fn vms_talk_by_lids_that_have_no_room_in_their_registers() {
 
 #[test]
 fn a_vm_moves_with_its_lid_and_leaves_it_in_the_end() {
-    let daemon = Daemon::configured(&configuration(""));
+    let daemon = Daemon::configured(configuration(""));
     let vm2 = Peer::open(&daemon, "vm2");
     let before = lid(&daemon, "vm2");
     let moved = daemon.ask(&["vf", "migrate", "vm2", "--to", "hv3"]);
@@ -125,7 +133,7 @@ fn a_vm_moves_with_its_lid_and_leaves_it_in_the_end() {
 
 #[test]
 fn one_switch_without_is_enough_for_ordinary_lids() {
-    let daemon = Daemon::configured(&configuration("extended_lids = false"));
+    let daemon = Daemon::configured(configuration("extended_lids = false"));
     let (mut vm1, mut vm2) = (Peer::open(&daemon, "vm1"), Peer::open(&daemon, "vm2"));
     assert_eq!((vm1.port.lid, vm2.port.lid), (1, 2));
     for vm in ["vm1", "vm2"] {

@@ -5,17 +5,18 @@ use std::io::Read;
 use std::process::{Command, Stdio};
 
 use crate::administration::{GRH, GSI_QKEY, MAD, gsi, mad, receive};
-use crate::daemon::{CLUSTERS_AT_SHARED_PORTS, Daemon, HALF, Peer, connected, named};
+use crate::daemon::{Daemon, HALF, Peer, clusters_at_shared_ports, connected, named};
 use serde_json::Value;
 use test_driver::{
     Access, AddressVector, Connection, Data, QueuePair, SendRequest, Syndrome, Transport,
 };
+use testing::Configuration;
 
 const QKEY: u32 = 0x1122_3344;
 const MULTICAST_QPN: u32 = 0xff_ffff;
 
 fn start() -> Daemon {
-    Daemon::configured(&format!("[sm]\nlmc = 2\n{CLUSTERS_AT_SHARED_PORTS}"))
+    Daemon::configured(clusters_at_shared_ports().set("sm.lmc", 2))
 }
 
 /// Writes both ways by LIDs alone.
@@ -574,27 +575,16 @@ fn a_vm_keeps_its_lid_in_the_cluster_where_it_moves() {
 #[test]
 fn a_vm_does_not_go_where_no_lid_is_left() {
     let daemon = Daemon::configured(
-        r#"
-[fabric]
-model = "shared-port"
-[sm]
-lmc = 1
-[[cluster]]
-name = "a"
-[[hypervisor]]
-name = "hv1"
-[[hypervisor.vf]]
-name = "a1"
-cluster = "a"
-[[hypervisor]]
-name = "hv2"
-spare_vfs = 2
-[[hypervisor.vf]]
-name = "a2"
-cluster = "a"
-[[hypervisor.vf]]
-name = "out"
-"#,
+        Configuration::new()
+            .set("fabric.model", "shared-port")
+            .set("sm.lmc", 1)
+            .clusters(["a"])
+            .hypervisor("hv1", [])
+            .member("a1", "a")
+            .hypervisor("hv2", [])
+            .spare_vfs(2)
+            .member("a2", "a")
+            .vf("out"),
     );
     let mut peers = ["a1", "a2"].map(|name| Peer::open(&daemon, name));
     let output = daemon
@@ -618,22 +608,11 @@ name = "out"
 #[test]
 fn several_lids_without_clusters() {
     let daemon = Daemon::configured(
-        r#"
-[fabric]
-model = "shared-port"
-[sm]
-lmc = 2
-[[hypervisor]]
-name = "hv1"
-[[hypervisor.vf]]
-name = "vm1"
-[[hypervisor.vf]]
-name = "vm2"
-[[hypervisor]]
-name = "hv2"
-[[hypervisor.vf]]
-name = "vm3"
-"#,
+        Configuration::new()
+            .set("fabric.model", "shared-port")
+            .set("sm.lmc", 2)
+            .hypervisor("hv1", ["vm1", "vm2"])
+            .hypervisor("hv2", ["vm3"]),
     );
     let [mut vm1, vm2, mut vm3] = ["vm1", "vm2", "vm3"].map(|name| Peer::open(&daemon, name));
     let of = |peer: &Peer| (peer.port.lid, peer.port.lmc, peer.port.grh_required);

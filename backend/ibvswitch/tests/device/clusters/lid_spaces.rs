@@ -7,53 +7,39 @@ use crate::daemon::{Daemon, HALF, Peer, connected};
 use test_driver::{
     Access, AddressVector, Connection, CqeKind, Data, SendRequest, Syndrome, Transport,
 };
+use testing::{Configuration, Toml};
 
 const GRH: usize = 40;
 const MAD: usize = 256;
 const GSI_QKEY: u32 = 0x8001_0000;
 const SM_LID: u16 = 0x1234;
 
-const CONFIG: &str = r#"
-[partitions]
-one = 0x0011
-two = 0x0012
-
-[[cluster]]
-name = "a"
-sm_lid = 0x1234
-[[cluster]]
-name = "b"
-
-[[hypervisor]]
-name = "hv1"
-[[hypervisor.vf]]
-name = "a1"
-cluster = "a"
-[[hypervisor.vf]]
-name = "b1"
-cluster = "b"
-vlid = 2
-pkeys = ["default", "one"]
-virtual_pkeys = ["default", 0x8022]
-[[hypervisor.vf]]
-name = "outside"
-lid = 2
-[[hypervisor]]
-name = "hv2"
-[[hypervisor.vf]]
-name = "a2"
-cluster = "a"
-[[hypervisor.vf]]
-name = "b2"
-cluster = "b"
-vlid = 1
-pkeys = ["default", "two", "one"]
-virtual_pkeys = ["default", 0x8011, 0x8033]
-"#;
+fn configuration() -> Configuration {
+    Configuration::new()
+        .set("partitions.one", 0x0011)
+        .set("partitions.two", 0x0012)
+        .clusters(["a"])
+        .key("sm_lid", 0x1234)
+        .clusters(["b"])
+        .hypervisor("hv1", [])
+        .member("a1", "a")
+        .member("b1", "b")
+        .key("vlid", 2)
+        .key("pkeys", ["default", "one"])
+        .key("virtual_pkeys", Toml(r#"["default", 0x8022]"#))
+        .vf("outside")
+        .key("lid", 2)
+        .hypervisor("hv2", [])
+        .member("a2", "a")
+        .member("b2", "b")
+        .key("vlid", 1)
+        .key("pkeys", ["default", "two", "one"])
+        .key("virtual_pkeys", Toml(r#"["default", 0x8011, 0x8033]"#))
+}
 
 #[test]
 fn two_clusters_with_the_same_lids() {
-    let daemon = Daemon::configured(CONFIG);
+    let daemon = Daemon::configured(configuration());
     let open = |name| Peer::open(&daemon, name);
     let (mut a1, a2, mut b1, b2) = (open("a1"), open("a2"), open("b1"), open("b2"));
     let ports = [&a1, &a2, &b1, &b2].map(|peer| (peer.port.lid, peer.port.lmc));
@@ -104,7 +90,7 @@ fn two_clusters_with_the_same_lids() {
 #[test]
 fn datagrams_name_their_sender_as_the_receiver_knows_it() {
     const QKEY: u32 = 0x1122_3344;
-    let daemon = Daemon::configured(CONFIG);
+    let daemon = Daemon::configured(configuration());
     let (mut a1, mut a2) = (Peer::open(&daemon, "a1"), Peer::open(&daemon, "a2"));
     let (mut qa, mut qb) = (a1.qp(Transport::Ud), a2.qp(Transport::Ud));
     qa.activate(0, QKEY).unwrap();
@@ -140,7 +126,7 @@ fn datagrams_name_their_sender_as_the_receiver_knows_it() {
 
 #[test]
 fn those_outside_are_not_reached() {
-    let daemon = Daemon::configured(CONFIG);
+    let daemon = Daemon::configured(configuration());
     let (mut a1, b2) = (Peer::open(&daemon, "a1"), Peer::open(&daemon, "b2"));
     let mut outside = Peer::open(&daemon, "outside");
     assert_eq!(outside.port.lid, 2);
@@ -210,7 +196,7 @@ fn arrived(peer: &mut Peer) -> (u16, [u8; MAD]) {
 
 #[test]
 fn connection_managers_speak_of_virtual_lids() {
-    let daemon = Daemon::configured(CONFIG);
+    let daemon = Daemon::configured(configuration());
     let (mut a1, mut a2) = (Peer::open(&daemon, "a1"), Peer::open(&daemon, "a2"));
     let mut request = [0; MAD];
     request[..4].copy_from_slice(&[1, 7, 2, 3]);
@@ -226,7 +212,7 @@ fn connection_managers_speak_of_virtual_lids() {
 
 #[test]
 fn the_subnet_administration_speaks_of_virtual_lids() {
-    let daemon = Daemon::configured(CONFIG);
+    let daemon = Daemon::configured(configuration());
     let (mut a1, a2) = (Peer::open(&daemon, "a1"), Peer::open(&daemon, "a2"));
     let b1 = Peer::open(&daemon, "b1");
     // SubnAdmGet(PathRecord) with SGID and DGID (component mask bits 3 and 2), one path.
@@ -300,7 +286,7 @@ fn nodes(peer: &mut Peer, sm_lid: u16, transaction: u64) -> Vec<[u8; 112]> {
 /// however many packets the subnet administration needs to tell it of everybody.
 #[test]
 fn tables_of_several_packets_leave_strangers_out() {
-    let daemon = Daemon::configured(CONFIG);
+    let daemon = Daemon::configured(configuration());
     let (mut a1, a2) = (Peer::open(&daemon, "a1"), Peer::open(&daemon, "a2"));
     let mut outside = Peer::open(&daemon, "outside");
     let guid = |peer: &Peer| peer.device.gid(0).unwrap()[8..].to_vec();
@@ -325,7 +311,7 @@ fn tables_of_several_packets_leave_strangers_out() {
 #[test]
 fn partitions_are_seen_under_other_numbers() {
     const QKEY: u32 = 0x77;
-    let daemon = Daemon::configured(CONFIG);
+    let daemon = Daemon::configured(configuration());
     let (mut b1, mut b2) = (Peer::open(&daemon, "b1"), Peer::open(&daemon, "b2"));
     let keys = |peer: &Peer| [0, 1, 2].map(|index| peer.device.pkey(index).unwrap());
     assert_eq!(keys(&b1), [0xffff, 0x8022, 0]);
@@ -383,10 +369,14 @@ fn partitions_are_seen_under_other_numbers() {
 fn service_levels_are_those_of_the_configuration() {
     const QKEY: u32 = 0x77;
     let daemon = Daemon::configured(
-        "[[hypervisor]]\nname = \"hv1\"\n\
-         [[hypervisor.vf]]\nname = \"denied\"\nsl = [2, 3]\n\
-         [[hypervisor.vf]]\nname = \"rewritten\"\nsl = [2, 3]\nsl_policy = \"rewrite\"\n\
-         [[hypervisor.vf]]\nname = \"free\"\n",
+        Configuration::new()
+            .hypervisor("hv1", [])
+            .vf("denied")
+            .key("sl", [2, 3])
+            .vf("rewritten")
+            .key("sl", [2, 3])
+            .key("sl_policy", "rewrite")
+            .vf("free"),
     );
     let mut denied = Peer::open(&daemon, "denied");
     let mut rewritten = Peer::open(&daemon, "rewritten");
@@ -470,7 +460,7 @@ fn decoded(capture: &std::path::Path, filter: &str, fields: &[&str]) -> Vec<Vec<
 /// On the wire are the subnet's LIDs, in the packets' headers and in what management packets say.
 #[test]
 fn captures_have_physical_lids_only() {
-    let daemon = Daemon::configured(CONFIG);
+    let daemon = Daemon::configured(configuration());
     let (mut a1, mut a2) = (Peer::open(&daemon, "a1"), Peer::open(&daemon, "a2"));
     let status = daemon.ask(&["status"]);
     let physical = |name: &str| {
@@ -546,11 +536,13 @@ fn captures_have_physical_lids_only() {
 #[test]
 fn a_cluster_follows_a_vm_that_moves() {
     let daemon = Daemon::configured(
-        "[[cluster]]\nname = \"a\"\n\
-         [[hypervisor]]\nname = \"hv1\"\n\
-         [[hypervisor.vf]]\nname = \"a1\"\ncluster = \"a\"\n\
-         [[hypervisor.vf]]\nname = \"a2\"\ncluster = \"a\"\n\
-         [[hypervisor]]\nname = \"hv2\"\nspare_vfs = 1\n",
+        Configuration::new()
+            .clusters(["a"])
+            .hypervisor("hv1", [])
+            .member("a1", "a")
+            .member("a2", "a")
+            .hypervisor("hv2", [])
+            .spare_vfs(1),
     );
     let mut a2 = Peer::open(&daemon, "a2");
     drop(Peer::open(&daemon, "a1"));

@@ -7,49 +7,34 @@ use serde_json::Value;
 use test_driver::{
     Access, AddressVector, Connection, CqeKind, Data, QueuePair, SendRequest, Syndrome, Transport,
 };
+use testing::Configuration;
 
 const QKEY: u32 = 0x1122_3344;
 
 /// vm1 and vm2 share a LID, vm3 has the other hypervisor's.
-const SHARED: &str = r#"
-[fabric]
-model = "shared-port"
-[partitions]
-red = 0x0011
-[[hypervisor]]
-name = "hv1"
-[[hypervisor.vf]]
-name = "vm1"
-pkeys = ["default", "red"]
-[[hypervisor.vf]]
-name = "vm2"
-pkeys = ["default:limited"]
-[[hypervisor]]
-name = "hv2"
-spare_vfs = 1
-[[hypervisor.vf]]
-name = "vm3"
-"#;
+fn shared() -> Configuration {
+    Configuration::new()
+        .set("fabric.model", "shared-port")
+        .set("partitions.red", 0x0011)
+        .hypervisor("hv1", [])
+        .vf("vm1")
+        .key("pkeys", ["default", "red"])
+        .vf("vm2")
+        .key("pkeys", ["default:limited"])
+        .hypervisor("hv2", ["vm3"])
+        .spare_vfs(1)
+}
 
 /// vm1 and vm2 share a LID, vm3 on the same hypervisor and vm4 on the other one have their own.
-const HYBRID: &str = r#"
-[fabric]
-model = "vswitch-hybrid"
-[[hypervisor]]
-name = "hv1"
-address = "shared"
-[[hypervisor.vf]]
-name = "vm1"
-[[hypervisor.vf]]
-name = "vm2"
-[[hypervisor.vf]]
-name = "vm3"
-address = "dedicated"
-[[hypervisor]]
-name = "hv2"
-[[hypervisor.vf]]
-name = "vm4"
-"#;
+fn hybrid() -> Configuration {
+    Configuration::new()
+        .set("fabric.model", "vswitch-hybrid")
+        .hypervisor("hv1", ["vm1", "vm2"])
+        .of_hypervisor("address", "shared")
+        .vf("vm3")
+        .key("address", "dedicated")
+        .hypervisor("hv2", ["vm4"])
+}
 
 /// A connection by LIDs, and where `global` says so by GIDs.
 fn connect(transport: Transport, a: &Peer, b: &Peer, global: bool) -> (QueuePair, QueuePair) {
@@ -142,7 +127,7 @@ fn datagram(a: &mut Peer, b: &mut Peer, other: [u8; 16], seed: u64) {
 
 #[test]
 fn everybody_reaches_everybody() {
-    let daemon = Daemon::configured(SHARED);
+    let daemon = Daemon::configured(shared());
     let mut peers = ["vm1", "vm2", "vm3"].map(|name| Peer::open(&daemon, name));
     let lids = peers.each_ref().map(|peer| peer.port.lid);
     assert_eq!(lids[0], lids[1]);
@@ -171,7 +156,7 @@ fn everybody_reaches_everybody() {
 
 #[test]
 fn a_connection_is_with_the_one_whose_gid_it_names() {
-    let daemon = Daemon::configured(SHARED);
+    let daemon = Daemon::configured(shared());
     let [vm1, vm2, mut vm3] = ["vm1", "vm2", "vm3"].map(|name| Peer::open(&daemon, name));
     let target = vm1.qp(Transport::Rc);
     let mut qp = vm3.qp(Transport::Rc);
@@ -190,7 +175,7 @@ fn a_connection_is_with_the_one_whose_gid_it_names() {
 /// No two functions at a port have queue pairs of one number.
 #[test]
 fn queue_pair_numbers_are_one_functions() {
-    let daemon = Daemon::configured(SHARED);
+    let daemon = Daemon::configured(shared());
     let [vm1, vm2] = ["vm1", "vm2"].map(|name| Peer::open(&daemon, name));
     let of = |peer: &Peer| (0..200).map(|_| peer.qp(Transport::Ud)).collect::<Vec<_>>();
     // All at the same time: a number may be used again.
@@ -202,7 +187,7 @@ fn queue_pair_numbers_are_one_functions() {
 /// As connection managers do: requests by GID, answers to who asked, whatever they carry.
 #[test]
 fn management_packets_find_the_right_one() {
-    let daemon = Daemon::configured(SHARED);
+    let daemon = Daemon::configured(shared());
     let [mut vm1, mut vm2, mut vm3] = ["vm1", "vm2", "vm3"].map(|name| Peer::open(&daemon, name));
     let (mut q1, mut q2, mut q3) = (gsi(&vm1), gsi(&vm2), gsi(&vm3));
     for (peer, qp) in [(&vm1, &mut q1), (&vm2, &mut q2), (&vm3, &mut q3)] {
@@ -299,7 +284,7 @@ fn management_packets_find_the_right_one() {
 /// A guest at a shared port may not do what only the physical function may.
 #[test]
 fn what_a_guest_at_a_shared_port_may_not() {
-    let daemon = Daemon::configured(SHARED);
+    let daemon = Daemon::configured(shared());
     let mut vm1 = Peer::open(&daemon, "vm1");
     let mut qp = gsi(&vm1);
     // Its own port's agent.
@@ -342,7 +327,7 @@ fn what_a_guest_at_a_shared_port_may_not() {
 
 #[test]
 fn the_topology_says_who_shares_what() {
-    let daemon = Daemon::configured(SHARED);
+    let daemon = Daemon::configured(shared());
     let [vm1, vm2, vm3] = ["vm1", "vm2", "vm3"].map(|name| Peer::open(&daemon, name));
     let topology = daemon.ask(&["topology"]);
     let pf = named(&topology["nodes"], "hv1");
@@ -380,7 +365,7 @@ fn the_topology_says_who_shares_what() {
 
 #[test]
 fn some_share_and_some_do_not() {
-    let daemon = Daemon::configured(HYBRID);
+    let daemon = Daemon::configured(hybrid());
     let mut peers = ["vm1", "vm2", "vm3", "vm4"].map(|name| Peer::open(&daemon, name));
     let lids = peers.each_ref().map(|peer| peer.port.lid);
     assert_eq!(lids[0], lids[1]);
@@ -408,7 +393,7 @@ fn some_share_and_some_do_not() {
 
 #[test]
 fn a_vm_that_moves_has_another_lid_and_the_same_guid() {
-    let daemon = Daemon::configured(SHARED);
+    let daemon = Daemon::configured(shared());
     let [vm1, mut vm2, mut vm3] = ["vm1", "vm2", "vm3"].map(|name| Peer::open(&daemon, name));
     let moved = daemon.ask(&["vf", "migrate", "vm1", "--to", "hv2"]);
     assert_eq!(moved["to"]["vf"], "hv2-spare1");

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::daemon::{Daemon, HALF, Peer};
 use crate::programs::Opensm;
 use test_driver::{AddressVector, Data, QueuePair, SendRequest, Transport};
+use testing::Configuration;
 
 const GRH: usize = 40;
 const MAD: usize = 256;
@@ -20,40 +21,24 @@ const SWITCH: u8 = 2;
 const DOWN: u8 = 1;
 
 /// Two clusters with views, in which LIDs are the same, and one without.
-const CONFIG: &str = r#"
-[[cluster]]
-name = "a"
-view = "mirror"
-[[cluster]]
-name = "b"
-view = "mirror"
-[[cluster]]
-name = "c"
-
-[[hypervisor]]
-name = "hv1"
-spare_vfs = 1
-[[hypervisor.vf]]
-name = "a1"
-cluster = "a"
-[[hypervisor.vf]]
-name = "b1"
-cluster = "b"
-[[hypervisor.vf]]
-name = "c1"
-cluster = "c"
-[[hypervisor]]
-name = "hv2"
-[[hypervisor.vf]]
-name = "a2"
-cluster = "a"
-[[hypervisor.vf]]
-name = "b2"
-cluster = "b"
-[[hypervisor]]
-name = "hv3"
-spare_vfs = 1
-"#;
+fn configuration() -> Configuration {
+    Configuration::new()
+        .clusters(["a"])
+        .key("view", "mirror")
+        .clusters(["b"])
+        .key("view", "mirror")
+        .clusters(["c"])
+        .hypervisor("hv1", [])
+        .spare_vfs(1)
+        .member("a1", "a")
+        .member("b1", "b")
+        .member("c1", "c")
+        .hypervisor("hv2", [])
+        .member("a2", "a")
+        .member("b2", "b")
+        .hypervisor("hv3", [])
+        .spare_vfs(1)
+}
 
 /// A guest's queue pair 0.
 struct Guest {
@@ -204,7 +189,7 @@ fn seen_by_nodes(daemon: &Daemon) -> Vec<String> {
 
 #[test]
 fn each_cluster_finds_itself_and_what_serves_it() {
-    let daemon = Daemon::configured(CONFIG);
+    let daemon = Daemon::configured(configuration());
     let mut all: Vec<BTreeSet<u64>> = Vec::new();
     let mut guests = ["a1", "b1", "c1"].map(|name| Guest::new(&daemon, name));
     let before = seen_by_nodes(&daemon);
@@ -249,7 +234,7 @@ fn each_cluster_finds_itself_and_what_serves_it() {
 
 #[test]
 fn nothing_can_be_set_and_the_guest_is_told() {
-    let daemon = Daemon::configured(CONFIG);
+    let daemon = Daemon::configured(configuration());
     let mut guest = Guest::new(&daemon, "a1");
     for route in [&[][..], &[1], &[1, 1]] {
         let answer = guest.ask(SET, PORT_INFO, 1, route).expect("an answer");
@@ -268,7 +253,7 @@ fn nothing_can_be_set_and_the_guest_is_told() {
 
 #[test]
 fn a_vm_that_moves_is_seen_elsewhere() {
-    let daemon = Daemon::configured(CONFIG);
+    let daemon = Daemon::configured(configuration());
     let mut guest = Guest::new(&daemon, "a2");
     let moving = guid(&daemon, "a1");
     let (before, switches) = {
@@ -293,7 +278,7 @@ fn a_vm_that_moves_is_seen_elsewhere() {
 /// OpenSM of the host, which knows nothing of clusters, manages what the views show.
 #[test]
 fn whoever_manages_there_is_a_view() {
-    let daemon = Daemon::configured(&format!("[sm]\nmanager = \"external\"\n{CONFIG}"));
+    let daemon = Daemon::configured(configuration().set("sm.manager", "external"));
     let opensm = Opensm::start(&daemon, None, &[]);
     opensm.subnet_up();
     for (name, vms) in [("a1", ["a1", "a2"]), ("b2", ["b1", "b2"])] {

@@ -5,6 +5,7 @@ use std::thread;
 
 use crate::daemon::{Daemon, HALF, Peer};
 use test_driver::{Data, SendRequest, Transport};
+use testing::Configuration;
 
 /// Times that each client makes the engine poll and sleep again.
 const TIMES: usize = 60;
@@ -13,15 +14,13 @@ const TIMES: usize = 60;
 /// commands for it.
 fn comes_and_goes(doorbells: &str, engines: usize) {
     let names = ["vm1", "vm2", "vm3"];
-    let hypervisors: String = names
-        .iter()
-        .map(|name| {
-            format!("[[hypervisor]]\nname = \"of-{name}\"\n[[hypervisor.vf]]\nname = \"{name}\"\n")
-        })
-        .collect();
-    let daemon = Daemon::configured(&format!(
-        "[engine]\nthreads = {engines}\ndoorbells = \"{doorbells}\"\n{hypervisors}"
-    ));
+    let engine = Configuration::new()
+        .set("engine.threads", engines)
+        .set("engine.doorbells", doorbells);
+    let hypervisors = names.iter().fold(engine, |it, name| {
+        it.hypervisor(&format!("of-{name}"), [name])
+    });
+    let daemon = Daemon::configured(hypervisors);
     let begin = Barrier::new(names.len());
     thread::scope(|scope| {
         for name in names {

@@ -3,15 +3,18 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use crate::daemon::{CLUSTERS_AT_SHARED_PORTS, Daemon, HALF, Peer, connected, peers};
+use crate::daemon::{Daemon, HALF, Peer, clusters_at_shared_ports, connected, peers};
 use test_driver::{Data, SendRequest, Transport};
+use testing::Configuration;
 
 fn two_engines(doorbells: &str) -> Daemon {
-    Daemon::configured(&format!(
-        "[engine]\nthreads = 2\ndoorbells = \"{doorbells}\"\n\
-         [[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n\
-         [[hypervisor]]\nname = \"hv2\"\n[[hypervisor.vf]]\nname = \"vm2\"\n"
-    ))
+    Daemon::configured(
+        Configuration::new()
+            .set("engine.threads", 2)
+            .set("engine.doorbells", doorbells)
+            .hypervisor("hv1", ["vm1"])
+            .hypervisor("hv2", ["vm2"]),
+    )
 }
 
 /// Returns the VFs that live in each engine.
@@ -108,9 +111,11 @@ fn nobody_lives_nowhere() {
 
 #[test]
 fn those_at_one_port_move_together() {
-    let daemon = Daemon::configured(&format!(
-        "{CLUSTERS_AT_SHARED_PORTS}\n[engine]\nthreads = 2\n[sm]\nlmc = 2\n"
-    ));
+    let daemon = Daemon::configured(
+        clusters_at_shared_ports()
+            .set("engine.threads", 2)
+            .set("sm.lmc", 2),
+    );
     let moved = pin(&daemon, "a2", "0");
     assert_eq!(
         moved["vfs"],

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::daemon::{Daemon, HALF, Peer, connected, connected_by, peers};
 use serde_json::Value;
 use test_driver::{Connection, Data, SendRequest, Syndrome, Transport};
-use testing::wait_until;
+use testing::{Configuration, wait_until};
 
 /// Time that VMs may wait in a test, in seconds, on a machine however busy.
 const PATIENT: &str = "60";
@@ -360,10 +360,12 @@ fn clusters_are_created_and_deleted() {
 /// A VM has mapped the pages of its doorbells, or has none: what the daemon has chosen stays.
 #[test]
 fn doorbells_that_the_daemon_has_chosen_stay_while_vfs_come() {
-    let one = "[[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n";
-    let daemon = Daemon::configured(&format!(
-        "[engine]\ndoorbells = \"auto\"\nthreads = 1\n{one}"
-    ));
+    let daemon = Daemon::configured(
+        Configuration::new()
+            .set("engine.doorbells", "auto")
+            .set("engine.threads", 1)
+            .hypervisor("hv1", ["vm1"]),
+    );
     // One VM and one engine.
     let several = std::thread::available_parallelism()
         .expect("a number")

@@ -9,17 +9,13 @@ use std::process::{Command, Stdio};
 
 use crate::daemon::{Bystanders, Daemon, Peer};
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use testing::Configuration;
 use vfio_user::Protection;
 use vfio_user::client::Client;
 
-const TWO: &str = r#"
-[[hypervisor]]
-name = "hv1"
-[[hypervisor.vf]]
-name = "vm1"
-[[hypervisor.vf]]
-name = "vm2"
-"#;
+fn two() -> Configuration {
+    Configuration::new().hypervisor("hv1", ["vm1", "vm2"])
+}
 
 fn connect(daemon: &Daemon, vf: &str) -> Client {
     Client::connect(daemon.socket(vf)).expect("is served")
@@ -47,7 +43,7 @@ fn lines(log: &str, text: &str) -> Vec<String> {
 #[test]
 fn memory_that_is_not_shared_is_told_of_at_once() {
     const TOLD: &str = "guest memory came without a file descriptor";
-    let daemon = Daemon::logging(TWO);
+    let daemon = Daemon::logging(two());
     let mut wrong = connect(&daemon, "vm1");
     let mut right = connect(&daemon, "vm2");
     // As QEMU 11.1 begins: without shared memory, and with. ROMs and a display's memory have no
@@ -96,7 +92,7 @@ fn memory_that_is_not_shared_is_told_of_at_once() {
 
 #[test]
 fn the_log_names_who_comes_goes_and_waits() {
-    let daemon = Daemon::logging(TWO);
+    let daemon = Daemon::logging(two());
     let first = connect(&daemon, "vm2");
     let log = daemon.log();
     let [line] = &lines(&log, "client connected")[..] else {
@@ -118,7 +114,7 @@ fn the_log_names_who_comes_goes_and_waits() {
 
 #[test]
 fn a_client_that_errs_without_end_fills_no_log() {
-    let daemon = Daemon::logging(TWO);
+    let daemon = Daemon::logging(two());
     let mut client = connect(&daemon, "vm1");
     let (pipe, _other): (OwnedFd, _) = nix::unistd::pipe().expect("a pipe");
     for _ in 0..5000 {
@@ -171,8 +167,7 @@ fn address_space_that_one_takes_is_its_own() {
 
 #[test]
 fn a_vm_may_have_as_much_memory_as_configured() {
-    let text = TWO.replace("\"vm2\"", "\"vm2\"\nguest_memory = \"5T\"");
-    let daemon = Daemon::logging(&text);
+    let daemon = Daemon::logging(two().key("guest_memory", "5T"));
     let (mut small, mut large) = (connect(&daemon, "vm1"), connect(&daemon, "vm2"));
     let file = sparse(4 << 40);
     assert_eq!(share(&mut large, &file, 0), Ok(()));
@@ -190,19 +185,17 @@ fn limited(limit: &str, program: &str) -> Command {
     command
 }
 
-fn many_vfs() -> String {
-    let vf = |number| format!("[[hypervisor.vf]]\nname = \"vm{number}\"\n");
-    let vfs: String = (0..100).map(vf).collect();
-    format!(
-        "log = \"error\"\n[engine]\ndoorbells = \"poll\"\n[[hypervisor]]\nname = \"hv1\"\n{vfs}"
-    )
+fn many_vfs() -> Configuration {
+    let hypervisor = Configuration::new()
+        .set("log", "error")
+        .set("engine.doorbells", "poll")
+        .hypervisor("hv1", []);
+    (0..100).fold(hypervisor, |it, number| it.vf(&format!("vm{number}")))
 }
 
 #[test]
 fn more_files_are_open_than_a_shell_allows_by_default() {
-    let daemon = Daemon::spawned(&many_vfs(), |program, _| {
-        limited("ulimit -S -n 64", program)
-    });
+    let daemon = Daemon::spawned(many_vfs(), |program, _| limited("ulimit -S -n 64", program));
     drop(connect(&daemon, "vm99"));
 }
 
@@ -210,7 +203,7 @@ fn more_files_are_open_than_a_shell_allows_by_default() {
 fn too_many_open_files_names_the_remedy() {
     let dir = tempfile::tempdir().expect("a directory");
     let config = dir.path().join("config.toml");
-    std::fs::write(&config, many_vfs()).expect("is written");
+    std::fs::write(&config, many_vfs().to_string()).expect("is written");
     let output = limited("ulimit -n 64", env!("CARGO_BIN_EXE_ibvswitch"))
         .env_remove("NOTIFY_SOCKET")
         .arg("--runtime-dir")
@@ -240,8 +233,9 @@ const MAX_LINES: usize = 200;
 #[test]
 fn clients_that_connect_again_and_again_have_few_lines_in_the_log() {
     let daemon = Daemon::kept(
-        "[[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n\
-         [[hypervisor.port]]\nname = \"net1\"\nkind = \"vhost-user-net\"\nmac = \"52:54:00:00:00:01\"\n",
+        Configuration::new()
+            .hypervisor("hv1", ["vm1"])
+            .port("net1", 1),
     );
     // A header of a message that is too long, of both protocols.
     let nonsense = [0xff; 16];

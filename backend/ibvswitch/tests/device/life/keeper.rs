@@ -8,29 +8,26 @@ use std::time::Duration;
 use crate::daemon::{Daemon, Peer};
 use nix::sys::stat::fstat;
 use test_driver::{BAR0, CONFIG, initialization};
-use testing::wait_until;
+use testing::{Configuration, wait_until};
 use vfio_user::client::Client;
 use vfio_user::message::{FLAG_COMMAND, HEADER_LEN, RegionAccess};
 use vfio_user::{Command, Header};
 
-const CONFIGURATION: &str = "\
-[[hypervisor]]
-name = \"hv1\"
-[[hypervisor.vf]]
-name = \"vm1\"
-doorbells = \"trap\"
-[[hypervisor]]
-name = \"hv2\"
-[[hypervisor.vf]]
-name = \"vm2\"
-doorbells = \"poll\"
-";
+fn configuration() -> Configuration {
+    Configuration::new()
+        .hypervisor("hv1", [])
+        .vf("vm1")
+        .key("doorbells", "trap")
+        .hypervisor("hv2", [])
+        .vf("vm2")
+        .key("doorbells", "poll")
+}
 
 /// Longer than any answer takes.
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn kept() -> Daemon {
-    Daemon::kept(CONFIGURATION)
+    Daemon::kept(configuration())
 }
 
 /// Both VFs, with clients that fail where they would wait in vain.
@@ -110,7 +107,7 @@ fn a_device_without_a_daemon_has_failed() {
     }
     // More memory, which is in use afterwards.
     let memory = b.device.add_memory(1 << 20, 12).unwrap();
-    std::fs::write(daemon.config(), CONFIGURATION).unwrap();
+    std::fs::write(daemon.config(), configuration().to_string()).unwrap();
     let [mut a, mut b] = [a, b].map(|peer| Peer::new(peer.device.recover().unwrap()));
     let mut bar = [0; 4];
     b.device
@@ -218,7 +215,7 @@ fn a_client_that_goes_makes_room() {
     daemon.kill_served();
     daemon.await_log("it is started again");
     drop(device);
-    std::fs::write(daemon.config(), CONFIGURATION).unwrap();
+    std::fs::write(daemon.config(), configuration().to_string()).unwrap();
     let (mut a, mut b) = peers(&daemon);
     a.write_to(&b);
     b.write_to(&a);

@@ -7,6 +7,7 @@ use crate::daemon::{Bystanders, Daemon, HALF, Peer, connected_by, peers};
 use test_driver::{
     AddressVector, Connection, Data, Options, QueuePair, SendRequest, Syndrome, Transport,
 };
+use testing::Configuration;
 use vfio_user::MigrationState;
 use vfio_user::client::Client;
 
@@ -278,9 +279,9 @@ fn what_the_device_has_written_is_logged(daemon: &Daemon) {
 #[test]
 fn what_is_not_the_vfs_image_is_refused() {
     let daemon = Daemon::logging(
-        "log = \"warn\"\n[[hypervisor]]\nname = \"hv1\"\n\
-         [[hypervisor.vf]]\nname = \"vm1\"\n[[hypervisor.vf]]\nname = \"vm2\"\n\
-         [[hypervisor.vf]]\nname = \"vm3\"\n",
+        Configuration::new()
+            .set("log", "warn")
+            .hypervisor("hv1", ["vm1", "vm2", "vm3"]),
     );
     let (mut a, b) = peers(&daemon);
     let image = a.device.pause().unwrap();

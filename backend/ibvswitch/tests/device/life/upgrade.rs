@@ -10,6 +10,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use test_driver::exhaustion::{Exhaustion, ObjectKind};
 use test_driver::{Connection, Data, Device, Options, SendRequest, Transport};
+use testing::Configuration;
 
 with_both_doorbells!(connections_go_on_under_traffic,);
 
@@ -108,9 +109,11 @@ fn connections_go_on_under_traffic(daemon: &Daemon) {
 #[test]
 fn vms_that_have_moved_stay_where_they_are() {
     let daemon = Daemon::configured(
-        "[[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n\
-         [[hypervisor]]\nname = \"hv2\"\nspare_vfs = 1\n[[hypervisor.vf]]\nname = \"vm2\"\n\
-         [[hypervisor]]\nname = \"hv3\"\n[[hypervisor.vf]]\nname = \"vm3\"\n",
+        Configuration::new()
+            .hypervisor("hv1", ["vm1"])
+            .hypervisor("hv2", ["vm2"])
+            .spare_vfs(1)
+            .hypervisor("hv3", ["vm3"]),
     );
     daemon.ask(&["vf", "migrate", "vm1", "--to", "hv2"]);
     daemon.ask(&["vf", "migrate", "vm3", "--to", "hv1"]);
@@ -142,12 +145,12 @@ fn vms_keep_their_lids() {
         "shared-port",
         "vswitch-hybrid",
     ] {
-        let daemon = Daemon::configured(&format!(
-            "[fabric]\nmodel = \"{model}\"\n\
-             [[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n\
-             [[hypervisor.vf]]\nname = \"vm3\"\n\
-             [[hypervisor]]\nname = \"hv2\"\n[[hypervisor.vf]]\nname = \"vm2\"\n"
-        ));
+        let daemon = Daemon::configured(
+            Configuration::new()
+                .set("fabric.model", model)
+                .hypervisor("hv1", ["vm1", "vm3"])
+                .hypervisor("hv2", ["vm2"]),
+        );
         // Not in the order of the configuration.
         let (mut b, mut a) = (Peer::open(&daemon, "vm2"), Peer::open(&daemon, "vm1"));
         let before = addresses(&daemon);
@@ -172,8 +175,11 @@ fn vms_keep_their_lids() {
 #[test]
 fn a_keeper_stays_with_the_daemon() {
     let daemon = Daemon::kept(
-        "log = \"info\"\n[[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n\
-         [[hypervisor.vf]]\nname = \"vm2\"\ndoorbells = \"poll\"\n",
+        Configuration::new()
+            .set("log", "info")
+            .hypervisor("hv1", ["vm1"])
+            .vf("vm2")
+            .key("doorbells", "poll"),
     );
     let (mut a, mut b) = peers(&daemon);
     for round in 0..3 {
@@ -201,8 +207,9 @@ fn a_keeper_stays_with_the_daemon() {
 #[test]
 fn a_signal_does_the_same() {
     let daemon = Daemon::logging(
-        "log = \"info\"\n[[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n\
-         [[hypervisor.vf]]\nname = \"vm2\"\n",
+        Configuration::new()
+            .set("log", "info")
+            .hypervisor("hv1", ["vm1", "vm2"]),
     );
     let (mut a, b) = peers(&daemon);
     a.write_to(&b);
@@ -218,12 +225,10 @@ fn a_signal_does_the_same() {
 #[test]
 fn ports_are_served_again() {
     let daemon = Daemon::configured(
-        "[[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n\
-         [[hypervisor.vf]]\nname = \"vm2\"\n\
-         [[hypervisor.port]]\nname = \"net1\"\nkind = \"vhost-user-net\"\n\
-         mac = \"52:54:00:00:00:01\"\n\
-         [[hypervisor.port]]\nname = \"net2\"\nkind = \"vhost-user-net\"\n\
-         mac = \"52:54:00:00:00:02\"\n",
+        Configuration::new()
+            .hypervisor("hv1", ["vm1", "vm2"])
+            .port("net1", 1)
+            .port("net2", 2),
     );
     let (mut a, b) = peers(&daemon);
     for _ in 0..2 {
@@ -314,8 +319,9 @@ fn a_vm_that_cannot_go_along_may_fail() {
 #[test]
 fn the_sandbox_is_the_process_s() {
     let daemon = Daemon::logging(
-        "log = \"warn\"\n[[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n\
-         [[hypervisor.vf]]\nname = \"vm2\"\n",
+        Configuration::new()
+            .set("log", "warn")
+            .hypervisor("hv1", ["vm1", "vm2"]),
     );
     let (a, b) = peers(&daemon);
     let sandbox = || daemon.ask(&["status"])["sandbox"].clone();
@@ -344,8 +350,10 @@ fn the_sandbox_is_the_process_s() {
 #[test]
 fn a_program_that_cannot_take_over_does_not() {
     let daemon = Daemon::logging(
-        "log = \"warn\"\nsandbox = \"off\"\n[[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n\
-         [[hypervisor.vf]]\nname = \"vm2\"\n",
+        Configuration::new()
+            .set("log", "warn")
+            .set("sandbox", "off")
+            .hypervisor("hv1", ["vm1", "vm2"]),
     );
     let (mut a, mut b) = peers(&daemon);
     let (to, from) = (a.config(Transport::Rc), b.config(Transport::Rc));

@@ -9,15 +9,19 @@ use crate::daemon::live::{Move, STEPS};
 use crate::daemon::{Daemon, HALF, Peer, connected_by};
 use ibvswitch::control::LiveStep;
 use test_driver::{Connection, Data, QueuePair, SendRequest, Transport};
-use testing::wait_until;
+use testing::{Configuration, wait_until};
 use vfio_user::client::Client;
 
 /// Doorbells are trapped: the test's driver has mapped the pages of one device for good.
-const SUBNET: &str = "log = \"info\"\n[engine]\ndoorbells = \"trap\"\n\
-     [[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n\
-     [[hypervisor]]\nname = \"hv2\"\nspare_vfs = 1\n\
-     [[hypervisor]]\nname = \"hv3\"\n[[hypervisor.vf]]\nname = \"vm2\"\n\
-     [[hypervisor.vf]]\nname = \"vm3\"\n";
+fn subnet() -> Configuration {
+    Configuration::new()
+        .set("log", "info")
+        .set("engine.doorbells", "trap")
+        .hypervisor("hv1", ["vm1"])
+        .hypervisor("hv2", [])
+        .spare_vfs(1)
+        .hypervisor("hv3", ["vm2", "vm3"])
+}
 
 const NODE_RECORD: u16 = 0x11;
 
@@ -110,7 +114,7 @@ impl Scene {
 /// The command is killed after each of its steps, or the QEMU at the destination.
 #[test]
 fn a_vm_is_at_one_place_whoever_dies() {
-    let mut scene = Scene::new(Daemon::logging(SUBNET));
+    let mut scene = Scene::new(Daemon::logging(subnet()));
     let before = place(&scene.daemon, &mut scene.observer);
     for taken in 0..STEPS.len() {
         for kills_receiver in [false, true] {
@@ -143,7 +147,7 @@ fn a_vm_is_at_one_place_whoever_dies() {
 #[test]
 fn a_vm_whose_source_dies_is_at_one_place() {
     for taken in 0..STEPS.len() {
-        let mut scene = Scene::new(Daemon::logging(SUBNET));
+        let mut scene = Scene::new(Daemon::logging(subnet()));
         let before = place(&scene.daemon, &mut scene.observer);
         let socket = scene.daemon.socket("hv2-spare1");
         let receiver = scene.vm.device.receiver(socket).unwrap();
@@ -181,7 +185,7 @@ fn a_vm_whose_source_dies_is_at_one_place() {
 #[test]
 fn a_vm_whose_daemon_dies_is_at_one_place() {
     for taken in 0..=STEPS.len() {
-        let mut scene = Scene::new(Daemon::kept(SUBNET));
+        let mut scene = Scene::new(Daemon::kept(subnet()));
         let before = place(&scene.daemon, &mut scene.observer);
         let socket = scene.daemon.socket("hv2-spare1");
         let receiver = scene.vm.device.receiver(socket).unwrap();
@@ -214,11 +218,13 @@ fn a_vm_whose_daemon_dies_is_at_one_place() {
 /// VMs that did not run while their addresses moved, and ports.
 #[test]
 fn addresses_are_where_they_were_when_a_daemon_died() {
-    let text = format!(
-        "{SUBNET}[[hypervisor.port]]\nname = \"card\"\nkind = \"vhost-user-net\"\n\
-         [[hypervisor]]\nname = \"hv4\"\nspare_ports = 1\n"
+    let daemon = Daemon::kept(
+        subnet()
+            .entry("hypervisor.port", "card")
+            .key("kind", "vhost-user-net")
+            .hypervisor("hv4", [])
+            .key("spare_ports", 1),
     );
-    let daemon = Daemon::kept(&text);
     let holders = || -> Vec<(String, String)> {
         let status = daemon.ask(&["status"]);
         let vfs = status["vfs"].as_array().expect("VFs").iter();
@@ -251,7 +257,7 @@ fn addresses_are_where_they_were_when_a_daemon_died() {
 /// A destination with other memory than the VM's gets nothing.
 #[test]
 fn a_destination_with_other_memory_gets_no_vm() {
-    let mut scene = Scene::new(Daemon::logging(SUBNET));
+    let mut scene = Scene::new(Daemon::logging(subnet()));
     let before = place(&scene.daemon, &mut scene.observer);
     let mut receiver = Client::connect(scene.daemon.socket("hv2-spare1")).unwrap();
     receiver.device_info().unwrap();
@@ -270,7 +276,7 @@ fn a_destination_with_other_memory_gets_no_vm() {
 /// A monitor that is not there, that nobody answers at, or that ends the connection.
 #[test]
 fn monitors_that_refuse_leave_the_vm_where_it_is() {
-    let mut scene = Scene::new(Daemon::logging(SUBNET));
+    let mut scene = Scene::new(Daemon::logging(subnet()));
     let before = place(&scene.daemon, &mut scene.observer);
     let socket = scene.daemon.socket("hv2-spare1");
     let _receiver = scene.vm.device.receiver(socket).unwrap();
@@ -302,12 +308,11 @@ fn monitors_that_refuse_leave_the_vm_where_it_is() {
 fn a_full_disk_keeps_no_vm_from_moving() {
     let state = tempfile::tempdir().expect("a directory");
     std::os::unix::fs::symlink("/dev/full", state.path().join("guid2lid.new")).unwrap();
-    let directory = state.path().display();
     // The disk that is full is a device here, which a daemon that confines itself may not write to.
-    let text = format!("sandbox = \"off\"\n[sm]\nstate_dir = \"{directory}\"\n");
-    let mut scene = Scene::new(Daemon::logging(
-        &SUBNET.replace("[engine]", &format!("{text}[engine]")),
-    ));
+    let configuration = subnet()
+        .set("sandbox", "off")
+        .set("sm.state_dir", state.path().display().to_string());
+    let mut scene = Scene::new(Daemon::logging(configuration));
     let (guid, lid, _) = place(&scene.daemon, &mut scene.observer);
     scene.daemon.await_log("LIDs are not remembered");
     let socket = scene.daemon.socket("hv2-spare1");

@@ -4,25 +4,22 @@ use crate::daemon::Daemon;
 use crate::daemon::ethernet::{acquainted, ping};
 use crate::daemon::live::{Move, STEPS};
 use ibvswitch::control::LiveStep;
-use testing::wait_until;
+use testing::{Configuration, wait_until};
 use vhost_user_driver::Driver;
 
 /// A VM with an HCA and a card, another one with a card, and room for the first one.
 fn start() -> Daemon {
-    let port = |guest: u8| {
-        format!(
-            "[[hypervisor.port]]\nname = \"net{guest}\"\nkind = \"vhost-user-net\"\n\
-             mac = \"52:54:00:00:00:0{guest}\"\n"
-        )
-    };
-    Daemon::configured(&format!(
-        "[engine]\ndoorbells = \"trap\"\n\
-         [[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n{}\
-         [[hypervisor]]\nname = \"hv2\"\nspare_vfs = 1\nspare_ports = 2\n\
-         [[hypervisor]]\nname = \"hv3\"\n[[hypervisor.vf]]\nname = \"vm2\"\n{}",
-        port(1),
-        port(2)
-    ))
+    Daemon::configured(
+        Configuration::new()
+            .set("engine.doorbells", "trap")
+            .hypervisor("hv1", ["vm1"])
+            .port("net1", 1)
+            .hypervisor("hv2", [])
+            .spare_vfs(1)
+            .key("spare_ports", 2)
+            .hypervisor("hv3", ["vm2"])
+            .port("net2", 2),
+    )
 }
 
 /// Where each VM has its addresses, and its LID.

@@ -10,6 +10,7 @@ use test_driver::{
     SharedReceiveQueue, SignatureForm, SignatureValue, TagChange, TagEvent, TagOperation,
     Transport, XrcDomain, rendezvous_header,
 };
+use testing::Configuration;
 
 macro_rules! with_moves_and_upgrades {
     ($($name:ident),* $(,)?) => {
@@ -38,11 +39,14 @@ with_moves_and_upgrades!(
 /// for good.
 fn start() -> Daemon {
     Daemon::configured(
-        "[engine]\ndoorbells = \"trap\"\n\
-         [[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n\
-         [[hypervisor]]\nname = \"hv2\"\nspare_vfs = 1\n\
-         [[hypervisor]]\nname = \"hv3\"\n[[hypervisor.vf]]\nname = \"vm2\"\n\
-         [[hypervisor]]\nname = \"hv4\"\nspare_vfs = 1\n",
+        Configuration::new()
+            .set("engine.doorbells", "trap")
+            .hypervisor("hv1", ["vm1"])
+            .hypervisor("hv2", [])
+            .spare_vfs(1)
+            .hypervisor("hv3", ["vm2"])
+            .hypervisor("hv4", [])
+            .spare_vfs(1),
     )
 }
 

@@ -7,15 +7,17 @@ use crate::daemon::live::{Move, STEPS};
 use crate::daemon::{Daemon, HALF, Peer, connected_by};
 use ibvswitch::control::{LiveDone, LiveSaved, LiveStep};
 use test_driver::{Connection, Data, SendRequest, Transport};
-use testing::wait_until;
+use testing::{Configuration, wait_until};
 
 /// Doorbells are trapped: the test's driver has mapped the pages of one device for good.
 fn start() -> Daemon {
     Daemon::configured(
-        "[engine]\ndoorbells = \"trap\"\n\
-         [[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n\
-         [[hypervisor]]\nname = \"hv2\"\nspare_vfs = 1\n\
-         [[hypervisor]]\nname = \"hv3\"\n[[hypervisor.vf]]\nname = \"vm2\"\n",
+        Configuration::new()
+            .set("engine.doorbells", "trap")
+            .hypervisor("hv1", ["vm1"])
+            .hypervisor("hv2", [])
+            .spare_vfs(1)
+            .hypervisor("hv3", ["vm2"]),
     )
 }
 
@@ -292,9 +294,11 @@ fn what_cannot_be_is_refused() {
 #[test]
 fn a_vm_that_would_have_another_lid_stays() {
     let daemon = Daemon::configured(
-        "[fabric]\nmodel = \"shared-port\"\n\
-         [[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n\
-         [[hypervisor]]\nname = \"hv2\"\nspare_vfs = 1\n",
+        Configuration::new()
+            .set("fabric.model", "shared-port")
+            .hypervisor("hv1", ["vm1"])
+            .hypervisor("hv2", [])
+            .spare_vfs(1),
     );
     let vm = daemon.open("vm1");
     let _receiver = vm.receiver(daemon.socket("hv2-spare1")).unwrap();

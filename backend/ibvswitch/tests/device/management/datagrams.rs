@@ -4,6 +4,7 @@ use crate::daemon::{Daemon, HALF, Peer, peers};
 use test_driver::{
     Access, AddressVector, Connection, Data, QueuePair, SendRequest, Syndrome, Transport,
 };
+use testing::{Configuration, Toml};
 
 /// Q_Key of all queue pairs 1 (IBA 3.5.3).
 const GSI_QKEY: u32 = 0x8001_0000;
@@ -40,9 +41,11 @@ fn send(qp: &mut QueuePair, lid: u16, mad: &[u8; MAD]) {
 #[test]
 fn performance_agents_of_switches_answer_queue_pair_1() {
     let daemon = Daemon::configured(
-        "[[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n\
-         gmp = { allow = [\"perf\"] }\n\
-         [[hypervisor]]\nname = \"hv2\"\n[[hypervisor.vf]]\nname = \"vm2\"\n",
+        Configuration::new()
+            .hypervisor("hv1", [])
+            .vf("vm1")
+            .key("gmp", Toml(r#"{ allow = ["perf"] }"#))
+            .hypervisor("hv2", ["vm2"]),
     );
     let mut peer = Peer::open(&daemon, "vm1");
     let mut qp = gsi(&peer);
@@ -164,11 +167,16 @@ fn counted(daemon: &Daemon, counter: &str) -> Vec<(String, u64, u64)> {
 #[test]
 fn packets_that_a_switch_keeps_apart() {
     let daemon = Daemon::configured(
-        "[sm]\nenforce_partitions = true\n[partitions]\none = 0x11\ntwo = 0x12\n\
-         [[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"vm1\"\n\
-         pkeys = [\"one\", \"default\"]\n\
-         [[hypervisor]]\nname = \"hv2\"\n[[hypervisor.vf]]\nname = \"vm2\"\n\
-         pkeys = [\"two\", \"default\"]\n",
+        Configuration::new()
+            .set("sm.enforce_partitions", true)
+            .set("partitions.one", 0x11)
+            .set("partitions.two", 0x12)
+            .hypervisor("hv1", [])
+            .vf("vm1")
+            .key("pkeys", ["one", "default"])
+            .hypervisor("hv2", [])
+            .vf("vm2")
+            .key("pkeys", ["two", "default"]),
     );
     let (mut vm1, vm2) = (Peer::open(&daemon, "vm1"), Peer::open(&daemon, "vm2"));
     let mut qp = vm1.qp(Transport::Ud);

@@ -2,6 +2,7 @@
 
 use crate::daemon::{Daemon, Peer};
 use test_driver::Status;
+use testing::{Configuration, Toml};
 
 const DEFAULT_PREFIX: [u8; 8] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0];
 /// Speed register of a port.
@@ -70,10 +71,12 @@ fn on_the_wire(peer: &Peer) -> u32 {
 #[test]
 fn a_driver_announces_the_agents_that_its_policy_lets_be_reached() {
     let daemon = Daemon::configured(
-        "[[hypervisor]]\nname = \"hv1\"\n\
-         [[hypervisor.vf]]\nname = \"vm1\"\n\
-         [[hypervisor.vf]]\nname = \"vm2\"\ngmp = { deny = [\"dev-mgt\"] }\n\
-         [[hypervisor.vf]]\nname = \"vm3\"\nsmp = \"fabric\"\n",
+        Configuration::new()
+            .hypervisor("hv1", ["vm1"])
+            .vf("vm2")
+            .key("gmp", Toml(r#"{ deny = ["dev-mgt"] }"#))
+            .vf("vm3")
+            .key("smp", "fabric"),
     );
     let refused = |peer: &Peer, bit| {
         let error = peer.device.set_capability_mask(bit, bit).unwrap_err();

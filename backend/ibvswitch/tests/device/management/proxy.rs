@@ -2,6 +2,7 @@
 
 use crate::daemon::{Daemon, HALF, Peer};
 use test_driver::{AddressVector, Data, QueuePair, SendRequest, Transport};
+use testing::Configuration;
 
 const GRH: usize = 40;
 const MAD: usize = 256;
@@ -12,20 +13,16 @@ const GET: u8 = 1;
 const SET: u8 = 2;
 
 /// Three guests on two hypervisors, each with other rights.
-const RIGHTS: &str = r#"
-[[hypervisor]]
-name = "hv1"
-[[hypervisor.vf]]
-name = "manages"
-smp = "fabric"
-[[hypervisor.vf]]
-name = "looks"
-[[hypervisor]]
-name = "hv2"
-[[hypervisor.vf]]
-name = "nothing"
-smp = "deny"
-"#;
+fn rights() -> Configuration {
+    Configuration::new()
+        .hypervisor("hv1", [])
+        .vf("manages")
+        .key("smp", "fabric")
+        .vf("looks")
+        .hypervisor("hv2", [])
+        .vf("nothing")
+        .key("smp", "deny")
+}
 
 /// A subnet management packet with a directed route out of these ports
 /// (IBA 14.2.1.2), as a driver hands it to its adapter.
@@ -74,7 +71,7 @@ fn receive(peer: &mut Peer, qp: &mut QueuePair) -> [u8; MAD] {
 
 #[test]
 fn a_guest_reads_its_own_port_as_far_as_it_may() {
-    let daemon = Daemon::configured(RIGHTS);
+    let daemon = Daemon::configured(rights());
     let status = |name, mad: &[u8; MAD]| {
         let answer = daemon.open(name).mad_ifc(mad).expect("is answered");
         assert_eq!(answer[3], 0x81, "GetResp");
@@ -95,7 +92,7 @@ fn a_guest_reads_its_own_port_as_far_as_it_may() {
 /// first one has none.
 #[test]
 fn a_guest_reaches_its_neighbour_only_where_it_may() {
-    let daemon = Daemon::configured(RIGHTS);
+    let daemon = Daemon::configured(rights());
     let neighbour = directed(GET, NODE_INFO, 0, &[1]);
     let own = directed(GET, NODE_INFO, 0, &[]);
     for (name, expected) in [("manages", 2), ("looks", 1)] {
@@ -147,7 +144,7 @@ fn attacks() -> Vec<[u8; MAD]> {
 
 #[test]
 fn a_hostile_guest_learns_nothing_and_changes_nothing() {
-    let daemon = Daemon::configured(RIGHTS);
+    let daemon = Daemon::configured(rights());
     let bystanders = ["topology", "status"];
     let mut peer = Peer::open(&daemon, "looks");
     let before = bystanders.map(|command| daemon.ask(&[command]));
@@ -191,7 +188,7 @@ fn a_hostile_guest_learns_nothing_and_changes_nothing() {
 #[test]
 fn a_guest_that_may_manage_changes_the_subnet() {
     const LINEAR_FORWARDING: u16 = 0x0019;
-    let daemon = Daemon::configured(RIGHTS);
+    let daemon = Daemon::configured(rights());
     let mut peer = Peer::open(&daemon, "manages");
     let mut qp = smi(&peer);
     let mut set = directed(SET, LINEAR_FORWARDING, 0, &[1]);
@@ -210,7 +207,7 @@ fn a_guest_that_may_manage_changes_the_subnet() {
 /// gets each answer.
 #[test]
 fn a_flood_is_the_senders_loss_alone() {
-    let daemon = Daemon::configured(RIGHTS);
+    let daemon = Daemon::configured(rights());
     let mut victim = Peer::open(&daemon, "manages");
     let mut victims = smi(&victim);
     let mut flooder = Peer::open(&daemon, "looks");
@@ -256,7 +253,7 @@ fn a_flood_is_the_senders_loss_alone() {
 #[test]
 fn keys_protect_where_packets_do_pass() {
     for (keys, answers) in [("none", true), ("per-node", false)] {
-        let daemon = Daemon::configured(&format!("[sm]\nm_key = \"{keys}\"\n{RIGHTS}"));
+        let daemon = Daemon::configured(rights().set("sm.m_key", keys));
         let mut peer = Peer::open(&daemon, "manages");
         let mut qp = smi(&peer);
         // What comes after an attack, and is answered: a question to the own port's performance

@@ -3,6 +3,7 @@
 use crate::administration::{GET, SET, Vm, group, subscribe};
 use crate::daemon::{Daemon, Peer};
 use crate::programs::Opensm;
+use testing::Configuration;
 
 const OK: [u8; 2] = [0, 0];
 const NO_RESOURCES: [u8; 2] = [1, 0];
@@ -15,22 +16,11 @@ const INFORM_INFO_RECORD: u16 = 0xf3;
 const GREEDY: [&str; 4] = ["vm1", "vm2", "vm3", "vm4"];
 
 /// Five VMs, two of them on a second hypervisor.
-const CONFIG: &str = r#"
-[[hypervisor]]
-name = "hv1"
-[[hypervisor.vf]]
-name = "vm1"
-[[hypervisor.vf]]
-name = "vm2"
-[[hypervisor.vf]]
-name = "vm3"
-[[hypervisor]]
-name = "hv2"
-[[hypervisor.vf]]
-name = "vm4"
-[[hypervisor.vf]]
-name = "vm5"
-"#;
+fn configuration() -> Configuration {
+    Configuration::new()
+        .hypervisor("hv1", ["vm1", "vm2", "vm3"])
+        .hypervisor("hv2", ["vm4", "vm5"])
+}
 
 fn gid(vm: usize, number: u16) -> [u8; 16] {
     let mut gid = group::gid(0);
@@ -89,20 +79,20 @@ fn greedy(daemon: &Daemon) {
 
 #[test]
 fn groups_end_with_their_members_and_the_greedy_leave_some() {
-    greedy(&Daemon::configured(CONFIG));
+    greedy(&Daemon::configured(configuration()));
 }
 
 #[test]
 fn groups_end_with_their_members_at_a_shared_port() {
-    greedy(&Daemon::configured(&format!(
-        "[fabric]\nmodel = \"shared-port\"\n{CONFIG}"
-    )));
+    greedy(&Daemon::configured(
+        configuration().set("fabric.model", "shared-port"),
+    ));
 }
 
 /// There it gives its LID back as well.
 #[test]
 fn groups_end_with_their_members_where_lids_are_dynamic() {
-    let daemon = Daemon::configured(&format!("[fabric]\nmodel = \"vswitch-dynamic\"\n{CONFIG}"));
+    let daemon = Daemon::configured(configuration().set("fabric.model", "vswitch-dynamic"));
     let mut stays = Vm::open(&daemon, "vm5");
     let mut goes = Vm::open(&daemon, "vm1");
     group::join(&mut goes, gid(0, 0));
@@ -112,7 +102,7 @@ fn groups_end_with_their_members_where_lids_are_dynamic() {
 
 #[test]
 fn groups_end_with_their_members_with_opensm() {
-    let daemon = Daemon::configured(&format!("[sm]\nmanager = \"external\"\n{CONFIG}"));
+    let daemon = Daemon::configured(configuration().set("sm.manager", "external"));
     let opensm = Opensm::start(&daemon, None, &[]);
     opensm.subnet_up();
     greedy(&daemon);
@@ -120,7 +110,7 @@ fn groups_end_with_their_members_with_opensm() {
 
 #[test]
 fn services_and_subscriptions_end_with_their_guest() {
-    let daemon = Daemon::configured(CONFIG);
+    let daemon = Daemon::configured(configuration());
     let mut stays = Vm::open(&daemon, "vm5");
     for reset in [true, false] {
         let mut goes = Vm::open(&daemon, "vm1");

@@ -5,6 +5,7 @@ use serde_json::Value;
 use test_driver::{
     Access, AddressVector, Connection, Data, EventType, QueuePair, SendRequest, Syndrome, Transport,
 };
+use testing::Configuration;
 use wire::Gid;
 use wire::mad::{Mad, Status};
 use wire::sa::{DATA, PathRecord, Record, get};
@@ -14,42 +15,29 @@ const MAD: usize = 256;
 const GSI_QKEY: u32 = 0x8001_0000;
 const QKEY: u32 = 0x1122_3344;
 
-fn subnets(model: &str) -> String {
-    format!(
-        r#"
-[fabric]
-model = "{model}"
-[[subnet]]
-name = "red"
-prefix = "fec0:0000:0000:0001"
-[[subnet]]
-name = "blue"
-prefix = "fec0:0000:0000:0002"
-[[switch]]
-name = "sw1"
-subnet = "red"
-[[switch]]
-name = "sw2"
-subnet = "blue"
-[[router]]
-name = "r1"
-switches = ["sw1", "sw2"]
-[[hypervisor]]
-name = "hv1"
-switch = "sw1"
-spare_vfs = 1
-[[hypervisor.vf]]
-name = "vm1"
-lid = 0x20
-[[hypervisor]]
-name = "hv2"
-switch = "sw2"
-spare_vfs = 1
-[[hypervisor.vf]]
-name = "vm2"
-lid = 0x20
-"#
-    )
+fn subnets(model: &str) -> Configuration {
+    Configuration::new()
+        .set("fabric.model", model)
+        .entry("subnet", "red")
+        .key("prefix", "fec0:0000:0000:0001")
+        .entry("subnet", "blue")
+        .key("prefix", "fec0:0000:0000:0002")
+        .switches(["sw1"])
+        .key("subnet", "red")
+        .switches(["sw2"])
+        .key("subnet", "blue")
+        .entry("router", "r1")
+        .key("switches", ["sw1", "sw2"])
+        .hypervisor("hv1", [])
+        .at("sw1")
+        .spare_vfs(1)
+        .vf("vm1")
+        .key("lid", 0x20)
+        .hypervisor("hv2", [])
+        .at("sw2")
+        .spare_vfs(1)
+        .vf("vm2")
+        .key("lid", 0x20)
 }
 
 fn gid(peer: &Peer) -> Gid {
@@ -150,7 +138,7 @@ fn errors_of_the_router(daemon: &Daemon) -> u64 {
 
 #[test]
 fn vms_of_two_subnets_talk_through_the_router() {
-    let daemon = Daemon::configured(&subnets("vswitch-prepopulated"));
+    let daemon = Daemon::configured(subnets("vswitch-prepopulated"));
     let (mut vm1, mut vm2) = (Peer::open(&daemon, "vm1"), Peer::open(&daemon, "vm2"));
     // Each subnet has its own LIDs.
     assert_eq!((vm1.port.lid, vm2.port.lid), (0x20, 0x20));
@@ -206,7 +194,7 @@ fn vms_of_two_subnets_talk_through_the_router() {
 
 #[test]
 fn a_connection_without_a_global_route_ends_at_the_router() {
-    let daemon = Daemon::configured(&subnets("vswitch-prepopulated"));
+    let daemon = Daemon::configured(subnets("vswitch-prepopulated"));
     let (mut vm1, mut vm2) = (Peer::open(&daemon, "vm1"), Peer::open(&daemon, "vm2"));
     let ways = (way(&mut vm1, &vm2), way(&mut vm2, &vm1));
     let (router, dgid) = (ways.0.0, gid(&vm2));
@@ -242,7 +230,7 @@ fn a_connection_without_a_global_route_ends_at_the_router() {
 #[test]
 fn a_vm_that_moves_to_another_subnet_gets_its_prefix() {
     for model in ["vswitch-prepopulated", "vswitch-dynamic"] {
-        let daemon = Daemon::configured(&subnets(model));
+        let daemon = Daemon::configured(subnets(model));
         let (mut vm1, mut vm2) = (Peer::open(&daemon, "vm1"), Peer::open(&daemon, "vm2"));
         let waiting = daemon.open("hv2-spare1");
         let before = gid(&vm1);
@@ -291,7 +279,7 @@ fn a_vm_that_moves_to_another_subnet_gets_its_prefix() {
 
 #[test]
 fn every_command_says_which_subnet() {
-    let daemon = Daemon::configured(&subnets("vswitch-prepopulated"));
+    let daemon = Daemon::configured(subnets("vswitch-prepopulated"));
     let status = daemon.ask(&["status"]);
     let names = |list: &Value| -> Vec<Value> {
         let list = list.as_array().expect("a list").iter();

@@ -2,37 +2,31 @@
 //! daemon's subnet gives other LIDs.
 
 use crate::daemon::passthrough::{
-    datagrams, next, passed, path, send, told_by_agent, wait_for_one,
+    clusters, datagrams, next, passed, path, send, shared, told_by_agent, wait_for_one,
 };
 use crate::daemon::{Daemon, HALF, Peer, connected, connected_by};
 use test_driver::{
     Access, AddressVector, Config, Connection, Data, QueuePair, Receive, SendRequest,
     SharedReceiveQueue, Status, Transport, XrcDomain,
 };
+use testing::Configuration;
 
 /// Configuration of the daemon behind.
-const INNER: &str = "
-[[hypervisor]]
-name = 'hv1'
-[[hypervisor.vf]]
-name = 'a1'
-lid = 21
-[[hypervisor.vf]]
-name = 'b1'
-lid = 22
-smp = 'fabric'
-[[hypervisor]]
-name = 'hv2'
-[[hypervisor.vf]]
-name = 'a2'
-lid = 23
-[[hypervisor.vf]]
-name = 'b2'
-lid = 24
-smp = 'fabric'
-";
-
-const CLUSTERS: &str = "[[cluster]]\nname = 'a'\n[[cluster]]\nname = 'b'\n";
+fn inner() -> Configuration {
+    Configuration::new()
+        .hypervisor("hv1", [])
+        .vf("a1")
+        .key("lid", 21)
+        .vf("b1")
+        .key("lid", 22)
+        .key("smp", "fabric")
+        .hypervisor("hv2", [])
+        .vf("a2")
+        .key("lid", 23)
+        .vf("b2")
+        .key("lid", 24)
+        .key("smp", "fabric")
+}
 
 /// Where a queue pair is connected to: whether with a header, and the LID.
 fn to(qp: &QueuePair) -> (bool, u16) {
@@ -57,7 +51,7 @@ fn clusters_have_lids_of_their_own() {
         ("b1", "cluster = 'b'"),
         ("b2", "cluster = 'b'\nvlid = 7"),
     ];
-    let (inner, outer, [mut a1, mut a2, mut b1, b2]) = passed(INNER, CLUSTERS, vfs);
+    let (inner, outer, [mut a1, mut a2, mut b1, b2]) = passed(inner(), clusters(), vfs);
     let ports = [&a1, &a2, &b1, &b2].map(|peer| (peer.port.lid, peer.port.lmc));
     assert_eq!(ports, [(1, 0), (2, 0), (1, 0), (7, 0)]);
     // The manager's is the subnet's: what is sent to it are datagrams.
@@ -112,20 +106,18 @@ fn clusters_have_lids_of_their_own() {
 /// and with one that both share.
 #[test]
 fn a_cluster_of_two_daemons() {
-    let shared = "[fabric]\nmodel = 'shared-port'\n[[hypervisor]]\nname = 'hv1'\n\
-                  [[hypervisor.vf]]\nname = 'a1'\nlike = 'connectx-5'\n\
-                  [[hypervisor.vf]]\nname = 'a2'\nlike = 'connectx-5'\n";
-    for inner in [INNER, shared] {
+    for inner in [inner(), shared(["a1", "a2"])] {
         let inner = Daemon::configured(inner);
         let [one, two] = [("a1", 1, "a2", 2), ("a2", 2, "a1", 1)].map(|(name, lid, far, there)| {
             let behind = inner.vf(far);
-            let cluster = format!(
-                "[[cluster]]\nname = 'a'\n[[cluster.elsewhere]]\nvlid = {there}\nlid = {}\nguid = '{}'\n",
-                behind["lid"],
-                behind["port_guid"].as_str().expect("a GUID")
-            );
+            let cluster = Configuration::new()
+                .clusters(["a"])
+                .table("cluster.elsewhere")
+                .key("vlid", there)
+                .key("lid", behind["lid"].as_u64().expect("a LID"))
+                .key("guid", behind["port_guid"].as_str().expect("a GUID"));
             let keys = format!("cluster = 'a'\nvlid = {lid}");
-            inner.before_with(&cluster, &[(name, &keys)])
+            inner.before_with(cluster, &[(name, &keys)])
         });
         let (mut a1, mut a2) = (Peer::open(&one, "a1"), Peer::open(&two, "a2"));
         assert_eq!((a1.port.lid, a2.port.lid), (1, 2));
@@ -141,7 +133,7 @@ fn a_cluster_of_two_daemons() {
 #[test]
 fn extended_connections_are_by_lids_of_the_cluster() {
     let vfs = ["a1", "a2"].map(|name| (name, "cluster = 'a'"));
-    let (_inner, _outer, [mut a1, mut a2]) = passed(INNER, CLUSTERS, vfs);
+    let (_inner, _outer, [mut a1, mut a2]) = passed(inner(), clusters(), vfs);
     let domain = XrcDomain::new(&a2.device).expect("a domain");
     let mut queue = SharedReceiveQueue::new(&a2.pd, 4, 1, Some((&domain, &a2.cq))).expect("an SRQ");
     let initiator = a1.config(Transport::XrcInitiator);
@@ -171,16 +163,12 @@ fn extended_connections_are_by_lids_of_the_cluster() {
 /// header, which programs that know of LIDs alone leave out.
 #[test]
 fn connections_to_ports_that_share_a_lid() {
-    let vf = |name| format!("[[hypervisor.vf]]\nname = '{name}'\nlike = 'connectx-5'\n");
-    let inner = format!(
-        "[fabric]\nmodel = 'shared-port'\n[[hypervisor]]\nname = 'hv1'\n{}{}\
-         [[hypervisor]]\nname = 'hv2'\n{}",
-        vf("a1"),
-        vf("a2"),
-        vf("a3")
-    );
+    let inner = shared(["a1", "a2"])
+        .hypervisor("hv2", [])
+        .vf("a3")
+        .key("like", "connectx-5");
     let vfs = ["a1", "a2", "a3"].map(|name| (name, "cluster = 'a'"));
-    let (inner, _outer, [mut a1, mut a2, a3]) = passed(&inner, CLUSTERS, vfs);
+    let (inner, _outer, [mut a1, mut a2, a3]) = passed(inner, clusters(), vfs);
     assert_eq!(inner.lid("a1"), inner.lid("a2"));
     // As at adapters: a header is wanted, and there is no queue pair 0.
     assert_eq!((a1.port.grh_required, a1.port.has_smi), (true, false));
@@ -218,7 +206,7 @@ fn service_levels_of_connections_are_those_of_the_configuration() {
         ("a1", "sl = [2, 3]"),
         ("a2", "sl = [2, 3]\nsl_policy = 'rewrite'"),
     ];
-    let (_inner, _outer, peers) = passed(INNER, "", vfs);
+    let (_inner, _outer, peers) = passed(inner(), Configuration::new(), vfs);
     let with = |sl| Connection {
         sl,
         ..Connection::to(22, 1000)
@@ -239,7 +227,7 @@ fn service_levels_of_connections_are_those_of_the_configuration() {
 #[test]
 fn subnet_management_ends_here() {
     let vfs = [("b1", "smp = 'own-port'"), ("b2", "smp = 'fabric'")];
-    let (_inner, _outer, [mut own, mut all]) = passed(INNER, "", vfs);
+    let (_inner, _outer, [mut own, mut all]) = passed(inner(), Configuration::new(), vfs);
     let mut ask = [0; 256];
     ask[..4].copy_from_slice(&[1, 0x81, 1, 1]);
     ask[17] = 0x15;

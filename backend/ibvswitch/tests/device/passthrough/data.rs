@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::daemon::{Daemon, HALF, Peer, connected};
 use test_driver::{Data, Device, SendRequest, Status, Transport};
-use testing::wait_until;
+use testing::{Configuration, wait_until};
 use vfio_user::client::Client;
 use vfio_user::{Errno, Protection, SharedMemory};
 
@@ -253,9 +253,10 @@ struct Mortal {
 impl Mortal {
     fn start(dir: tempfile::TempDir) -> Self {
         let config = dir.path().join("config.toml");
-        let text = "log = \"warn\"\n[[hypervisor]]\nname = \"hv1\"\n\
-                    [[hypervisor.vf]]\nname = \"vm1\"\n[[hypervisor.vf]]\nname = \"vm2\"\n";
-        std::fs::write(&config, text).expect("is written");
+        let text = Configuration::new()
+            .set("log", "warn")
+            .hypervisor("hv1", ["vm1", "vm2"]);
+        std::fs::write(&config, text.to_string()).expect("is written");
         let mut child = Command::new(env!("CARGO_BIN_EXE_ibvswitch"))
             .arg("--runtime-dir")
             .arg(dir.path())
@@ -283,10 +284,12 @@ fn a_vf_that_is_lost_comes_back_with_the_next_client() {
     let inner = Mortal::start(tempfile::tempdir().expect("a directory"));
     let socket = inner.dir.path().join("vm1.sock");
     let device = socket.display();
-    let outer = Daemon::logging(&format!(
-        "[[hypervisor]]\nname = \"hw\"\n[[hypervisor.vf]]\nname = \"vm1\"\n\
-         device = \"unix:{device}\"\n"
-    ));
+    let outer = Daemon::logging(
+        Configuration::new()
+            .hypervisor("hw", [])
+            .vf("vm1")
+            .key("device", format!("unix:{device}")),
+    );
     let peer = Peer::open(&outer, "vm1");
     let health = |device: &Device| {
         // Severity, and the syndrome.
@@ -313,11 +316,11 @@ fn a_device_that_is_none_is_told_of() {
     let dir = tempfile::tempdir().expect("a directory");
     let config = dir.path().join("config.toml");
     let device = dir.path().join("none.sock");
-    let text = format!(
-        "[[hypervisor]]\nname = \"hw\"\n[[hypervisor.vf]]\nname = \"vm1\"\ndevice = \"unix:{}\"\n",
-        device.display()
-    );
-    std::fs::write(&config, text).expect("is written");
+    let text = Configuration::new()
+        .hypervisor("hw", [])
+        .vf("vm1")
+        .key("device", format!("unix:{}", device.display()));
+    std::fs::write(&config, text.to_string()).expect("is written");
     let output = Command::new(env!("CARGO_BIN_EXE_ibvswitch"))
         .arg("--runtime-dir")
         .arg(dir.path())

@@ -1,25 +1,31 @@
 //! Datagrams of VFs that are passed through, where an operator says where datagrams may go: by LIDs of a cluster, and
 //! with some service levels alone.
 
-use crate::daemon::passthrough::{GRH, QKEY, datagrams, dword, next, passed, send, wait_for_one};
+use crate::daemon::passthrough::{
+    GRH, QKEY, clusters, datagrams, dword, next, passed, send, shared, wait_for_one,
+};
 use crate::daemon::{Daemon, HALF, Peer};
 use test_driver::{
     AddressVector, Cqe, Data, QueuePair, Receive, SendRequest, Sge, SharedReceiveQueue, Syndrome,
     Transport,
 };
+use testing::Configuration;
 
 /// Returns the configuration of the daemon behind, with doorbells of this kind.
-fn inner(doorbells: &str) -> String {
-    format!(
-        "[engine]\ndoorbells = '{doorbells}'\n\
-         [[hypervisor]]\nname = 'hv1'\n\
-         [[hypervisor.vf]]\nname = 'a1'\nlid = 21\n[[hypervisor.vf]]\nname = 'b1'\nlid = 22\n\
-         [[hypervisor]]\nname = 'hv2'\n\
-         [[hypervisor.vf]]\nname = 'a2'\nlid = 23\n[[hypervisor.vf]]\nname = 'b2'\nlid = 24\n"
-    )
+fn inner(doorbells: &str) -> Configuration {
+    Configuration::new()
+        .set("engine.doorbells", doorbells)
+        .hypervisor("hv1", [])
+        .vf("a1")
+        .key("lid", 21)
+        .vf("b1")
+        .key("lid", 22)
+        .hypervisor("hv2", [])
+        .vf("a2")
+        .key("lid", 23)
+        .vf("b2")
+        .key("lid", 24)
 }
-
-const CLUSTERS: &str = "[[cluster]]\nname = 'a'\n[[cluster]]\nname = 'b'\n";
 
 /// Two VMs of a cluster, and one of another.
 fn cluster(doorbells: &str) -> (Daemon, Daemon, [Peer; 3]) {
@@ -28,7 +34,7 @@ fn cluster(doorbells: &str) -> (Daemon, Daemon, [Peer; 3]) {
         ("a2", "cluster = 'a'"),
         ("b1", "cluster = 'b'"),
     ];
-    passed(&inner(doorbells), CLUSTERS, vfs)
+    passed(inner(doorbells), clusters(), vfs)
 }
 
 /// Returns the counts of a VF's datagrams: passed, refused for their service level, refused for their address,
@@ -114,7 +120,8 @@ fn service_levels_of_datagrams_are_those_of_the_configuration() {
         ("b1", "sl = [2, 3]\nsl_policy = 'rewrite'"),
         ("a2", ""),
     ];
-    let (_inner, outer, [mut denied, mut rewritten, mut a2]) = passed(&inner("poll"), "", vfs);
+    let (_inner, outer, [mut denied, mut rewritten, mut a2]) =
+        passed(inner("poll"), Configuration::new(), vfs);
     let mut there = datagrams(&a2, 0);
     for (peer, levels) in [(&mut denied, vec![3]), (&mut rewritten, vec![3, 2])] {
         let mut qp = datagrams(peer, 0);
@@ -145,14 +152,8 @@ fn service_levels_of_datagrams_are_those_of_the_configuration() {
 /// Where ports share a LID, datagrams have a global route header, which the daemon adds.
 #[test]
 fn a_header_is_added_where_ports_share_a_lid() {
-    let vf = |name| format!("[[hypervisor.vf]]\nname = '{name}'\nlike = 'connectx-5'\n");
-    let inner = format!(
-        "[fabric]\nmodel = 'shared-port'\n[[hypervisor]]\nname = 'hv1'\n{}{}",
-        vf("a1"),
-        vf("a2"),
-    );
     let vfs = ["a1", "a2"].map(|name| (name, "cluster = 'a'"));
-    let (inner, _outer, [mut a1, mut a2]) = passed(&inner, CLUSTERS, vfs);
+    let (inner, _outer, [mut a1, mut a2]) = passed(shared(["a1", "a2"]), clusters(), vfs);
     let (mut qa, mut qb) = (datagrams(&a1, 0), datagrams(&a2, 0));
     wait_for_one(&a2, &mut qb);
     // The LID that both share is nobody's.

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use crate::daemon::{Daemon, HALF, Peer, connected};
 use test_driver::{Data, Device, QueuePair, SendRequest, Transport};
+use testing::Configuration;
 use vfio_user::testing::Relay;
 
 /// The first page of BAR 0 that the VF behind may offer to be mapped.
@@ -36,7 +37,7 @@ impl Pair {
     fn with(doorbells: &str, keys: &str) -> Self {
         let inner = Daemon::start(doorbells);
         let keys = format!("isolation = 'strict'\n{keys}");
-        let outer = inner.before_with("", &[("vm1", &keys), ("vm2", &keys)]);
+        let outer = inner.before_with(Configuration::new(), &[("vm1", &keys), ("vm2", &keys)]);
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("relay");
         let relay = Relay::start(&path, &outer.socket("vm1")).expect("a socket");

@@ -9,20 +9,16 @@ use connectx::Backend;
 use connectx::bits::command::{Opcode, Status, alloc_pd_out, create_eq_in};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use passthrough::{Parts, Passthrough, Policy};
-use testing::wait_until;
+use testing::{Configuration, wait_until};
 use vfio_user::{Interrupts, IrqInfo};
 
-const VFS: &str = "
-[[hypervisor]]
-name = 'hv1'
-[[hypervisor.vf]]
-name = 'a'
-like = 'connectx-5'
-[[hypervisor]]
-name = 'hv2'
-[[hypervisor.vf]]
-name = 'b'
-";
+fn vfs() -> Configuration {
+    Configuration::new()
+        .hypervisor("hv1", [])
+        .vf("a")
+        .key("like", "connectx-5")
+        .hypervisor("hv2", ["b"])
+}
 
 /// Returns the output of `vf firmware`: microseconds, commands to be lost, pages.
 fn firmware(daemon: &Daemon, options: &[&str]) -> (u64, u64, u64) {
@@ -33,7 +29,7 @@ fn firmware(daemon: &Daemon, options: &[&str]) -> (u64, u64, u64) {
 
 #[test]
 fn commands_take_their_time() {
-    let inner = Daemon::configured(VFS);
+    let inner = Daemon::configured(vfs());
     assert_eq!(firmware(&inner, &["--delay", "2.5"]), (2500, 0, 0));
     let outer = inner.before(&["a"], "strict");
     let (mut a, mut b) = (Peer::open(&outer, "a"), Peer::open(&inner, "b"));
@@ -88,7 +84,7 @@ fn bring_up(function: &mut Passthrough) {
 
 #[test]
 fn each_of_many_commands_is_answered() {
-    let inner = Daemon::configured(VFS);
+    let inner = Daemon::configured(vfs());
     firmware(&inner, &["--delay", "1"]);
     let mut function = passed_through(&inner, Duration::from_secs(600));
     bring_up(&mut function);
@@ -110,7 +106,7 @@ fn each_of_many_commands_is_answered() {
 /// The VF is of use again when it has been reset.
 #[test]
 fn a_command_that_is_lost() {
-    let inner = Daemon::configured(VFS);
+    let inner = Daemon::configured(vfs());
     let mut function = passed_through(&inner, Duration::from_millis(100));
     bring_up(&mut function);
     assert_eq!(firmware(&inner, &["--lose", "1"]), (0, 1, 32));
@@ -129,7 +125,7 @@ fn a_command_that_is_lost() {
 /// As one does that has the VF to itself.
 #[test]
 fn a_driver_gives_pages() {
-    let inner = Daemon::configured(VFS);
+    let inner = Daemon::configured(vfs());
     let (mut a, mut b) = (Peer::open(&inner, "a"), Peer::open(&inner, "b"));
     assert_eq!(firmware(&inner, &[]).2, 32);
     a.write_to(&b);
@@ -141,7 +137,7 @@ fn a_driver_gives_pages() {
 
 #[test]
 fn firmware_wants_pages_when_it_likes() {
-    let inner = Daemon::configured(VFS);
+    let inner = Daemon::configured(vfs());
     let said = inner.run(&["vf", "firmware", "a", "--pages", "1"], "").err;
     let up = "`a`: its driver hears of no such wishes: it is not up";
     assert!(said.contains(up), "{said}");

@@ -4,6 +4,7 @@
 use crate::daemon::passthrough::{dword, passed};
 use crate::daemon::{Daemon, HALF, Peer};
 use test_driver::{AddressVector, Data, QueuePair, SendRequest, Transport};
+use testing::{Configuration, Toml};
 
 /// Q_Key of all queue pairs 1 (IBA 3.5.3).
 const GSI_QKEY: u32 = 0x8001_0000;
@@ -21,15 +22,14 @@ const CONNECT_REQUEST: u16 = 0x0010;
 const DISCONNECT_REQUEST: u16 = 0x0015;
 
 /// Returns the configuration of the daemon behind, where all classes may pass, with doorbells of this kind.
-fn inner(doorbells: &str) -> String {
-    let vf =
-        |name| format!("[[hypervisor.vf]]\nname = '{name}'\ngmp = {{ deny = [] }}\nmad_rate = 0\n");
-    format!(
-        "[engine]\ndoorbells = '{doorbells}'\n[[hypervisor]]\nname = 'hv1'\n{}\
-         [[hypervisor]]\nname = 'hv2'\n{}",
-        vf("vm1"),
-        vf("vm2")
-    )
+fn inner(doorbells: &str) -> Configuration {
+    let engine = Configuration::new().set("engine.doorbells", doorbells);
+    let vfs = [("hv1", "vm1"), ("hv2", "vm2")].into_iter();
+    vfs.fold(engine, |it, (hypervisor, vf)| {
+        it.hypervisor(hypervisor, [vf])
+            .key("gmp", Toml("{ deny = [] }"))
+            .key("mad_rate", 0)
+    })
 }
 
 fn mad(class: u8, method: u8, attribute: u16, transaction: u64) -> [u8; MAD] {
@@ -102,7 +102,8 @@ fn mads(outer: &Daemon, name: &str) -> (u64, Vec<(String, u64)>) {
 fn classes_and_contents_are_the_guests_to_send() {
     for doorbells in ["poll", "trap"] {
         let vfs = [("vm1", ""), ("vm2", "isolation = 'sriov'")];
-        let (inner, outer, [mut vm1, mut vm2]) = passed(&inner(doorbells), "", vfs);
+        let (inner, outer, [mut vm1, mut vm2]) =
+            passed(inner(doorbells), Configuration::new(), vfs);
         let (mut one, mut two) = (gsi(&vm1), gsi(&vm2));
         let (here, there) = (vm1.port.lid, vm2.port.lid);
         // To the subnet administration, which answers.
@@ -180,7 +181,7 @@ fn classes_and_contents_are_the_guests_to_send() {
 fn rates_are_those_of_the_configuration() {
     let limited = "gmp = { allow = ['perf'] }\nmad_rate = 1\nmad_burst = 3";
     let vfs = [("vm1", limited), ("vm2", "")];
-    let (_inner, outer, [mut vm1, vm2]) = passed(&inner("poll"), "", vfs);
+    let (_inner, outer, [mut vm1, vm2]) = passed(inner("poll"), Configuration::new(), vfs);
     let mut one = gsi(&vm1);
     let there = vm2.port.lid;
     // Three at once, and no class but this one.
@@ -208,7 +209,7 @@ fn rates_are_those_of_the_configuration() {
 #[test]
 fn other_queue_pairs_reach_no_queue_pair_1() {
     let vfs = [("vm1", "isolation = 'sriov'"), ("vm2", "")];
-    let (_inner, outer, [mut vm1, mut vm2]) = passed(&inner("poll"), "", vfs);
+    let (_inner, outer, [mut vm1, mut vm2]) = passed(inner("poll"), Configuration::new(), vfs);
     let mut two = gsi(&vm2);
     // A request that says the key has the queue pair's own, and whoever wants that one has another.
     let lid = vm2.port.lid;

@@ -6,28 +6,24 @@ use crate::daemon::passthrough::{
 };
 use crate::daemon::{HALF, Peer};
 use test_driver::{Access, Connection, Transport};
+use testing::{Configuration, Toml};
 
 /// Configuration of the daemon behind. The partitions are in another order at each port.
-const INNER: &str = "
-[[hypervisor]]
-name = 'hv1'
-[[hypervisor.vf]]
-name = 'a'
-lid = 21
-pkeys = ['default', 0x8010, 0x8020]
-[[hypervisor]]
-name = 'hv2'
-[[hypervisor.vf]]
-name = 'b'
-lid = 22
-pkeys = [0x8010, 'default', 0x8020]
-[[hypervisor.vf]]
-name = 'c'
-lid = 23
-[[hypervisor.vf]]
-name = 'd'
-lid = 24
-";
+fn inner() -> Configuration {
+    Configuration::new()
+        .hypervisor("hv1", [])
+        .vf("a")
+        .key("lid", 21)
+        .key("pkeys", Toml("['default', 0x8010, 0x8020]"))
+        .hypervisor("hv2", [])
+        .vf("b")
+        .key("lid", 22)
+        .key("pkeys", Toml("[0x8010, 'default', 0x8020]"))
+        .vf("c")
+        .key("lid", 23)
+        .vf("d")
+        .key("lid", 24)
+}
 
 #[test]
 fn what_is_sent_has_the_guests_partitions() {
@@ -35,7 +31,7 @@ fn what_is_sent_has_the_guests_partitions() {
         ("a", "pkeys = [0x8020, 0x8030, 0x8010]"),
         ("b", "pkeys = [0x8020]"),
     ];
-    let (inner, outer, [mut a, mut b]) = passed(INNER, "", vfs);
+    let (inner, outer, [mut a, mut b]) = passed(inner(), Configuration::new(), vfs);
     let table = |peer: &Peer| [0, 1, 2, 3].map(|at| peer.device.pkey(at).expect("is told"));
     assert_eq!(table(&a), [0x8020, 0, 0x8010, 0]);
     assert_eq!(table(&b), [0x8020, 0, 0, 0]);

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::daemon::{Daemon, Peer};
+use testing::Configuration;
 
 /// Commands that ask what the device is, by name: opcode, operation, what follows, and bytes of the reply.
 const QUESTIONS: &[(&str, u16, u16, &[u8], usize)] = &[
@@ -132,12 +133,14 @@ const NOT_PASSED: [(usize, u32); 15] = [
 
 /// A subnet with two VFs, of which one has this socket, if any.
 fn software(socket: Option<&Path>) -> Daemon {
-    let socket = socket.map(|path| format!("socket = '{}'\n", path.display()));
-    Daemon::configured(&format!(
-        "[[hypervisor]]\nname = 'hv1'\n[[hypervisor.vf]]\nname = 'vm1'\nlid = 21\n{}\
-         [[hypervisor]]\nname = 'hv2'\n[[hypervisor.vf]]\nname = 'vm2'\nlid = 22\n",
-        socket.unwrap_or_default()
-    ))
+    let mut configuration = Configuration::new()
+        .hypervisor("hv1", [])
+        .vf("vm1")
+        .key("lid", 21);
+    if let Some(path) = socket {
+        configuration = configuration.key("socket", path.display().to_string());
+    }
+    Daemon::configured(configuration.hypervisor("hv2", []).vf("vm2").key("lid", 22))
 }
 
 #[test]
@@ -153,7 +156,7 @@ fn a_vm_goes_from_software_to_hardware_and_back() {
     for isolation in ["strict", "sriov"] {
         let inner = software(None);
         let keys = format!("isolation = '{isolation}'\nsocket = '{}'", socket.display());
-        let outer = inner.before_with("", &[("vm1", &keys)]);
+        let outer = inner.before_with(Configuration::new(), &[("vm1", &keys)]);
         let passed = start(&outer, &socket, &inner);
         assert_eq!(
             differences(&before, &passed),

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use testing::Configuration;
 
 /// This program and those beside it.
 fn program(name: &str) -> PathBuf {
@@ -34,10 +35,10 @@ pub struct Place {
 }
 
 impl Place {
-    pub fn new(config: &str) -> Self {
+    pub fn new(config: Configuration) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("ibvswitch.toml");
-        std::fs::write(&file, config).expect("is writable");
+        std::fs::write(&file, config.to_string()).expect("is writable");
         let mut child = Command::new(program("ibvswitch"))
             .arg("run")
             .arg("--config")
