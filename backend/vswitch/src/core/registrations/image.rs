@@ -11,6 +11,7 @@ use hca::{PortView, VfId};
 use serde::{Deserialize, Serialize};
 use wire::header::GlobalRoute;
 use wire::mad::{Mad, SIZE};
+use wire::rmpp;
 use wire::sa::{self, JoinState, McMemberRecord, Record, SaHeader};
 use wire::{Gid, Guid, Lid, MadPacket, Qpn, Sl};
 
@@ -35,8 +36,9 @@ impl Registrations {
         let entries = self.vms.get(&vm).into_iter().flat_map(|of| &of.entries);
         let request = |(key, entry): (&Key, &super::Entry)| {
             let mut packet = (*entry.request).clone();
-            // It is answered, or will be asked by another one.
+            // It is answered, or will be asked by another one, and has no segments, whatever its header says.
             set_transaction(&mut packet, 0);
+            packet.mad[rmpp::HEADER].fill(0);
             if let Key::Unnamed(_) = key {
                 return None;
             }
