@@ -262,24 +262,18 @@ mod tests {
     use super::*;
     use crate::machine::guest::Bystander;
     use arbitrary::Unstructured;
+    use testing::Random;
 
     #[test]
     fn random_frames_disturb_nobody() {
         let mut machine = Machine::new(3);
         let mut bystander = Bystander::new(&mut machine, 2);
         let mut parties = Parties::new(machine);
-        // Xorshift (Marsaglia, Xorshift RNGs).
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = Random::new(1);
+        let mut bytes = [0; 96];
         let mut written = 0;
         for round in 0..3000 {
-            let bytes: Vec<u8> = (0..96)
-                .map(|_| {
-                    state ^= state << 13;
-                    state ^= state >> 7;
-                    state ^= state << 17;
-                    state as u8
-                })
-                .collect();
+            random.fill(&mut bytes);
             let mut input = Unstructured::new(&bytes);
             let mut to = Addressee::arbitrary(&mut input).expect("enough bytes");
             let mut said = Said::arbitrary(&mut input).expect("enough bytes");

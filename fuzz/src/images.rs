@@ -131,24 +131,18 @@ impl Worker {
 pub(crate) mod tests {
     use super::*;
     use crate::machine::guest::Bystander;
+    use testing::Random;
 
     /// One to three changes at random each time, the same every time.
     pub(crate) fn random_changes() -> impl FnMut() -> Vec<Change> {
-        // Xorshift (Marsaglia, Xorshift RNGs).
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut random = move || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state
-        };
+        let mut random = Random::new(1);
         let mut round = 0;
         move || {
             round += 1;
             let change = |_| Change {
-                at: random() as u16,
-                how: random() as u8,
-                value: random() >> (random() % 64),
+                at: random.number() as u16,
+                how: random.number() as u8,
+                value: random.number() >> random.below(64),
             };
             (0..1 + round % 3).map(change).collect()
         }

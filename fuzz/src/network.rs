@@ -392,7 +392,8 @@ impl Interfaces {
         match name.wild.0 {
             None => self.known[vf].nth(kind, name.index),
             Some(Wild::Others(index)) => self.known[1 - vf].nth(kind, index),
-            Some(Wild::OfKind(kind, index)) => self.known[vf].nth(kind, index),
+            // Commands have room for 32 bits: of a group or an entry, for the number in its table.
+            Some(Wild::OfKind(kind, index)) => self.known[vf].nth(kind, index) & 0xffff_ffff,
             Some(Wild::Any(number)) => (number & 0x00ff_ffff).into(),
         }
     }

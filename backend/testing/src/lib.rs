@@ -1,5 +1,5 @@
-//! Random numbers, waiting, payload and texts of configurations, for tests, benches and the demo. The daemon is built
-//! without it.
+//! Random numbers, waiting, payload and texts of configurations, for tests, benches, fuzz targets and the
+//! demo. The daemon is built without it.
 
 mod configuration;
 mod random;

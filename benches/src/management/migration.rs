@@ -11,6 +11,7 @@ use fabric::{Fabric, NodeSpec, Owner, SmpAccess, Topology};
 use subnet_manager::{
     Config, Method, Migration, MigrationError, MinHop, Moved, SubnetManager, Target,
 };
+use testing::Random;
 use topologies::{FatTree, Hosts};
 use wire::Guid;
 use wire::attribute::{CapabilityMask, NodeType};
@@ -158,19 +159,6 @@ fn functions(tree: &str) -> Result<(Topology, Vec<Guid>)> {
     Ok((topology, guids))
 }
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % limit as u64) as usize
-    }
-}
-
 fn row(row: &Row, migrations: usize) -> Result<Vec<Measurement>> {
     let (topology, guids) = functions(row.tree)?;
     let is_spare = |number: &usize| number % 2 == 1;
@@ -178,7 +166,7 @@ fn row(row: &Row, migrations: usize) -> Result<Vec<Measurement>> {
         .filter(is_spare)
         .map(|number| guids[number]);
     let mut lab = Lab::new(&topology, guids[0], spares.collect())?;
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     let (mut sum, mut most, mut time) = (0, 0, Duration::ZERO);
     let mut done = 0;
     while done < migrations {

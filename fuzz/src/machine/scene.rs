@@ -2,6 +2,7 @@
 //! transfer goes on.
 
 use arbitrary::{Arbitrary, Unstructured};
+use testing::Random;
 
 use crate::Machine;
 use crate::machine::guest::Bystander;
@@ -79,18 +80,11 @@ pub fn play_random<P: Actors>(seed: u64, count: usize)
 where
     P::Op: for<'a> Arbitrary<'a>,
 {
-    // Xorshift (Marsaglia, Xorshift RNGs).
-    let mut state = seed | 1;
+    let mut random = Random::new(seed);
+    let mut bytes = [0; 4096];
     for number in 0..count {
         println!("seed {seed:#x}, scene {number}");
-        let bytes: Vec<u8> = (0..4096)
-            .map(|_| {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                (state >> 32) as u8
-            })
-            .collect();
+        random.fill(&mut bytes);
         let mut from = Unstructured::new(&bytes);
         if let Ok(by_frames) = from.arbitrary() {
             let ops = (0..ACTS).map_while(|_| from.arbitrary().ok()).collect();

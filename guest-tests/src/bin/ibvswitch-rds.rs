@@ -68,19 +68,8 @@ struct Messages {
 
 impl Messages {
     fn new(from: Ipv4Addr) -> Self {
-        let mut state = u64::from(from.to_bits()) | 1 << 63;
-        let words = iter::repeat_with(|| {
-            // Xorshift.
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state
-        });
-        let noise = words.take(2 * LONGEST / 8).flat_map(u64::to_le_bytes);
-        Self {
-            from,
-            noise: noise.collect(),
-        }
+        let noise = testing::payload(u64::from(from.to_bits()), 2 * LONGEST);
+        Self { from, noise }
     }
 
     /// Message `number`: the number, who sends it, and noise.

@@ -197,7 +197,7 @@ impl Lab {
                 if percent == 0 {
                     return;
                 }
-                Loss::Percent(percent, state.max(1))
+                Loss::percent(percent, state)
             }
             Way::Line => {
                 let wire = Delayed::new(Loopback::default());
@@ -208,7 +208,7 @@ impl Lab {
             Way::Packets(percent, state) => {
                 let wire = Delayed::new(Loopback::default());
                 self.engine.set_endpoint(Box::new(Single(Lossy(wire))));
-                Loss::Percent(percent, state.max(1))
+                Loss::percent(percent, state)
             }
         };
         self.net.change(|net| {

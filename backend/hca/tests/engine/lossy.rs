@@ -217,7 +217,7 @@ fn retries_come_to_an_end() {
     for (way, arrives) in [(THERE, false), (BACK, true)] {
         let mut lab = Lab::new(2);
         let (a, _b) = lab.pair(Transport::Rc);
-        lossy(&lab, way, Loss::Percent(100, 1));
+        lossy(&lab, way, Loss::percent(100, 1));
         let wr = write(&lab, 1, FOUR);
         lab.execute(&a, wr);
         // One try and three more.
@@ -371,7 +371,7 @@ proptest! {
                 Wires::Engines => lab.split(&[0, 1]),
             }
             for (way, percent, state) in [(THERE, percent[0], seed), (BACK, percent[1], !seed)] {
-                lossy(lab, way, Loss::Percent(percent, state.max(1)));
+                lossy(lab, way, Loss::percent(percent, state));
                 lab.net.change(|net| {
                     net.delays.insert(way, delay);
                 });

@@ -54,7 +54,7 @@ impl Between {
                     .extend(ways.into_iter().zip([1_000_000, 300_000]));
             }
             if let Self::Losses(percent) = self {
-                let loss = |seed| Loss::Percent(percent, seed);
+                let loss = |seed| Loss::percent(percent, seed);
                 net.losses.extend(ways.into_iter().zip([loss(7), loss(11)]));
             }
         });
@@ -368,7 +368,7 @@ fn a_rest_prolongs_a_wait_once() {
         lab.net.change(|net| {
             let ways = [(VfId(0), VfId(1)), (VfId(1), VfId(0))];
             net.losses
-                .extend(ways.map(|way| (way, Loss::Percent(100, 7))));
+                .extend(ways.map(|way| (way, Loss::percent(100, 7))));
         });
         let (a, b) = lab.pair(Transport::Rc);
         let list = [lab.sge(0, 0, 8)];

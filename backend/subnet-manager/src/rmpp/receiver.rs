@@ -227,13 +227,10 @@ mod tests {
             wire.push(packet)
         });
         // The same on every run; nothing regular, which could lose the same segment for ever.
-        let mut random = 1_u64;
+        let mut random = testing::Random::new(1);
         loop {
             for packet in std::mem::take(&mut wire) {
-                random = random
-                    .wrapping_mul(6_364_136_223_846_793_005)
-                    .wrapping_add(1);
-                if lossy > 0 && (random >> 33).is_multiple_of(lossy) {
+                if lossy > 0 && random.number().is_multiple_of(lossy) {
                     continue;
                 }
                 let header = Rmpp::of(&packet.mad).unwrap();

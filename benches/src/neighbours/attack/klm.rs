@@ -8,6 +8,7 @@ use test_driver::{
     Access, CompletionQueue, Config, Connection, Data, Error, Klm, MemoryRegion, QueuePair,
 };
 use test_driver::{PAGE, Receive, Remote, SendOpcode, SendRequest, Sge, Transport};
+use testing::Random;
 
 use crate::neighbours::attacker::Attacker;
 use crate::neighbours::lab::{HOSTILE, Lab};
@@ -65,13 +66,7 @@ pub(super) fn as_many(
 
 /// As many keys of each level, the highest last.
 fn levels(peer: &Peer, stretches: usize, keys: usize) -> Result<Vec<MemoryRegion>> {
-    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut draw = |below: usize| {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        (random >> 16) as usize % below
-    };
+    let mut random = Random::new(0);
     let mut all: Vec<MemoryRegion> = Vec::new();
     for level in 0..LEVELS {
         let (below, start) = match level {
@@ -85,8 +80,8 @@ fn levels(peer: &Peer, stretches: usize, keys: usize) -> Result<Vec<MemoryRegion
             let list: Vec<Klm> = (0..stretches)
                 .map(|_| Klm {
                     len: 1,
-                    key: below[draw(below.len())],
-                    addr: start + draw(stretches) as u64,
+                    key: random.one_of(&below),
+                    addr: start + random.below(stretches) as u64,
                 })
                 .collect();
             all.push(MemoryRegion::indirect(&peer.pd, &list, Access::ALL, 0)?);

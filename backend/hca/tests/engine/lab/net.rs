@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use hca::transport::{Links, Load, Passed};
 use hca::{End, Heading, LinkId, NoRoute, PathId, Route, Shares, Subnet, VfId};
+use testing::Random;
 use wire::{Lid, MadPacket, Mtu, PKey, Sl, Vl};
 
 use super::queue_format::locked;
@@ -49,8 +50,8 @@ impl NetState {
 pub enum Loss {
     /// These of the next ones: true is lost. None of those after them.
     Of(VecDeque<bool>),
-    /// So many of a hundred, by a generator in this state.
-    Percent(u64, u64),
+    /// So many of a hundred, by this generator.
+    Percent(u64, Random),
 }
 
 impl Loss {
@@ -59,16 +60,15 @@ impl Loss {
         Self::Of(script.chars().map(|packet| packet == 'x').collect())
     }
 
+    /// So many of a hundred.
+    pub fn percent(percent: u64, seed: u64) -> Self {
+        Self::Percent(percent, Random::new(seed))
+    }
+
     fn next(&mut self) -> bool {
         match self {
             Self::Of(packets) => packets.pop_front().unwrap_or(false),
-            Self::Percent(percent, state) => {
-                // Xorshift (Marsaglia, Xorshift RNGs).
-                *state ^= *state << 13;
-                *state ^= *state >> 7;
-                *state ^= *state << 17;
-                *state % 100 < *percent
-            }
+            Self::Percent(percent, random) => random.number() % 100 < *percent,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Files that are right, and mistakes with their lines.
 
 use super::*;
+use testing::Random;
 
 fn read(text: &str) -> Partitions {
     let named = |name: &str| (name == "vm1").then(|| Guid::new(0x101));
@@ -215,17 +216,10 @@ fn mistakes_have_lines_and_remedies() {
 
 #[test]
 fn anything_is_read_without_a_panic() {
-    let mut state = 7u64;
+    let mut random = Random::new(7);
     let alphabet: Vec<char> = "a=:;,#\n 0x7fmgidALL\u{e9}".chars().collect();
     for _ in 0..2000 {
-        let text: String = (0..40)
-            .map(|_| {
-                state = state
-                    .wrapping_mul(6_364_136_223_846_793_005)
-                    .wrapping_add(1);
-                alphabet[(state >> 33) as usize % alphabet.len()]
-            })
-            .collect();
+        let text: String = (0..40).map(|_| random.one_of(&alphabet)).collect();
         let _ = Partitions::parse(&text, |_| None);
     }
 }
