@@ -56,7 +56,7 @@ pub enum EditError {
     #[error("{0}")]
     Text(#[from] toml_edit::TomlError),
     /// There is nothing of that name.
-    #[error("the configuration has no {part} `{name}`; it has {}", list(.known))]
+    #[error("the configuration has no {part} `{name}`; {}", known_names(.name, .known))]
     Unknown {
         /// Kind of the part.
         part: Part,
@@ -80,10 +80,10 @@ pub enum EditError {
     Form(&'static str),
 }
 
-fn list(known: &[String]) -> String {
+fn known_names(name: &str, known: &[String]) -> String {
     match known {
-        [] => "none".to_owned(),
-        _ => known.join(", "),
+        [] => "it has no other one either; add it".to_owned(),
+        _ => vswitch::near(name, known, "the configuration file has all"),
     }
 }
 
@@ -316,6 +316,27 @@ mod tests {
             edit.remove(part, name).unwrap();
         }
         assert_eq!(edit.text(), TEXT);
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_the_nearest() {
+        let vfs: String = (0..50)
+            .map(|vf| format!("[[hypervisor.vf]]\nname = \"vm{vf}\"\n"))
+            .collect();
+        let mut edit = Edit::new(&format!("[[hypervisor]]\nname = \"hv1\"\n{vfs}")).unwrap();
+        let mut told = |part, name| edit.remove(part, name).unwrap_err().to_string();
+        assert_eq!(
+            told(Part::Vf, "vm50"),
+            "the configuration has no VF `vm50`; the nearest of 50 are vm0, vm10, vm20; the configuration file has all"
+        );
+        assert_eq!(
+            told(Part::Hypervisor, "hv2"),
+            "the configuration has no hypervisor `hv2`; there are hv1"
+        );
+        assert_eq!(
+            told(Part::Cluster, "c"),
+            "the configuration has no cluster `c`; it has no other one either; add it"
+        );
     }
 
     /// Changes of hypervisors and their VFs, by number.

@@ -18,7 +18,7 @@ pub(crate) fn of(config: &Config, plan: &Plan, fabric: &Fabric) -> Vec<String> {
 }
 
 /// The first names of a list.
-fn first(names: &[impl AsRef<str>]) -> String {
+pub(crate) fn first(names: &[impl AsRef<str>]) -> String {
     const SHOWN: usize = 8;
     let shown = names.iter().take(SHOWN).map(AsRef::as_ref);
     let shown = shown.collect::<Vec<&str>>().join(", ");
@@ -110,7 +110,7 @@ fn limited_alone(tables: &[(&str, Vec<PKey>)]) -> Vec<String> {
             format!(
                 "partition {partition} has limited members alone, which do not reach each other: {}; make one of \
                  them a full member ({full})",
-                members.join(", ")
+                first(&members)
             )
         })
         .collect()

@@ -5,6 +5,28 @@ use std::{fmt, fmt::Display, io, path::Path, process::ExitStatus, time::Duration
 /// The result of anything in this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// The names that there are, or of many those that begin most like the wanted one.
+pub(crate) fn near(wanted: &str, names: &[&str]) -> String {
+    const LISTED: usize = 8;
+    if names.len() <= LISTED {
+        return format!("there are {}", names.join(", "));
+    }
+    let alike = |name: &str| {
+        wanted
+            .bytes()
+            .zip(name.bytes())
+            .take_while(|(a, b)| a == b)
+            .count()
+    };
+    let mut nearest = names.to_vec();
+    nearest.sort_by_key(|name| (std::cmp::Reverse(alike(name)), name.len()));
+    format!(
+        "the nearest of {} are {}; `ibvswitch lab list` shows those of labs that run",
+        names.len(),
+        nearest[..3].join(", ")
+    )
+}
+
 /// Error around a guest.
 #[derive(thiserror::Error)]
 pub enum Error {
@@ -115,4 +137,20 @@ impl<T, E: Into<io::Error>> Doing<T> for std::result::Result<T, E> {
 pub fn tail(text: &str, lines: usize) -> String {
     let all: Vec<&str> = text.lines().collect();
     all[all.len().saturating_sub(lines)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_names_are_listed_and_of_many_the_nearest() {
+        let names: Vec<String> = (1..=64).map(|node| format!("node{node}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        assert_eq!(near("node9", &names[..2]), "there are node1, node2");
+        assert_eq!(
+            near("node65", &names),
+            "the nearest of 64 are node6, node60, node61; `ibvswitch lab list` shows those of labs that run"
+        );
+    }
 }

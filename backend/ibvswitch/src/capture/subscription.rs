@@ -68,7 +68,8 @@ impl Subscription {
         for name in if everything { names } else { &wish.vfs } {
             let at = names.iter().position(|known| known == name);
             let at = at.ok_or_else(|| {
-                format!("there is no VF `{name}`; there are {}", names.join(", "))
+                let known = vswitch::near(name, names, "`ibvswitch status` shows all");
+                format!("there is no VF `{name}`; {known}")
             })?;
             functions.insert(hca::VfId(at as u16));
         }

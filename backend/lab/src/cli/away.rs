@@ -17,7 +17,7 @@ use nix::{
 
 use super::{status, up::NODES};
 use crate::cli::quantity;
-use crate::error::{Doing, Error, Result};
+use crate::error::{Doing, Error, Result, near};
 use crate::guest::console;
 use crate::nodes;
 use crate::nodes::command_socket::{self, Request};
@@ -86,7 +86,8 @@ impl LabArgs {
         let mut all = rundir::running(&rundir::base())?;
         all.retain(|it| it.path.join(NODES).exists());
         let names: Vec<&str> = all.iter().map(|it| it.name.as_str()).collect();
-        let names = names.join(", ");
+        let wanted = self.name.as_deref().unwrap_or_default();
+        let names = near(wanted, &names);
         let found = match &self.name {
             Some(name) => all.iter().position(|it| it.name == *name),
             None if all.len() == 1 => Some(0),
@@ -98,8 +99,8 @@ impl LabArgs {
                 "no lab has been left running; `ibvswitch lab up` starts one".into(),
             )),
             None => Err(Error::Host(match &self.name {
-                Some(name) => format!("there is no lab {name}; there are {names}"),
-                None => format!("name one of several labs with --name; there are {names}"),
+                Some(name) => format!("there is no lab {name}; {names}"),
+                None => format!("name one of several labs with --name; {names}"),
             })),
         }
     }
@@ -198,9 +199,11 @@ fn nodes(lab: &Running) -> String {
 
 /// The folder of a node.
 pub(super) fn folder(lab: &Running, node: &str) -> Result<PathBuf> {
-    let at = nodes(lab).split(' ').position(|name| name == node);
+    let all = nodes(lab);
+    let all: Vec<&str> = all.split(' ').collect();
+    let at = all.iter().position(|&name| name == node);
     at.map(|at| lab.path.join(nodes::node_folder(at)))
-        .ok_or_else(|| Error::Host(format!("there is no node {node}; there are {}", nodes(lab))))
+        .ok_or_else(|| Error::Host(format!("there is no node {node}; {}", near(node, &all))))
 }
 
 pub(super) fn list() -> i32 {

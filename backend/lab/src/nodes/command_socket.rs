@@ -16,7 +16,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Doing, Error, Result};
+use crate::error::{Doing, Error, Result, near};
 use crate::guest::{CHANNELS, News};
 use crate::nodes::control::Control;
 use crate::nodes::outcome::TIME_LIMIT;
@@ -185,8 +185,8 @@ impl Commands<'_> {
         let number = nodes.iter().position(|it| it.name() == request.node);
         let number = number.ok_or_else(|| {
             let names: Vec<&str> = nodes.iter().map(Node::name).collect();
-            let (node, names) = (&request.node, names.join(", "));
-            Error::Host(format!("there is no node {node}; there are {names}"))
+            let (node, names) = (&request.node, near(&request.node, &names));
+            Error::Host(format!("there is no node {node}; {names}"))
         })?;
         let directory = Some(request.directory.as_str());
         let script = self.lab.script(number, directory, &request.line);

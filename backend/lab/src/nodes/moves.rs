@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::error::{Doing, Error, Result};
+use crate::error::{Doing, Error, Result, near};
 use crate::guest::qemu::Qemu;
 use crate::guest::{Config, Guest};
 use crate::interrupt::Interrupt;
@@ -85,7 +85,10 @@ impl Mover {
                 let Request { node, to, answer } = request;
                 let found = nodes.iter().find(|it| it.guest.name() == node);
                 let done = found
-                    .ok_or_else(|| Error::Host(format!("there is no node {node}")))
+                    .ok_or_else(|| {
+                        let names: Vec<&str> = nodes.iter().map(|it| it.guest.name()).collect();
+                        Error::Host(format!("there is no node {node}; {}", near(&node, &names)))
+                    })
                     .and_then(|node| place.move_one(node, &to, number));
                 // The client may be gone.
                 let _ = answer.send(done);
@@ -156,9 +159,17 @@ impl Place {
 /// The first VF, or Ethernet port, of a hypervisor that no VM has.
 fn free(status: &Value, hypervisor: &str, ethernet: bool) -> Result<String> {
     let all = status["vfs"].as_array().into_iter().flatten();
-    let mut there = all.filter(|it| it["hypervisor"] == hypervisor).peekable();
+    let mut there = all
+        .clone()
+        .filter(|it| it["hypervisor"] == hypervisor)
+        .peekable();
     if there.peek().is_none() {
-        return Err(Error::Host(format!("there is no hypervisor {hypervisor}")));
+        let mut names: Vec<&str> = all.filter_map(|it| it["hypervisor"].as_str()).collect();
+        names.dedup();
+        let names = near(hypervisor, &names);
+        return Err(Error::Host(format!(
+            "there is no hypervisor {hypervisor}; {names}"
+        )));
     }
     let found = there.find(|it| it["holds"].is_null() && it["ethernet"].is_null() != ethernet);
     let name = found.and_then(|it| it["name"].as_str());
@@ -203,7 +214,7 @@ mod tests {
         for (hypervisor, ethernet, why) in [
             ("h1", false, "no free VF; give it `spare_vfs = 1`"),
             ("h1", true, "`spare_ports = 1`"),
-            ("h3", false, "there is no hypervisor h3"),
+            ("h3", false, "there is no hypervisor h3; there are h1, h2"),
         ] {
             let error = free(&status, hypervisor, ethernet).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");

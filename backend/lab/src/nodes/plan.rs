@@ -14,7 +14,7 @@ use std::{
 use serde::{Deserialize, Deserializer, de::Error as _};
 
 use crate::cli::quantity;
-use crate::error::{Doing, Error, Result};
+use crate::error::{Doing, Error, Result, near};
 use crate::nodes::daemon::{self, Daemon};
 
 /// The file in a folder.
@@ -196,8 +196,8 @@ impl Scripts {
         let unknown = |it: &&String| !nodes.contains(&it.as_str()) && !self.optional.contains(*it);
         if let Some(other) = self.each.keys().find(unknown) {
             return Err(Error::Host(format!(
-                "script for unknown node {other}; the nodes are {}",
-                nodes.join(", ")
+                "script for unknown node {other}; {}",
+                near(other, nodes)
             )));
         }
         nodes.iter().try_for_each(|node| self.of(node).map(drop))

@@ -79,8 +79,9 @@ pub fn pin<F: QueueFormat>(
     let names: Vec<&str> = config.vfs().map(|(_, vf)| vf.model.name.as_str()).collect();
     let vf = names.iter().position(|name| *name == request.vf);
     let vf = vf.ok_or_else(|| {
-        let (name, known) = (&request.vf, names.join(", "));
-        let message = format!("there is no VF `{name}`; there are {known}");
+        let name = &request.vf;
+        let known = vswitch::near(name, &names, "`ibvswitch status` shows all");
+        let message = format!("there is no VF `{name}`; {known}");
         (ErrorKind::Unknown, message)
     })?;
     if engines.is_apart(VfId(vf as u16)) {

@@ -200,10 +200,12 @@ impl<'a> Ends<'a> {
             let known: Vec<&str> = { self.all.iter() }
                 .filter_map(|end| self.holder(end))
                 .collect();
-            let message = format!(
-                "there is no VM `{vm}` with an HCA of software or a port; there are {}",
-                known.join(", ")
-            );
+            let known = match &known[..] {
+                [] => "no VM is at a VF".to_owned(),
+                known => vswitch::near(vm, known, "`ibvswitch vf show` shows all"),
+            };
+            let message =
+                format!("there is no VM `{vm}` with an HCA of software or a port; {known}");
             (ErrorKind::Unknown, message)
         })?;
         if !(self.is_connected)(source.vf) {
@@ -224,10 +226,8 @@ impl<'a> Ends<'a> {
         if !{ self.all.iter() }.any(|end| end.hypervisor == hypervisor) {
             let known: BTreeSet<&str> = self.all.iter().map(|end| &*end.hypervisor).collect();
             let known: Vec<&str> = known.into_iter().collect();
-            let message = format!(
-                "there is no hypervisor with VFs `{hypervisor}`; there are {}",
-                known.join(", ")
-            );
+            let known = vswitch::near(hypervisor, &known, "`ibvswitch status` shows all");
+            let message = format!("there is no hypervisor with VFs `{hypervisor}`; {known}");
             return Err((ErrorKind::Unknown, message));
         }
         let kind = source.kind();

@@ -6,6 +6,8 @@ use std::time::Duration;
 use subnet_manager::MigrationError;
 use wire::PortState;
 
+use crate::names::near;
+
 /// The kind of place that a VM needs at a hypervisor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
@@ -87,7 +89,7 @@ pub enum RegistrationError {
 #[derive(Debug, thiserror::Error)]
 pub enum MigrateError {
     /// Nothing has this name.
-    #[error("there is no {what} `{name}`; there are {}", .known.join(", "))]
+    #[error("there is no {what} `{name}`; {}", near(.name, .known, "`ibvswitch status` shows all"))]
     Unknown {
         /// The kind of thing that was looked for.
         what: &'static str,

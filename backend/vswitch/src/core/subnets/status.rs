@@ -9,6 +9,7 @@ use wire::mad::{AttributeId, Method};
 use wire::{Guid, Lid, PKey};
 
 use super::{ManagedSubnet, Managers};
+use crate::names::near;
 
 /// Why the subnet manager did not do as it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -38,8 +39,8 @@ fn unknown(name: &str, known: &[String]) -> String {
     match known {
         [] => format!("there is no subnet `{name}`; leave the name out, since there is one alone"),
         known => format!(
-            "there is no subnet `{name}`; there are {}",
-            known.join(", ")
+            "there is no subnet `{name}`; {}",
+            near(name, known, "`ibvswitch status` shows all")
         ),
     }
 }
