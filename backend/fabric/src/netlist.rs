@@ -10,6 +10,8 @@
 //! [1]     "H-0002c90366e36365"[1](2c90366e36365)   # "host" lid 1 4xEDR
 //! ```
 //!
+//! OpenSM's opensm-subnet.lst, which has each cable twice, is read as well.
+//!
 //! [`Listing`] keeps the parts of a listing that a fabric has, and names the others;
 //! `docs/users/listings.md` lists the forms, and a test reads the page.
 
@@ -18,6 +20,7 @@ mod error;
 mod finish;
 mod lines;
 mod notices;
+mod opensm;
 mod read;
 mod text;
 mod write;

@@ -19,6 +19,7 @@ pub(super) enum Loss {
     ControlText,
     Chassis,
     UnknownLine,
+    Revision,
     GuidTaken,
 }
 

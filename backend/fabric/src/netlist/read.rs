@@ -259,6 +259,10 @@ impl Reader {
             .next()
             .unwrap_or_default();
         let rest = line[word.len()..].trim_start();
+        if line.starts_with('{') {
+            self.opensm_line(line, at)?;
+            return Ok(true);
+        }
         if let Some(form) = other_line(word, rest, line) {
             return error(at, form);
         }
@@ -386,8 +390,30 @@ impl Reader {
         }
     }
 
+    /// The properties of the next node.
+    pub(super) fn set_identity(
+        &mut self,
+        vendor: u32,
+        device: u16,
+        system: Guid,
+        port_guid: Option<Guid>,
+    ) {
+        self.preamble = Preamble {
+            vendor: Some(vendor),
+            device: Some(device),
+            system: Some(system).filter(|guid| !guid.is_none()),
+            port_guid,
+            has_guid: false,
+        };
+    }
+
     /// `36 "name"   # "description" …`.
-    fn node(&mut self, kind: NodeType, rest: &str, at: &Place) -> Result<(), NetlistError> {
+    pub(super) fn node(
+        &mut self,
+        kind: NodeType,
+        rest: &str,
+        at: &Place,
+    ) -> Result<(), NetlistError> {
         let before = rest.split('"').next().unwrap_or_default();
         let first = before.find(|letter: char| letter.is_ascii_digit());
         let ports = first.and_then(|first| number(&before[first..], at).ok());
@@ -475,7 +501,12 @@ impl Reader {
     }
 
     /// `1](guid) "remote"[2](guid) w=… # … 4xEDR`; with `alias`, `1] "alias"`.
-    fn cable(&mut self, line: &str, alias: bool, at: &Place) -> Result<(), NetlistError> {
+    pub(super) fn cable(
+        &mut self,
+        line: &str,
+        alias: bool,
+        at: &Place,
+    ) -> Result<(), NetlistError> {
         let Some(record) = self.records.last() else {
             return error(at, "a cable without a node");
         };
@@ -678,10 +709,6 @@ fn other_line(word: &str, rest: &str, line: &str) -> Option<&'static str> {
         "SW" | "CA" | "RT" if is_number => Some(
             "a report of ports (`ibnetdiscover -p`) has no GUIDs of nodes; give what `ibnetdiscover` \
              prints without options",
-        ),
-        "" if line.starts_with('{') => Some(
-            "this is OpenSM's opensm-subnet.lst; give what `ibnetdiscover` prints, or \
-             ibdiagnet2.ibnetdiscover",
         ),
         "" if line.starts_with("< ") || line.starts_with("> ") => Some(
             "a difference (`ibnetdiscover --diff`) is not a whole subnet; give what `ibnetdiscover` \

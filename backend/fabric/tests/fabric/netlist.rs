@@ -244,8 +244,91 @@ fn listing(text: impl AsRef<[u8]>) -> Listing {
     Listing::read(text.as_ref()).unwrap_or_else(|error| panic!("{error}"))
 }
 
+/// As OpenSM 3.3.23 wrote it of a subnet of ibsim.
+const SUBNET_LIST: &str = "\
+{ SW-SM Ports:12 SystemGUID:0000000000000010 NodeGUID:0000000000000011 PortGUID:0000000000000011 VenID:0002C9 DevID:CB20 Rev:000000A1 {sw 1 {x} } y} LID:0001 PN:02 } { CA Ports:02 SystemGUID:0000000000000020 NodeGUID:0000000000000021 PortGUID:0000000000000023 VenID:000002C9 DevID:10030000 Rev:000000A1 {node1 HCA-1} LID:0003 PN:02 } PHY=4x LOG=ACT SPD=25
+{ SW-SM Ports:12 SystemGUID:0000000000000010 NodeGUID:0000000000000011 PortGUID:0000000000000011 VenID:0002C9 DevID:CB20 Rev:000000A1 {sw 1 {x} } y} LID:0001 PN:11 } { SW Ports:04 SystemGUID:0000000000000012 NodeGUID:0000000000000012 PortGUID:0000000000000012 VenID:00000000 DevID:CB200000 Rev:000000A1 {sw2} LID:0002 PN:03 } PHY=1x LOG=ACT SPD=2.5
+{ SW Ports:04 SystemGUID:0000000000000012 NodeGUID:0000000000000012 PortGUID:0000000000000012 VenID:000000 DevID:CB20 Rev:000000A1 {sw2} LID:0002 PN:01 } { CA Ports:02 SystemGUID:0000000000000031 NodeGUID:0000000000000031 PortGUID:0000000000000032 VenID:00000000 DevID:10030000 Rev:000000A1 {node2} LID:0004 PN:01 } PHY=4x LOG=ACT SPD=??
+{ SW Ports:04 SystemGUID:0000000000000012 NodeGUID:0000000000000012 PortGUID:0000000000000012 VenID:000000 DevID:CB20 Rev:000000A1 {sw2} LID:0002 PN:03 } { SW-SM Ports:12 SystemGUID:0000000000000010 NodeGUID:0000000000000011 PortGUID:0000000000000011 VenID:000002C9 DevID:CB200000 Rev:000000A1 {sw 1 {x} } y} LID:0001 PN:11 } PHY=1x LOG=ACT SPD=2.5
+{ CA Ports:02 SystemGUID:0000000000000020 NodeGUID:0000000000000021 PortGUID:0000000000000023 VenID:0002C9 DevID:1003 Rev:000000A1 {node1 HCA-1} LID:0003 PN:02 } { SW-SM Ports:12 SystemGUID:0000000000000010 NodeGUID:0000000000000011 PortGUID:0000000000000011 VenID:000002C9 DevID:CB200000 Rev:000000A1 {sw 1 {x} } y} LID:0001 PN:02 } PHY=4x LOG=ACT SPD=25
+{ CA Ports:02 SystemGUID:0000000000000031 NodeGUID:0000000000000031 PortGUID:0000000000000032 VenID:000000 DevID:1003 Rev:000000A1 {node2} LID:0004 PN:01 } { SW Ports:04 SystemGUID:0000000000000012 NodeGUID:0000000000000012 PortGUID:0000000000000012 VenID:00000000 DevID:CB200000 Rev:000000A1 {sw2} LID:0002 PN:01 } PHY=4x LOG=ACT SPD=??
+";
+
+#[test]
+fn a_subnet_list_of_opensm() {
+    let read = listing(SUBNET_LIST);
+    let nodes = read.topology.nodes();
+    let of = |spec: &NodeSpec| {
+        let ids = (spec.guid.value(), spec.system_image_guid.value());
+        let made = (spec.vendor_id, spec.device_id, spec.ports);
+        let lids: Vec<u16> = spec.lids.iter().map(|lid| lid.value()).collect();
+        (spec.description.to_string(), ids, made, lids)
+    };
+    assert_eq!(
+        nodes.iter().map(of).collect::<Vec<_>>(),
+        [
+            (
+                "sw 1 {x} } y".to_owned(),
+                (0x11, 0x10),
+                (0x2c9, 0xcb20, 18),
+                vec![1]
+            ),
+            ("sw2".to_owned(), (0x12, 0x12), (0, 0xcb20, 4), vec![2]),
+            (
+                "node1 HCA-1".to_owned(),
+                (0x21, 0x20),
+                (0x2c9, 0x1003, 2),
+                vec![0, 3]
+            ),
+            ("node2".to_owned(), (0x31, 0x31), (0, 0x1003, 2), vec![4]),
+        ]
+    );
+    let guids: Vec<u64> = nodes[2]
+        .port_guids
+        .iter()
+        .map(|guid| guid.value())
+        .collect();
+    assert_eq!(guids, [0x22, 0x23]);
+    let cables: Vec<_> = { read.topology.links().iter() }
+        .map(|(a, b, rate)| (a.port, b.port, rate.width, rate.extended))
+        .collect();
+    let none = LinkSpeedExt::None;
+    assert_eq!(
+        cables,
+        [
+            (2, 2, LinkWidth::X4, LinkSpeedExt::Edr),
+            (17, 3, LinkWidth::X1, none),
+            (1, 1, LinkWidth::X4, none),
+        ]
+    );
+    assert_eq!(
+        read.notices,
+        [
+            "line 1 and 3 more: revisions of devices (`Rev:`) are not kept",
+            "line 3 and 1 more: `4x???` is no rate that is known; the one at the other end is taken, or else 4X and SDR",
+        ]
+    );
+    again(&read.topology);
+    // Lines of one node that are apart are two nodes.
+    let lines: Vec<&str> = SUBNET_LIST.lines().collect();
+    let apart = [lines[0], lines[2], lines[1]].join("\n");
+    let error = Listing::read(apart.as_bytes()).expect_err("is not whole");
+    assert!(
+        error.to_string().starts_with("line 3: there are two nodes"),
+        "{error}"
+    );
+}
+
 /// A switch and an adapter, with these lines in place of their like.
 fn with(line: &str) -> String {
+    if line.starts_with('{') {
+        return format!(
+            "{line}\n{{ CA Ports:01 SystemGUID:0000000000000021 NodeGUID:0000000000000021 PortGUID:0000000000000021 \
+             VenID:0002C9 DevID:1003 Rev:000000A1 {{node1}} LID:0005 PN:01 }} {{ SW Ports:04 SystemGUID:0000000000000010 \
+             NodeGUID:0000000000000011 PortGUID:0000000000000011 VenID:000002C9 DevID:CB200000 Rev:000000A1 {{sw1}} \
+             LID:0001 PN:01 }} PHY=4x LOG=ACT SPD=25"
+        );
+    }
     let mut lines = [
         "sysimgguid=0x10",
         "switchguid=0x11(11)",
