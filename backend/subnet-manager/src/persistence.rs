@@ -15,42 +15,30 @@ pub struct Unreadable {
     pub what: &'static str,
 }
 
-/// A GUID and the numbers after it; `None` for what is no number.
-type Entry = (Guid, Vec<Option<u64>>);
-
-/// Lines, from 1, with what is on them.
-fn entries(text: &str) -> impl Iterator<Item = (usize, Option<Entry>)> {
-    let hex = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
-    let lines = (1..).zip(text.lines());
-    lines
-        .filter(|(_, line)| !line.trim().is_empty() && !line.trim_start().starts_with('#'))
-        .map(move |(number, line)| {
-            let mut words = line.split_whitespace().map(hex);
-            let guid = words.next().flatten().map(Guid::new);
-            (number, guid.map(|guid| (guid, words.collect())))
-        })
-}
-
 /// Reads OpenSM's `guid2lid`: port GUID, first and last LID of a port on every line.
 ///
 /// # Errors
 /// The first line that is something else.
 pub fn parse_lids(text: &str) -> Result<BTreeMap<Guid, Lid>, Unreadable> {
     let mut lids = BTreeMap::new();
-    for (line, entry) in entries(text) {
+    for (line, text) in (1..).zip(text.lines().map(str::trim)) {
+        if text.is_empty() || text.starts_with('#') {
+            continue;
+        }
         let wrong = |what| Unreadable { line, what };
-        let (guid, words) = entry.ok_or(wrong("no GUID; write 0x and 16 hexadecimal digits"))?;
-        let [Some(first), Some(last)] = words[..] else {
+        let mut words = text.split_whitespace();
+        let guid: Option<Guid> = words.next().and_then(|word| word.parse().ok());
+        let guid = guid.ok_or(wrong("no GUID; write 0x and 16 hexadecimal digits"))?;
+        let range: Vec<Option<Lid>> = words.map(|word| word.parse().ok()).collect();
+        let [Some(first), Some(last)] = range[..] else {
             return Err(wrong("not two LIDs after the GUID"));
         };
-        let lid = u16::try_from(first).map(Lid::new).ok();
-        let lid = lid.filter(|lid| lid.is_unicast() && first <= last && last <= 0xbfff);
-        lids.insert(
-            guid,
-            lid.ok_or(wrong(
+        if !first.is_unicast() || !last.is_unicast() || first > last {
+            return Err(wrong(
                 "LIDs are 0x0001 to 0xbfff, the first not above the last",
-            ))?,
-        );
+            ));
+        }
+        lids.insert(guid, first);
     }
     Ok(lids)
 }
@@ -76,6 +64,8 @@ mod tests {
     fn the_file_of_opensm() {
         let text = "0x0002c90300000101 0x0010 0x0013\n\n0x0002c90300000201 0x0003 0x0003\n\n";
         let lids = parse_lids(text).unwrap();
+        let edited = "# by hand\n0002:c903:0000:0101 16 19\n0x2c90300000201 3 3\n";
+        assert_eq!(parse_lids(edited), Ok(lids.clone()));
         let expected = [(0x0002_c903_0000_0101, 0x10), (0x0002_c903_0000_0201, 3)];
         let expected: BTreeMap<_, _> = expected
             .map(|(guid, lid)| (Guid::new(guid), Lid::new(lid)))

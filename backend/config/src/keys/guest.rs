@@ -139,15 +139,16 @@ pub static VF: &[Key] = &[
         "guid",
         Other("16 hexadecimal digits"),
         "derived from `name`",
-        "Node and port GUID, unique and not zero, as in `\"0002:c903:0000:0101\"` or `\"0x0002c90300000101\"`. The derived GUID is the \
-         same on every start and every machine.",
+        "GUID of the node and of its port, which cannot differ: unique and not zero, as in `\"0002:c903:0000:0101\"` or \
+         `\"0x0002c90300000101\"`. The derived GUID is the same on every start and every machine.",
     ),
     key(
         "pkeys",
         Other("list of P_Keys"),
         "`[\"default\"]`",
         "P_Key table from index 0: names from `[partitions]`, with `:limited` for limited membership (`\"storage:limited\"`), or numbers \
-         with the membership bit (`0x8001`). At most 128, no partition twice.",
+         with the membership bit (`0x8001`). At most 128, no partition twice. An external subnet manager decides itself, and the key is \
+         refused for a VF with a LID of its own: [where settings act](where-settings-act.md).",
     ),
     key(
         "doorbells",

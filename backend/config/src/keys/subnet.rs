@@ -78,7 +78,8 @@ pub static SM: &[Key] = &[
         Word(&words(&ManagerPlace::NAMES)),
         "`\"embedded\"`",
         "The subnet manager: part of the daemon, or an external one, which is a [program of the host](#external) or of a guest with \
-         `smp = \"fabric\"`. With an external one, ports come up once it has swept the subnet.",
+         `smp = \"fabric\"`. With an external one, ports come up once it has swept the subnet; settings that it does not know are \
+         refused: [where settings act](where-settings-act.md).",
     ),
     key(
         "switch",
@@ -134,10 +135,11 @@ pub static SM: &[Key] = &[
     ),
     key(
         "partitions_file",
-        Other("absolute path"),
+        Other("path"),
         "none",
         "File in the format of OpenSM's `partitions.conf`. It decides the P_Key tables of all ports except VFs with `pkeys`. A name of a \
-         VF may stand for a port GUID. Mistakes that OpenSM ignores are errors. Multicast groups of the file exist from the start.",
+         VF may stand for a port GUID. Mistakes that OpenSM ignores are errors. Multicast groups of the file exist from the start. \
+         A relative path begins at the folder of the configuration. Refused with an external manager, which reads a file of its own.",
     ),
     key(
         "enforce_partitions",
@@ -147,10 +149,11 @@ pub static SM: &[Key] = &[
     ),
     key(
         "state_dir",
-        Other("absolute path"),
+        Other("path"),
         "none",
         "Directory of the file `guid2lid`, in OpenSM's format, with the LIDs of ports; each of several subnets has a directory of its \
-         name there. Without this key every start assigns LIDs anew.",
+         name there. Without this key every start assigns LIDs anew. A relative path begins at the folder of the configuration. Refused with an \
+         external manager, which keeps LIDs itself.",
     ),
     key(
         "qos_max_vls",

@@ -154,6 +154,16 @@ fn the_check_tells_the_p_keys_of_the_partition_file() {
         "{}",
         checked.out
     );
+    // vm1 alone may use the partition's service level.
+    let levels = configuration
+        .replace("name = \"vm1\"\n", "name = \"vm1\"\nsl = [0, 3]\n")
+        .replace("name = \"vm2\"\n", "name = \"vm2\"\nsl = [1]\n");
+    let told = check(
+        &levels,
+        "Default=0x7fff : ALL=full ;\nstorage=1, sl=3 : ALL=full ;\n",
+    );
+    let warning = "p.conf:2: paths in the partition 0x8001 have sl=3, which these VFs may not use: vm2; add 3 to their `sl`";
+    assert!(told.out.contains(warning), "{}", told.out);
     let unknown = check(&configuration, "a=1 : vm3 ;");
     assert_eq!(unknown.status, CONFIGURATION);
     assert!(

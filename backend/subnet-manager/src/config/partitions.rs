@@ -190,6 +190,15 @@ impl Partitions {
         })
     }
 
+    /// The P_Keys of the adapter's port with this GUID.
+    pub fn keys_of(&self, guid: Guid) -> Vec<PKey> {
+        self.table(&Candidate {
+            guid,
+            kind: NodeType::ChannelAdapter,
+            is_own: false,
+        })
+    }
+
     /// The multicast groups that are there from the start.
     pub fn groups(&self) -> &[PresetGroup] {
         &self.groups

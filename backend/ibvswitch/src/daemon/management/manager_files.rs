@@ -10,8 +10,9 @@ use hca::Clock;
 use subnet_manager::{FILE_MAX, Partitions, persistence};
 use tracing::{debug, warn};
 use vswitch::{Environment, Plan};
-use wire::{Guid, Lid};
+use wire::{Guid, Lid, PKey};
 
+use crate::warnings;
 use config::{Config, ManagerPlace, Subnet};
 
 /// Warnings about members that are no ports.
@@ -114,7 +115,8 @@ pub fn read_partitions(config: &Config) -> Result<Option<Partitions>, FileError>
     Ok(Some(partitions))
 }
 
-/// Members of the partition file that are no ports of the subnet.
+/// Members of the partition file that are no ports of the subnet, and VFs that may not use the service level of their
+/// partition.
 ///
 /// # Errors
 /// [`FileError`].
@@ -123,7 +125,9 @@ pub fn strangers(config: &Config, plan: &Plan) -> Result<Vec<String>, FileError>
     let (Some(path), true) = (&config.files.partitions, embedded) else {
         return Ok(Vec::new());
     };
-    let partitions = read_partitions(config)?;
+    let Some(partitions) = read_partitions(config)? else {
+        return Ok(Vec::new());
+    };
     let nodes = plan.topology().nodes().iter();
     let ports = nodes.flat_map(|node| {
         [node.guid]
@@ -132,8 +136,10 @@ pub fn strangers(config: &Config, plan: &Plan) -> Result<Vec<String>, FileError>
     });
     let vfs = config.vfs().map(|(_, vf)| vf.model.guid);
     let known: BTreeSet<Guid> = ports.chain(vfs).collect();
-    let named = partitions.iter().flat_map(Partitions::named);
-    let strangers = named.filter(|(_, guid)| !known.contains(guid));
+    let strangers = partitions
+        .named()
+        .iter()
+        .filter(|(_, guid)| !known.contains(guid));
     let told = strangers.map(|(line, guid)| {
         let guids: Vec<String> = known.iter().map(|guid| format!("{guid:#}")).collect();
         let remedy = config::suggestion(&format!("{guid:#}"), guids.iter().map(String::as_str));
@@ -142,7 +148,38 @@ pub fn strangers(config: &Config, plan: &Plan) -> Result<Vec<String>, FileError>
             path.display()
         )
     });
-    Ok(told.take(STRANGERS_MAX).collect())
+    let levels = unusable_levels(config, &partitions);
+    let levels = levels.map(|warning| format!("{}:{warning}", path.display()));
+    Ok(told.take(STRANGERS_MAX).chain(levels).collect())
+}
+
+/// Service levels of partitions that members may not use: line and warning.
+fn unusable_levels<'a>(
+    config: &'a Config,
+    partitions: &'a Partitions,
+) -> impl Iterator<Item = String> + 'a {
+    partitions.levels().filter_map(|(line, pkey, level)| {
+        let is_member = |vf: &config::Vf| {
+            let has = |keys: &[PKey]| keys.iter().any(|key| key.partition() == pkey.partition());
+            match vf.model.has_pkeys {
+                true => has(&vf.model.pkeys),
+                false => has(&partitions.keys_of(vf.model.guid)),
+            }
+        };
+        let vfs = config.vfs().map(|(_, vf)| vf);
+        let barred = vfs.filter(|vf| vf.model.service_levels.admit(level) != Some(level));
+        let names: Vec<&str> = { barred.filter(|vf| is_member(vf)) }
+            .map(|vf| vf.model.name.as_str())
+            .collect();
+        let level = level.value();
+        (!names.is_empty()).then(|| {
+            format!(
+                "{line}: paths in the partition {pkey} have sl={level}, which these VFs may not use: {}; add {level} \
+                 to their `sl`",
+                warnings::first(&names)
+            )
+        })
+    })
 }
 
 /// State of the subnets in the program before.

@@ -4,22 +4,19 @@ use std::collections::HashMap;
 
 use fabric::Topology;
 use subnet_manager::{ForwardingTable, Graph, Routing};
-use wire::Lid;
 use wire::attribute::NodeType;
+use wire::{Guid, Lid};
 
 use super::OpenSmError;
 
 /// An entry: index of the switch, LID, port.
 type Entry = (usize, Lid, u8);
 
-fn hex(text: &str) -> Option<u64> {
-    u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
-}
-
-/// The number after `key`.
-fn after(line: &str, key: &str) -> Option<u64> {
+/// The GUID after `key`.
+fn guid_after(line: &str, key: &str) -> Option<u64> {
     let (_, rest) = line.split_once(key)?;
-    hex(rest.split([' ', ':', ',']).next()?)
+    let guid: Guid = rest.split([' ', ':', ',']).next()?.parse().ok()?;
+    Some(guid.value())
 }
 
 /// The forwarding tables of an `opensm-lfts.dump`.
@@ -38,7 +35,7 @@ pub(super) fn read(topology: &Topology, dump: &str) -> Result<(Graph, Routing), 
             text: line.to_owned(),
         };
         if line.starts_with("Unicast lids") {
-            let guid = after(line, " guid ").ok_or_else(bad)?;
+            let guid = guid_after(line, " guid ").ok_or_else(bad)?;
             switch = *switches.get(&guid).ok_or_else(bad)?;
         } else if line.starts_with("0x") {
             let (lid, guid, port) = entry(line).ok_or_else(bad)?;
@@ -87,7 +84,7 @@ fn guids(topology: &Topology) -> Vec<(u64, u64)> {
 /// `0x0001 007 : (Channel Adapter portguid 0x0002c90300000001: 'H2c90300000000')`.
 fn entry(line: &str) -> Option<(Lid, u64, Option<u8>)> {
     let mut words = line.split_whitespace();
-    let lid = u16::try_from(hex(words.next()?)?).ok()?;
+    let lid = words.next()?.parse().ok()?;
     let port = words.next()?.parse().ok();
-    Some((Lid::new(lid), after(line, "portguid ")?, port))
+    Some((lid, guid_after(line, "portguid ")?, port))
 }
