@@ -291,7 +291,13 @@ fn known_vfs(name: &str, known: &[String]) -> String {
 /// Reads and runs the command line.
 pub fn main() -> ExitCode {
     // On a mistake, clap prints it and leaves with 2.
-    let matches = with_negative_numbers(Cli::command()).get_matches();
+    let matches = with_negative_numbers(Cli::command());
+    let matches = matches.try_get_matches().unwrap_or_else(|error| {
+        // Its usage line would show options that are environment variables, as if they were needed.
+        let bare = without_variables(with_negative_numbers(Cli::command()));
+        let bare = bare.try_get_matches().err().filter(clap::Error::use_stderr);
+        bare.filter(|_| error.use_stderr()).unwrap_or(error).exit()
+    });
     let Cli { source, command } =
         Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let done = source
@@ -353,6 +359,13 @@ fn with_negative_numbers(command: clap::Command) -> clap::Command {
             argument.allow_negative_numbers(takes_values)
         })
         .mut_subcommands(with_negative_numbers)
+}
+
+/// The same, by the command line alone.
+fn without_variables(command: clap::Command) -> clap::Command {
+    command
+        .mut_args(|argument| argument.env(None))
+        .mut_subcommands(without_variables)
 }
 
 /// A mistake in the arguments of the command at `path` that shows only when they are seen together: told

@@ -53,10 +53,12 @@ struct PeerInner {
     closed: AtomicBool,
     reader: AtomicWaker,
     writer: AtomicWaker,
+    /// Told when an answer ends.
+    room: Arc<Notify>,
 }
 
 impl Peer {
-    fn new() -> Self {
+    fn new(room: Arc<Notify>) -> Self {
         Self(Arc::new(PeerInner {
             state: Mutex::new(State {
                 admitted: false,
@@ -66,6 +68,7 @@ impl Peer {
             closed: AtomicBool::new(false),
             reader: AtomicWaker::new(),
             writer: AtomicWaker::new(),
+            room,
         }))
     }
 
@@ -128,6 +131,8 @@ impl Drop for Turn {
     fn drop(&mut self) {
         let mut state = self.0.0.state.lock();
         (state.busy, state.since) = (false, Instant::now());
+        drop(state);
+        self.0.0.room.notify_one();
     }
 }
 
@@ -168,7 +173,7 @@ impl HttpBody for Sent {
 struct Peers {
     peers: Mutex<BTreeMap<u64, Peer>>,
     /// A connection is gone, or may be closed.
-    gone: Notify,
+    room: Arc<Notify>,
 }
 
 impl Peers {
@@ -179,6 +184,7 @@ impl Peers {
             let overdue = peer.is_overdue(now);
             if overdue {
                 peer.close();
+                self.room.notify_one();
             }
             !overdue
         });
@@ -245,14 +251,10 @@ impl axum::serve::Listener for Bounded {
         let (stream, from) = axum::serve::Listener::accept(&mut self.listener).await;
         self.pace.count(Instant::now());
         while !self.peers.make_room() {
-            // The end of an answer is not told of.
-            tokio::select! {
-                () = self.peers.gone.notified() => {}
-                () = sleep(CHECK_INTERVAL) => {}
-            }
+            self.peers.room.notified().await;
         }
         self.number += 1;
-        let peer = Peer::new();
+        let peer = Peer::new(Arc::clone(&self.peers.room));
         let peers = Arc::clone(&self.peers);
         peers.peers.lock().insert(self.number, peer.clone());
         let connection = Connection {
@@ -280,7 +282,7 @@ pub(crate) struct Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.peers.peers.lock().remove(&self.number);
-        self.peers.gone.notify_one();
+        self.peers.room.notify_one();
     }
 }
 
@@ -311,5 +313,34 @@ impl AsyncWrite for Connection {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All places are taken by answers under way: the end of one makes room, and is told.
+    #[tokio::test]
+    async fn the_end_of_an_answer_makes_room() {
+        let peers = Peers::default();
+        let peer = || Peer::new(Arc::clone(&peers.room));
+        let turns: Vec<Turn> = { (0..CONNECTIONS as u64).map(|number| (number, peer())) }
+            .map(|(number, peer)| {
+                let turn = peer.begin();
+                peer.admit();
+                peers.peers.lock().insert(number, peer);
+                turn
+            })
+            .collect();
+        assert!(!peers.make_room());
+        let waits = async {
+            while !peers.make_room() {
+                peers.room.notified().await;
+            }
+        };
+        let ends = async { drop(turns) };
+        tokio::join!(waits, ends);
+        assert_eq!(peers.peers.lock().len(), CONNECTIONS - 1);
     }
 }

@@ -97,6 +97,7 @@ pub(super) struct QemuArgs {
 #[command(after_help = "\
 Merge it into the domain with `virsh edit`: the attribute xmlns:qemu and the element
 qemu:commandline give the VM the device, and memoryBacking lets the device reach the VM's memory.
+For huge pages, add <hugepages/> to memoryBacking.
 libvirt's QEMU runs as a user of its own, which must be able to use the socket: see socket_mode.")]
 pub(super) struct LibvirtArgs {
     /// The VF.

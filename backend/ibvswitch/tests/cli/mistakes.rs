@@ -28,6 +28,23 @@ fn run_in(dir: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
     )
 }
 
+/// Options that environment variables set are no part of the usage.
+#[test]
+fn a_usage_line_beside_environment_variables() {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_ibvswitch"))
+        .env("IBVSWITCH_RUNTIME_DIR", "/run/ibvswitch")
+        .env("IBVSWITCH_CONFIG", "/etc/ibvswitch.toml")
+        .args(["vf", "qemu-args"])
+        .output()
+        .expect("starts");
+    let told = String::from_utf8(output.stderr).expect("is text");
+    assert!(
+        told.contains("\nUsage: ibvswitch vf qemu-args <NAME>\n"),
+        "{told}"
+    );
+    assert_eq!(output.status.code(), Some(2));
+}
+
 /// `config check` refuses what `run` would refuse, with the same words and status; nothing is created.
 #[test]
 fn files_that_the_configuration_names() {

@@ -225,6 +225,16 @@ fn files_for_services() {
     };
     let (github, gitlab) = (lines("ci/github.yml"), lines("ci/gitlab.yml"));
     assert_eq!(github, gitlab);
+    // The folder to begin with does what the page's first lab does.
+    let page = example("../lab.md");
+    let page = fs::read_to_string(page).unwrap();
+    let script = fs::read_to_string(example("ci/infiniband/all.sh")).unwrap();
+    let (_, script) = script.split_once("set -e\n").unwrap();
+    let of_page = |script: &str| -> String {
+        let lines = script.lines().map(|line| format!("    {line}\n"));
+        lines.collect::<String>().trim_end().to_owned()
+    };
+    assert!(page.contains(&of_page(script)), "{script}");
     let place = Place::new();
     for line in github {
         let mut words: Vec<&str> = line.split(' ').collect();
