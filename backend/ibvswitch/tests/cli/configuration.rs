@@ -155,9 +155,12 @@ fn the_check_tells_the_p_keys_of_the_partition_file() {
         checked.out
     );
     // vm1 alone may use the partition's service level.
-    let levels = configuration
-        .replace("name = \"vm1\"\n", "name = \"vm1\"\nsl = [0, 3]\n")
-        .replace("name = \"vm2\"\n", "name = \"vm2\"\nsl = [1]\n");
+    let levels = Configuration::new()
+        .set("sm.partitions_file", "p.conf")
+        .hypervisor("hv1", ["vm1"])
+        .key("sl", [0, 3])
+        .hypervisor("hv2", ["vm2"])
+        .key("sl", [1]);
     let told = check(
         &levels,
         "Default=0x7fff : ALL=full ;\nstorage=1, sl=3 : ALL=full ;\n",
