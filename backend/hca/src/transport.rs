@@ -5,11 +5,13 @@
 //! faults of links are decorators of it. Messages between functions of one engine with a clean path do not come
 //! here: they are one copy (the module `message`).
 
+pub(crate) mod arrived;
 pub(crate) mod datagram;
 pub(crate) mod dynamic;
 pub(crate) mod endpoint;
 mod exchange;
 mod frame;
+mod intake;
 mod payload;
 pub(crate) mod refusal;
 mod reply;

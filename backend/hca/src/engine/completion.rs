@@ -21,6 +21,7 @@ use crate::objects::srq::Srq;
 use crate::objects::vf::run_queue::{Errored, ErroredList};
 use crate::objects::work::{CompletionEntry, RecvKind, RecvWr, SendWr, Side, WqeError};
 use crate::queue_format::{Attention, CqError, Event, QueueFormat};
+use crate::transport::arrived::Line;
 use crate::transport::responder::receiving::Receiving;
 
 /// Time until a queue pair in error is looked at again after a flush, in nanoseconds.
@@ -480,6 +481,7 @@ impl<F: QueueFormat> Engine<F> {
         std::mem::replace(&mut qp.core.set, none).release(&mut vf.memory);
         qp.req.offset = 0;
         qp.req.psn = Psn::default();
+        qp.req.line = Line::default();
         qp.req.far.forget();
         qp.req.found = Found::default();
         qp.resp.psn = Psn::default();

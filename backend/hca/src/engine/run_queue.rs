@@ -151,6 +151,9 @@ impl<F: QueueFormat> Engine<F> {
             match self.objects.qps.get_mut(index.0) {
                 Some(qp) if qp.req.queued && qp.core.vf == vf => {
                     qp.req.queued = false;
+                    if !qp.req.line.is_empty() {
+                        self.work_off_line(index, &mut left);
+                    }
                     self.turn(index, &mut left);
                 }
                 _ => left -= LOOK_COST,

@@ -7,7 +7,7 @@ use super::{ImageError, Object};
 use crate::engine::Engine;
 use crate::engine::quiesce::is_sound;
 use crate::objects::ids::VfId;
-use crate::objects::vf::quiesce::{For, Held};
+use crate::objects::vf::quiesce::{For, Held, held_bytes};
 use crate::queue_format::QueueFormat;
 use crate::transport::{Address, Content, Frame, Session};
 
@@ -59,8 +59,24 @@ fn from_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::E
 
 impl HeldImageV1 {
     pub(crate) fn save(Held { to, frame, .. }: &Held) -> Self {
+        Self::of(*to, frame)
+    }
+
+    /// A frame that waits for a turn, if its payload can be had and takes no more than `left` bytes.
+    pub(crate) fn in_line(frame: &Frame, left: &mut usize) -> Option<Self> {
+        let rest = left.checked_sub(held_bytes(frame))?;
+        let mut frame = frame.clone();
+        frame.take_along();
+        *left = rest;
+        frame
+            .loan
+            .is_none()
+            .then(|| Self::of(For::QueuePair, &frame))
+    }
+
+    fn of(to: For, frame: &Frame) -> Self {
         Self {
-            to: *to,
+            to,
             frame: FrameImageV1 {
                 address: frame.address,
                 mtu: frame.mtu,

@@ -26,6 +26,7 @@ use crate::objects::work::{ListTooLong, MAX_INLINE, MAX_SGE, RecvWr, SendWr};
 use crate::queue_format::QueueFormat;
 use crate::storage::numbers::Numbers;
 use crate::storage::share::Memory;
+use crate::transport::arrived::Line;
 use crate::transport::dynamic::Call;
 use crate::transport::{Away, Session};
 use crate::verbs::connection::{held, special_slot};
@@ -279,6 +280,7 @@ impl<F: QueueFormat> Engine<F> {
                 queued: false,
                 sent: false,
                 held_until: 0,
+                line: Line::default(),
                 away: away.map(|requester| Box::new(Away::new(requester))),
                 far: req.far,
                 found: Found::default(),

@@ -15,7 +15,9 @@ use crate::objects::ids::{CqIndex, QpIndex, VfId};
 use crate::objects::qp::attributes::Inbound;
 use crate::objects::qp::{Qp, RecvQueue, Wait};
 use crate::objects::srq::Srq;
+use crate::objects::vf::quiesce::MAX_HELD_BYTES;
 use crate::queue_format::QueueFormat;
+use crate::transport::Frame;
 
 /// Cost of a part of an image: 256 objects, or a block of pages of one key. Neighbours wait no longer.
 const PART: usize = 4096;
@@ -34,6 +36,8 @@ pub struct Saving<F: QueueFormat> {
     /// Times count from here.
     now: Option<u64>,
     groups: Vec<Gid>,
+    /// Bytes of frames that wait in line for turns.
+    in_line: usize,
 }
 
 /// The part that is being saved.
@@ -63,6 +67,7 @@ impl<F: QueueFormat> Default for Saving<F> {
             block: 0,
             now: None,
             groups: Vec::new(),
+            in_line: 0,
         }
     }
 }
@@ -196,7 +201,15 @@ impl<F: QueueFormat> Engine<F> {
                 };
                 image.qps.push(objects.save_qp(qp, now));
                 let away = qp.req.away.as_ref();
-                OBJECT + away.map_or(0, |away| away.requester.under_way() * OBJECT)
+                let requests = away.map_or(0, |away| away.requester.under_way());
+                let rest = state.quiesced.as_deref();
+                let mut left = MAX_HELD_BYTES - rest.map_or(0, |rest| rest.bytes) - saving.in_line;
+                let before = left;
+                for frame in objects.lines(qp) {
+                    image.held.extend(HeldImageV1::in_line(frame, &mut left));
+                }
+                saving.in_line += before - left;
+                OBJECT + requests * OBJECT + (before - left) / OBJECT
             }
             Stage::Qps => {
                 saving.groups = state.multicast.keys().copied().collect();
@@ -288,6 +301,17 @@ impl<F: QueueFormat> Objects<F> {
             user_index: srq.user_index,
             ring: F::save_shared(&srq.ring),
         }
+    }
+
+    /// Frames that wait for turns of a queue pair, or of the contexts that it has.
+    fn lines<'a>(&'a self, qp: &'a Qp<F>) -> impl Iterator<Item = &'a Frame> {
+        let contexts = match &qp.resp.role {
+            Role::Target(target) => target.contexts(),
+            _ => &[],
+        };
+        let contexts = contexts.iter().filter_map(|index| self.qps.get(index.0));
+        let all = std::iter::once(qp).chain(contexts);
+        all.flat_map(|qp| qp.req.line.frames())
     }
 
     fn save_target(&self, target: &Target, now: u64) -> TargetImageV1 {

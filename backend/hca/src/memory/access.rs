@@ -438,6 +438,10 @@ pub(crate) fn copy_whole<D: Dma>(
 /// Bytes of a message that are copied at once, of a frame: a page that is missing may be anywhere there.
 pub(crate) const MAX_COPY_BYTES: u64 = 64 << 10;
 
+/// Largest cost of the search for a page that is missing. A copy ends at the page, so that it is found at once, but for
+/// memory in very small pieces.
+const MAX_SEARCH_COST: i64 = 1024 * 1024;
+
 /// A page that is not there, of what a list names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Missing {
@@ -459,9 +463,10 @@ pub(crate) fn missing<D: Dma>(
     let mut cursor = Cursor::new(domain, list, offset, needed);
     let mut at = offset;
     let last = end.min(offset.saturating_add(MAX_COPY_BYTES));
-    while at < last {
+    let mut left = MAX_SEARCH_COST;
+    while at < last && left > 0 {
         let (addr, len) = cursor.place((end - at).try_into().unwrap_or(usize::MAX));
-        let there = match cursor.window(len as u64, &mut { 0 }) {
+        let there = match cursor.window(len as u64, &mut left) {
             Ok(Some(window)) => window.len() as u64,
             Err(KeyError::Absent(_)) => return Some(Missing { at, behind: None }),
             Err(KeyError::Signed(key)) => {

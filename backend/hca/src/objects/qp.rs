@@ -18,6 +18,7 @@ use crate::objects::work::SendWr;
 use crate::queue_format::QueueFormat;
 use crate::storage::numbers::Numbers;
 use crate::transport::Away;
+use crate::transport::arrived::Line;
 use crate::transport::responder::receiving::Receiving;
 
 /// A queue pair to be created.
@@ -123,6 +124,8 @@ pub(crate) struct Requester<F: QueueFormat> {
     pub held_until: u64,
     /// Messages under way in frames.
     pub away: Option<Box<Away>>,
+    /// Frames that have come for either half and wait for turns.
+    pub line: Line,
     /// The far end that an initiator of dynamic connections has now.
     pub far: FarEnd,
     /// Results of look-ups.
@@ -177,6 +180,7 @@ impl<F: QueueFormat> Requester<F> {
             sent: false,
             held_until: 0,
             away: None,
+            line: Line::default(),
             far: FarEnd::default(),
             found: Found::default(),
         }

@@ -18,6 +18,7 @@ use crate::objects::vf::port::PortView;
 use crate::objects::work::{AddressVector, GlobalRoute, SendWr, Source};
 use crate::path::Route;
 use crate::queue_format::{Event, QueueFormat};
+use crate::transport::arrived::Line;
 use crate::transport::responder::receiving::Receiving;
 use crate::verbs::dynamic::MAX_CONTEXTS;
 
@@ -358,6 +359,7 @@ impl<F: QueueFormat> Objects<F> {
             qp.resp.lending = Lending::default();
             qp.resp.received = 0;
             qp.resp.receiving = Receiving::default();
+            qp.req.line = Line::default();
         }
         self.forget_as_peer(index);
     }
@@ -422,6 +424,7 @@ impl<F: QueueFormat> Qp<F> {
         core.attr.mtu = call.mtu;
         core.attr.dest_qp = call.initiator.qpn;
         req.found = Found::default();
+        req.line = Line::default();
         resp.psn = call.session.start;
         (resp.msn, resp.received) = (0, 0);
         resp.receiving = Receiving::default();

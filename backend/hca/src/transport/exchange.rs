@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 use wire::header::Service;
 use wire::{Gid, Qpn};
 
+use super::arrived::Arrived;
 use super::endpoint::{Destination, Endpoint, InFlight, Outside, Transmit};
 use super::frame::{Address, Content, Frame};
 use super::requester::{Finished, Requester, Surroundings};
-use super::responder::Reception;
 use super::room::Room;
 use crate::engine::Engine;
 use crate::engine::run_queue::{REQUEST_COST, TURN};
@@ -49,7 +49,7 @@ fn has_room<F: QueueFormat>(vf: &Vf<F>) -> bool {
 }
 
 /// Whether a function has as much on its way as it may.
-fn is_full<F: QueueFormat>(vf: &Vf<F>) -> bool {
+pub(super) fn is_full<F: QueueFormat>(vf: &Vf<F>) -> bool {
     vf.in_flight.load(Ordering::Relaxed) >= MAX_OUTSTANDING
 }
 
@@ -105,6 +105,9 @@ impl<F: QueueFormat> Engine<F> {
             if !crowded && let Some(frame) = self.next_frame(index, budget) {
                 self.transmit(index, frame, None);
                 self.set_sent(index, true);
+            } else if *budget <= 0 {
+                // It has read some of a packet.
+                break;
             } else if self.sender_misses_page(index)
                 || self.finish_requests(index)
                 || (takes && !held && self.take_next(index))
@@ -123,7 +126,7 @@ impl<F: QueueFormat> Engine<F> {
     }
 
     /// Whether frames of a connection may lend their payload, as far as its way is known.
-    fn lends(&self, index: QpIndex) -> bool {
+    pub(super) fn lends(&self, index: QpIndex) -> bool {
         let found = self.objects.qps.get(index.0);
         let found = found.and_then(|qp| qp.req.found.route);
         found.is_some_and(|found| {
@@ -476,7 +479,7 @@ impl<F: QueueFormat> Engine<F> {
     pub(crate) fn arrive(
         &mut self,
         at: VfId,
-        mut frame: Frame,
+        frame: Frame,
         in_flight: Option<Arc<InFlight>>,
         budget: &mut i64,
     ) {
@@ -493,39 +496,7 @@ impl<F: QueueFormat> Engine<F> {
                 .received(frame.address.sl, words, packets);
         }
         self.migrate_along(index, frame.migrated);
-        if frame.is_response() {
-            self.with_requester(index, |requester, around| {
-                requester.handle(frame, around, budget);
-            });
-            self.migrate_exhausted(index);
-            self.finish_requests(index);
-            return self.make_ready(index);
-        }
-        let lends = self.lends(index);
-        let Self {
-            objects,
-            spare_recvs,
-            ..
-        } = self;
-        let Objects { qps, vfs, srqs, .. } = objects;
-        let Some(Qp { core, resp, .. }) = qps.get_mut(index.0) else {
-            return;
-        };
-        let begins = !std::mem::replace(&mut resp.established, true);
-        let mut reception = Reception {
-            core,
-            resp,
-            vf: &mut vfs[usize::from(core.vf.0)],
-            srqs,
-            spare_recvs,
-            lends,
-        };
-        let reply = reception.handle(&mut frame, budget);
-        self.tell_half(index, Half::Responder);
-        if begins {
-            self.objects.established(index);
-        }
-        self.reply(index, reply, in_flight);
+        self.frame_arrives(index, Arrived::new(frame, in_flight), budget);
     }
 
     /// The queue pair that takes a frame for its connection's. It listens to its own peer only, knows

@@ -10,6 +10,7 @@ use wire::ipoib::Train;
 use wire::{Gid, Lid, Mtu, PKey, Psn, QKey, Qpn, Sl};
 
 use crate::memory::lending::Loan;
+use crate::memory::sge::Sge;
 use crate::objects::qp::attributes::Transport;
 use crate::objects::reason::Reason;
 use crate::objects::work::{AtomicOperands, GlobalRoute, Operation};
@@ -61,6 +62,17 @@ pub struct Target {
     pub rkey: u32,
     /// Length of the whole message in bytes.
     pub length: u32,
+}
+
+impl Target {
+    /// As an element of a list.
+    pub(crate) const fn stretch(&self) -> Sge {
+        Sge {
+            addr: self.addr,
+            lkey: self.rkey,
+            len: self.length,
+        }
+    }
 }
 
 /// Dynamic connection of a request.

@@ -1,13 +1,12 @@
-//! Access of the two ends of a connection to their guests' memory, a frame at a time. Memory can be in pieces of a
-//! byte each, several keys away, so that 64 KiB of them would take longer than others may wait: the work of a frame
-//! is bounded by [`FRAME_COST`], and ends with a whole packet.
+//! Access of the two ends of a connection to their guests' memory. Memory can be in pieces of a byte each, several keys
+//! away, so that 64 KiB of them would take longer than others may wait: a copy ends where the turn ends, and goes on in
+//! the next one.
 
 use vm_memory::VolatileSlice;
-use wire::Mtu;
 
-use super::frame::{Bytes, MAX_PAYLOAD};
+use super::frame::Bytes;
 use super::requester::Payload;
-use crate::memory::access::{CopyError, Cursor, Source, as_a_whole, copy, read_list};
+use crate::memory::access::{CopyError, Cursor, Source, copy, read_list};
 use crate::memory::dma::Dma;
 use crate::memory::domain::Domain;
 use crate::memory::lending::{Lending, Loan, Unread};
@@ -17,42 +16,6 @@ use crate::objects::reason::{KeyFault, Reason};
 use crate::objects::work::SendWr;
 use crate::objects::work::payload::check_local;
 use crate::objects::work::payload::read_payload;
-
-/// Largest cost of the payload of a frame, in bytes that could be copied in the time; its last packet may cost
-/// more. Thirty times its bytes: blocks of 512 bytes with check values are within it, and lists of some hundred
-/// elements.
-const FRAME_COST: i64 = 32 * MAX_PAYLOAD as i64;
-/// The same of a frame that has to come as a whole: nobody sends the rest of it.
-const WHOLE_COST: i64 = 16 * FRAME_COST;
-
-/// Where the copy of a frame's payload may end.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Cut {
-    /// Length of a packet.
-    packet: u32,
-    /// Number of bytes of the first packet that are not copied.
-    skipped: u32,
-    /// Cost at which it ends.
-    cost: i64,
-}
-
-impl Cut {
-    /// Between packets. So many bytes of the first are not copied.
-    pub(super) const fn packets(mtu: Mtu, skipped: u32) -> Self {
-        Self {
-            packet: mtu.bytes(),
-            skipped,
-            cost: FRAME_COST,
-        }
-    }
-
-    /// Nowhere, other than in vain.
-    pub(super) const NONE: Self = Self {
-        packet: 1,
-        skipped: 0,
-        cost: WHOLE_COST,
-    };
-}
 
 impl<D: Dma> Payload for Domain<'_, D> {
     fn check(&self, wr: &SendWr) -> Result<(), Reason> {
@@ -64,13 +27,14 @@ impl<D: Dma> Payload for Domain<'_, D> {
         wr: &SendWr,
         offset: u64,
         to: &mut [u8],
-        mtu: Mtu,
         budget: &mut i64,
     ) -> Result<usize, Reason> {
-        let read = packets(to, mtu, budget, |at, to, left| {
-            read_payload(*self, wr, offset + at, Access::LOCAL_READ, to, left)
-        });
-        read.map_err(|error| Reason::LocalKey(error.map_or(KeyFault::Unmapped, KeyFault::from)))
+        let read = read_payload(*self, wr, offset, Access::LOCAL_READ, to, budget);
+        let read = read.map_err(|error| Reason::LocalKey(error.into()))?;
+        if ends(read, to.len(), *budget) {
+            return Err(Reason::LocalKey(KeyFault::Unmapped));
+        }
+        Ok(read)
     }
 
     fn lend(&self, wr: &SendWr, offset: u64, len: u32, own: &mut Lending) -> Option<Box<Loan>> {
@@ -86,12 +50,12 @@ impl<D: Dma> Payload for Domain<'_, D> {
         &self,
         wr: &SendWr,
         offset: u64,
-        from: Bytes<'_>,
-        mtu: Mtu,
+        (payload, from): (Bytes<'_>, u32),
         budget: &mut i64,
     ) -> Result<u32, Unread<Reason>> {
-        let mut to = Cursor::new(*self, &wr.sges, offset, Access::LOCAL_WRITE);
-        fill(&mut to, from, Cut::packets(mtu, 0), budget).map_err(|why| match why {
+        let at = offset + u64::from(from);
+        let mut to = Cursor::new(*self, &wr.sges, at, Access::LOCAL_WRITE);
+        fill(&mut to, payload, from, budget).map_err(|why| match why {
             Unread::Stale => Unread::Stale,
             Unread::Void => Unread::Void,
             Unread::Fault(error) => {
@@ -102,98 +66,65 @@ impl<D: Dma> Payload for Domain<'_, D> {
     }
 }
 
-/// Reads what `list` names: all that there is room for in `to`, or some whole packets of it. Returns how many bytes.
+/// Reads what `list` names from byte `offset` on, as far as there is room in `to` and the budget goes. Returns how many
+/// bytes.
 ///
 /// # Errors
 /// What is wrong with the memory, if not that it ends.
 pub(super) fn read<D: Dma>(
     domain: Domain<'_, D>,
     list: &[Sge],
+    offset: u64,
     needed: Access,
     to: &mut [u8],
-    mtu: Mtu,
     budget: &mut i64,
 ) -> Result<usize, Option<KeyError>> {
-    packets(to, mtu, budget, |at, to, left| {
-        read_list(domain, list, at, needed, to, left)
-    })
-}
-
-/// Has `read` fill `to`, or some whole packets of it if it costs too much, and at least one.
-fn packets(
-    to: &mut [u8],
-    mtu: Mtu,
-    budget: &mut i64,
-    read: impl Fn(u64, &mut [u8], &mut i64) -> Result<usize, KeyError>,
-) -> Result<usize, Option<KeyError>> {
-    let mut left = FRAME_COST;
-    let mut done = read(0, to, &mut left)?;
-    if done < to.len() {
-        if left > 0 {
-            return Err(None);
-        }
-        let end = done
-            .max(1)
-            .next_multiple_of(mtu.bytes() as usize)
-            .min(to.len());
-        let rest = to.get_mut(done..end).unwrap_or_default();
-        if as_a_whole(&mut left, |left| read(done as u64, rest, left))? < rest.len() {
-            return Err(None);
-        }
-        done = end;
+    let read = read_list(domain, list, offset, needed, to, budget)?;
+    if ends(read, to.len(), *budget) {
+        return Err(None);
     }
-    *budget -= FRAME_COST - left;
-    Ok(done)
+    Ok(read)
 }
 
-/// Copies `payload` to keyed memory: all of it, or as far as `cut` says if it costs too much. Returns how many bytes.
+/// Whether memory ends where `done` of `len` bytes were copied, and not the budget alone.
+const fn ends(done: usize, len: usize, budget: i64) -> bool {
+    done < len && (done == 0 || budget > 0)
+}
+
+/// Copies `payload` from byte `from` on to keyed memory, as far as the budget goes. Returns how many bytes.
 ///
 /// # Errors
 /// Why not; of the memory, what is wrong with it, if not that it ends.
 pub(super) fn fill<D: Dma>(
     to: &mut Cursor<'_, D>,
     payload: Bytes<'_>,
-    Cut {
-        packet,
-        skipped,
-        cost,
-    }: Cut,
+    from: u32,
     budget: &mut i64,
 ) -> Result<u32, Unread<Option<KeyError>>> {
-    let mut left = cost;
     let mut done = 0;
-    let mut take = |from: VolatileSlice<'_>| {
-        let (begin, end) = (done, done + from.len() as u32);
-        while done < end {
-            // Of what was taken from it some may not have been copied.
-            let rest = from.offset((done - begin) as usize);
-            let mut source = Source::Bytes(rest.map_err(|_| None)?);
-            let some = left > 0;
-            let copied = if some {
-                copy::<D, D>(&mut source, to, (end - done).into(), &mut left)
-            } else {
-                let whole = (done + skipped).max(1).next_multiple_of(packet) - skipped;
-                let most = whole.min(end) - done;
-                if most == 0 {
-                    break;
-                }
-                as_a_whole(&mut left, |left| {
-                    copy::<D, D>(&mut source, to, most.into(), left)
-                })
-            };
-            done += match copied {
-                Ok(0) if some && left <= 0 => 0,
-                Ok(0) => return Err(to.window(1, &mut { 0 }).err()),
-                Ok(copied) => copied as u32,
-                Err(CopyError::To(error) | CopyError::From(error)) => return Err(Some(error)),
-            };
+    let mut take = |piece: VolatileSlice<'_>| {
+        let len = piece.len();
+        if done > 0 && *budget <= 0 {
+            return Ok(());
         }
-        Ok(())
+        match copy::<D, D>(&mut Source::Bytes(piece), to, len as u64, budget) {
+            Ok(copied) if ends(copied as usize, len, *budget) => {
+                Err(to.window(1, &mut { 0 }).err())
+            }
+            Ok(copied) => {
+                done += copied as u32;
+                Ok(())
+            }
+            Err(CopyError::To(error) | CopyError::From(error)) => Err(Some(error)),
+        }
     };
     match payload {
-        Bytes::Here(bytes) => take(VolatileSlice::from(bytes)).map_err(Unread::Fault),
-        Bytes::Lent(loan) => loan.read(take),
+        Bytes::Here(bytes) => {
+            let rest = bytes.get_mut(from as usize..).unwrap_or_default();
+            take(VolatileSlice::from(rest)).map_err(Unread::Fault)
+        }
+        Bytes::Lent(loan) if from == 0 => loan.read(take),
+        Bytes::Lent(loan) => loan.part(from, loan.len()).read(take),
     }?;
-    *budget -= cost - left;
     Ok(done)
 }

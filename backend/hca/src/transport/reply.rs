@@ -34,9 +34,8 @@ pub(crate) struct Reply {
     pub loan: Option<Box<Loan>>,
     /// Why it refuses, if it does.
     pub reason: Reason,
-    /// The packet from which on the requester is to send again, if only what precedes it was carried out, and the
-    /// message sequence number.
-    pub rest: Option<(Psn, u32)>,
+    /// Some of it has been carried out; the rest is to be in the next turn.
+    pub partly: bool,
     /// A receive request to complete.
     pub delivery: Option<Delivery>,
     /// The responder has refused, other than for the time being, and fails.
@@ -61,7 +60,7 @@ impl<F: QueueFormat> Engine<F> {
             answer,
             loan,
             reason,
-            rest,
+            partly: _,
             delivery,
             refusal,
             fault,
@@ -81,9 +80,6 @@ impl<F: QueueFormat> Engine<F> {
             };
             self.transmit(index, frame, reserved);
         }
-        if let Some((psn, msn)) = rest {
-            self.ask_for_rest(index, psn, msn);
-        }
         if let Some(Delivery {
             kind,
             immediate,
@@ -98,21 +94,6 @@ impl<F: QueueFormat> Engine<F> {
         }
         if let Some(refusal) = refusal {
             self.refuse(index, refusal, false);
-        }
-    }
-
-    /// Has the requester send again from this packet on: what precedes it was as much as is taken at a time.
-    #[cold]
-    fn ask_for_rest(&mut self, index: QpIndex, psn: Psn, msn: u32) {
-        if let (Some(address), Some(qp)) =
-            (self.objects.address(index), self.objects.qps.get(index.0))
-        {
-            let content = Content::Acknowledge(Syndrome::Sequence, msn);
-            let frame = Frame {
-                reason: Reason::Pieces,
-                ..Frame::new(address, qp.core.attr.mtu, psn, content)
-            };
-            self.transmit(index, frame, None);
         }
     }
 }

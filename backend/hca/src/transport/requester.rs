@@ -8,11 +8,13 @@ mod image;
 
 use std::collections::VecDeque;
 
-use wire::{Mtu, Psn};
+use wire::Psn;
 
+use super::arrived::Arrived;
 use super::frame::{
     Address, Bytes, Content, Frame, LOAN, MAX_PAYLOAD, Session, Syndrome, Tail, Target,
 };
+use super::intake::STEP_COST;
 use crate::memory::lending::{Lending, Loan, Unread};
 use crate::objects::counters::Retries;
 use crate::objects::qp::attributes::{InCompletion, QpAttr, Transport};
@@ -30,24 +32,22 @@ const WINDOW: u32 = 8192;
 pub(crate) trait Payload {
     /// Checks a request's own list.
     fn check(&self, wr: &SendWr) -> Result<(), Reason>;
-    /// Reads the payload from byte `offset` on: as much as there is room for, or some whole packets of it.
+    /// Reads the payload from byte `offset` on, as far as there is room and the budget goes: some bytes.
     fn gather(
         &self,
         wr: &SendWr,
         offset: u64,
         to: &mut [u8],
-        mtu: Mtu,
         budget: &mut i64,
     ) -> Result<usize, Reason>;
     /// Lends the payload from byte `offset` on, if that can be done.
     fn lend(&self, wr: &SendWr, offset: u64, len: u32, own: &mut Lending) -> Option<Box<Loan>>;
-    /// Writes an answer from byte `offset` of the list on, or some whole packets of it.
+    /// Writes an answer to the list, where it begins at byte `offset`, from a byte of it on, as far as the budget goes.
     fn scatter(
         &self,
         wr: &SendWr,
         offset: u64,
-        from: Bytes<'_>,
-        mtu: Mtu,
+        answer: (Bytes<'_>, u32),
         budget: &mut i64,
     ) -> Result<u32, Unread<Reason>>;
 }
@@ -85,6 +85,8 @@ struct Request {
     /// It was sent again: from then on its frames have their payload with them. Nothing is lent twice, and
     /// what was void once gets there.
     again: bool,
+    /// The payload of this packet, as far as it has been read. No image has it.
+    read: (u32, Vec<u8>),
 }
 
 /// A request that is complete.
@@ -198,11 +200,13 @@ impl Requester {
             fault,
             lending: Lending::default(),
             again: false,
+            read: (0, Vec::new()),
         });
         self.settle();
     }
 
-    /// The next frame to send, if any may be sent now. `budget` is charged with what it costs to read its payload.
+    /// The next frame to send, if any may be sent now. `budget` is charged with what it costs to read its payload, and is
+    /// used up where not even a packet of it has been read.
     pub fn poll_transmit<M: Payload>(
         &mut self,
         address: Address,
@@ -236,7 +240,8 @@ impl Requester {
         };
         let frame = checked.and_then(|()| request.frame(packet, address, around, budget));
         let frame = match frame {
-            Ok(frame) => frame,
+            Ok(Some(frame)) => frame,
+            Ok(None) => return None,
             Err(Reason::LocalKey(KeyFault::Absent)) => {
                 let before = u64::from(packet) * u64::from(around.attr.mtu.bytes());
                 self.absent = Some((request.psn, before));
@@ -270,17 +275,19 @@ impl Requester {
         Some(frame)
     }
 
-    /// An answer has come. `budget` is charged with what it costs to write its payload.
+    /// An answer has come, or goes on; whether it is done with. `budget` is charged with what it costs to write its
+    /// payload.
     pub fn handle<M: Payload>(
         &mut self,
-        mut frame: Frame,
+        arrival: &mut Arrived,
         around: &Surroundings<'_, M>,
         budget: &mut i64,
-    ) {
+    ) -> bool {
+        let frame = &arrival.frame;
         let end = frame.psn.plus(frame.packets());
         if !self.oldest().precedes(end) || !frame.psn.precedes(self.reached) {
             // Of something that is long answered, or was never asked.
-            return;
+            return true;
         }
         match frame.content {
             Content::Acknowledge(Syndrome::Acknowledged, _) => {
@@ -301,15 +308,17 @@ impl Requester {
                 self.advance(frame.psn, around);
                 let known = self.oldest().distance(frame.psn);
                 if known < 0 {
-                    return self.gap(frame.psn, around);
+                    self.gap(frame.psn, around);
+                    return true;
                 }
                 if known > 0 {
-                    frame = frame.part(known as u32..frame.packets());
+                    arrival.begin_anew(known as u32);
                 }
-                self.answered(&mut frame, around, budget);
+                return self.answered(arrival, around, budget);
             }
             _ => {}
         }
+        true
     }
 
     /// When something is to be done although nothing comes.
@@ -540,10 +549,6 @@ impl Requester {
 
     /// The first request was refused.
     fn refused<M>(&mut self, syndrome: Syndrome, why: Reason, around: &Surroundings<'_, M>) {
-        if syndrome == Syndrome::Sequence && why == Reason::Pieces {
-            // Nothing got lost: the responder takes some of it at a time.
-            return self.rewind();
-        }
         if let Some(request) = self.requests.front_mut() {
             request.wr.reason = why;
         }
@@ -574,19 +579,20 @@ impl Requester {
         }
     }
 
-    /// Takes data that the first request asked for, or some of it.
+    /// Takes data that the first request asked for, or some of it; whether the answer is done with.
     fn answered<M: Payload>(
         &mut self,
-        frame: &mut Frame,
+        arrival: &mut Arrived,
         around: &Surroundings<'_, M>,
         budget: &mut i64,
-    ) {
+    ) -> bool {
         let Some(request) = self.requests.front_mut() else {
-            return;
+            return true;
         };
         let mtu = u64::from(around.attr.mtu.bytes());
         let mut original;
         let held = around.in_completion.answers(&request.wr, request.len);
+        let Arrived { frame, done, .. } = &mut *arrival;
         let (psn, said) = (frame.psn, frame.mtu.bytes());
         let bytes = match frame.content {
             Content::AtomicResponse(value, _) if request.wr.operation.is_atomic() => {
@@ -595,7 +601,10 @@ impl Requester {
                 Bytes::Here(&mut original[..len])
             }
             Content::ReadResponse(_) if request.wr.operation == Operation::Read => frame.bytes(),
-            _ => return self.fail(Status::BadResponse),
+            _ => {
+                self.fail(Status::BadResponse);
+                return true;
+            }
         };
         let offset = u64::from(request.done) * mtu;
         let len = bytes.len();
@@ -606,7 +615,8 @@ impl Requester {
             && end == request.len.min(u64::from(request.done + count) * mtu)
             && (end == request.len) == (request.done + count == request.packets);
         if !fits {
-            return self.fail(Status::BadResponse);
+            self.fail(Status::BadResponse);
+            return true;
         }
         let taken = match bytes {
             Bytes::Here(bytes) if held => {
@@ -614,42 +624,44 @@ impl Requester {
                 request.wr.inline.extend_from_slice(bytes);
                 Ok(len)
             }
-            bytes => {
-                let memory = &around.memory;
-                memory.scatter(&request.wr, offset, bytes, around.attr.mtu, budget)
-            }
+            bytes => around
+                .memory
+                .scatter(&request.wr, offset, (bytes, *done), budget),
         };
         match taken {
-            Ok(taken) if taken == len => {}
-            Ok(taken) => {
-                // The rest is asked for once more.
-                let taken = taken / said;
-                request.done += taken;
-                self.progress(around);
-                self.strayed = Some(psn.plus(taken));
-                return self.rewind();
-            }
+            Ok(taken) => *done += taken,
             Err(Unread::Fault(Reason::LocalKey(KeyFault::Absent))) => {
                 // It is asked for once more when the page is there.
                 self.absent = Some((request.psn, offset));
                 self.strayed = Some(psn);
-                return self.rewind();
+                self.rewind();
+                return true;
             }
             Err(Unread::Fault(reason)) => {
                 request.wr.reason = reason;
-                return self.fail(Status::LocalProtection);
+                self.fail(Status::LocalProtection);
+                return true;
             }
             Err(Unread::Void | Unread::Stale) => {
                 // It is asked for once more, to be answered with bytes. What comes behind it is told by it.
                 self.strayed = Some(psn);
-                return self.rewind();
+                self.rewind();
+                return true;
             }
         }
-        request.done += count;
-        if request.done == request.packets {
-            self.pop(Status::Success);
+        let complete = *done == len;
+        let packets = if complete { count } else { *done / said };
+        if packets > 0 {
+            request.done += packets;
+            if request.done == request.packets {
+                self.pop(Status::Success);
+            }
+            self.progress(around);
         }
-        self.progress(around);
+        if !complete && packets > 0 {
+            arrival.advance(packets);
+        }
+        complete
     }
 }
 
@@ -670,11 +682,21 @@ impl Request {
         address: Address,
         around: &Surroundings<'_, M>,
         budget: &mut i64,
-    ) -> Result<Frame, Reason> {
+    ) -> Result<Option<Frame>, Reason> {
         let lends = around.lends && !self.again;
+        let (at, mut payload) = std::mem::take(&mut self.read);
+        if at != packet {
+            payload = Vec::new();
+        }
         let Self { wr, lending, .. } = self;
         let mtu = around.attr.mtu;
-        let count = (self.packets - packet).min(MAX_PAYLOAD / mtu.bytes());
+        // A packet that has been read in part is read on alone.
+        let most = if payload.is_empty() {
+            MAX_PAYLOAD / mtu.bytes()
+        } else {
+            1
+        };
+        let count = (self.packets - packet).min(most);
         let offset = u64::from(packet) * u64::from(mtu.bytes());
         let len = self
             .len
@@ -724,16 +746,27 @@ impl Request {
             if frame.loan.is_some() {
                 *budget -= i64::from(len);
             } else {
-                let mut payload = vec![0; len as usize];
-                let read = (around.memory).gather(wr, offset, &mut payload, mtu, budget)?;
+                let before = payload.len();
+                payload.resize(len as usize, 0);
+                let least = STEP_COST.max(*budget);
+                let mut left = least;
+                let (from, to) = (offset + before as u64, &mut payload[before..]);
+                let read = before + (around.memory).gather(wr, from, to, &mut left)?;
+                *budget -= least - left;
                 frame.payload = payload;
                 if read < len as usize {
-                    frame = frame.part(0..read as u32 / mtu.bytes());
+                    let packets = read as u32 / mtu.bytes();
+                    if packets == 0 {
+                        self.read = (packet, frame.payload[..read].to_vec());
+                        *budget = (*budget).min(0);
+                        return Ok(None);
+                    }
+                    frame = frame.part(0..packets);
                     frame.acknowledge = around.transport.is_reliable();
                 }
             }
         }
-        Ok(frame)
+        Ok(Some(frame))
     }
 }
 

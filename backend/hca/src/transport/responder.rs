@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use vm_memory::VolatileMemory;
 use wire::Qpn;
 
+use super::arrived::Arrived;
 use super::frame::{Content, Frame, LOAN, MAX_PAYLOAD, Syndrome, Tail, Target};
-use super::payload::{Cut, fill, read};
+use super::payload::{fill, read};
 use super::refusal::Refused;
 use super::reply::{Delivery, Reply};
 use super::requester::MAX_READS;
@@ -20,7 +21,6 @@ use crate::memory::dma::Dma;
 use crate::memory::domain::Domain;
 use crate::memory::lending::{Loan, Unread};
 use crate::memory::mr::{Access, KeyError, MemoryKey};
-use crate::memory::sge::Sge;
 use crate::objects::counters::TrafficCounters;
 use crate::objects::page_fault::Paging;
 use crate::objects::qp::attributes::Inbound;
@@ -47,68 +47,96 @@ pub(crate) struct Reception<'a, F: QueueFormat> {
 }
 
 impl<F: QueueFormat> Reception<'_, F> {
-    /// A request has come.
-    pub fn handle(&mut self, frame: &mut Frame, budget: &mut i64) -> Reply {
-        let reliable = self.core.transport.is_reliable();
-        if !reliable {
-            return self.unreliable(frame, budget);
+    /// A request has come, or goes on.
+    pub fn handle(&mut self, arrival: &mut Arrived, budget: &mut i64) -> Reply {
+        if !self.core.transport.is_reliable() {
+            return self.unreliable(arrival, budget);
         }
-        let ahead = frame.psn.distance(self.resp.psn);
+        let ahead = arrival.frame.psn.distance(self.resp.psn);
         if ahead > 0 {
-            return self.out_of_sequence(frame);
+            return self.out_of_sequence(&arrival.frame);
         }
         let behind = ahead.unsigned_abs();
-        if behind >= frame.span() {
-            return self.duplicate(frame, budget);
+        if behind >= arrival.frame.span() {
+            return self.duplicate(arrival, budget);
         }
         self.resp.receiving.strayed = None;
-        if behind > 0 && !matches!(frame.content, Content::Read(_)) {
+        if behind > 0 && !matches!(arrival.frame.content, Content::Read(_)) {
             self.count_duplicates(behind);
-            *frame = frame.part(behind..frame.packets());
+            arrival.begin_anew(behind);
         }
-        let span = frame.span();
-        match self.execute(frame, budget) {
-            Ok(mut reply) => {
-                self.advance(frame);
-                if frame.span() < span {
-                    // Later packets arrive out of sequence, which the requester need not be told.
-                    let next = frame.psn.plus(frame.span());
-                    self.resp.receiving.strayed = Some(next);
-                    reply.rest = Some((next, self.resp.msn));
-                }
-                if let Some((Content::ReadResponse(msn) | Content::AtomicResponse(_, msn), ..)) =
-                    &mut reply.answer
-                {
-                    *msn = self.resp.msn;
-                } else if frame.acknowledge && reply.rest.is_none() {
-                    let last = frame.psn.plus(frame.span() - 1);
-                    let content = Content::Acknowledge(Syndrome::Acknowledged, self.resp.msn);
-                    reply.answer = Some((content, last, Vec::new()));
-                }
-                reply
-            }
-            Err(refusal) => self.refuse(frame, refusal),
+        match self.execute(arrival, budget) {
+            Ok(reply) => self.answer(arrival, reply),
+            Err(refusal) => self.refuse(arrival, refusal),
         }
     }
 
+    /// A request has been carried out, or some packets of it: its sender hears of these.
+    fn answer(&mut self, arrival: &mut Arrived, mut reply: Reply) -> Reply {
+        let packets = arrival.packets_done();
+        reply.partly = !arrival.is_complete();
+        if reply.partly && packets == 0 {
+            return reply;
+        }
+        let Frame {
+            psn, acknowledge, ..
+        } = arrival.frame;
+        if self.resp.psn.precedes(psn.plus(packets)) {
+            self.advance(arrival, packets);
+        }
+        let msn = self.resp.msn;
+        reply.answer = match arrival.frame.content {
+            Content::Read(_) => {
+                let payload = if reply.partly {
+                    arrival.advance(packets)
+                } else {
+                    std::mem::take(&mut arrival.answer)
+                };
+                Some((Content::ReadResponse(msn), psn, payload))
+            }
+            Content::Atomic { .. } => reply.answer.map(|(content, psn, payload)| match content {
+                Content::AtomicResponse(value, _) => {
+                    (Content::AtomicResponse(value, msn), psn, payload)
+                }
+                content => (content, psn, payload),
+            }),
+            _ => {
+                if reply.partly {
+                    arrival.advance(packets);
+                }
+                let content = Content::Acknowledge(Syndrome::Acknowledged, msn);
+                acknowledge.then(|| (content, psn.plus(packets - 1), Vec::new()))
+            }
+        };
+        reply
+    }
+
     /// Nobody hears of it: a message that is not complete, or cannot be taken, is dropped (9.8.2.2).
-    fn unreliable(&mut self, frame: &mut Frame, budget: &mut i64) -> Reply {
-        let expected = frame.psn == self.resp.psn && self.resp.receiving.open.is_some();
-        if frame.first {
+    fn unreliable(&mut self, arrival: &mut Arrived, budget: &mut i64) -> Reply {
+        let follows = arrival.frame.psn == self.resp.psn;
+        let expected = follows && (self.resp.receiving.open.is_some() || arrival.is_begun());
+        if arrival.frame.first && !arrival.is_begun() {
             self.abandon();
-            self.resp.psn = frame.psn;
+            self.resp.psn = arrival.frame.psn;
         } else if !expected {
             self.abandon();
             return Reply::default();
         }
-        match self.execute(frame, budget) {
-            Ok(reply) => {
-                self.advance(frame);
+        match self.execute(arrival, budget) {
+            Ok(mut reply) => {
+                reply.partly = !arrival.is_complete();
+                let packets = arrival.packets_done();
+                if packets > 0 {
+                    self.advance(arrival, packets);
+                }
+                if reply.partly && packets > 0 {
+                    arrival.advance(packets);
+                }
                 reply
             }
             Err(refusal) => {
                 self.abandon();
-                let fault = self.fault(frame, refusal);
+                let fault = self.fault(arrival, refusal);
                 match refusal {
                     Refusal::NotReady(_) => self.count_not_ready(),
                     Refusal::Access => self.core.set.counters.refused(refusal, false),
@@ -129,13 +157,15 @@ impl<F: QueueFormat> Reception<'_, F> {
         self.resp.received = 0;
     }
 
-    /// A frame has been carried out.
-    fn advance(&mut self, frame: &Frame) {
-        let end = frame.psn.plus(frame.span());
-        if self.resp.psn.precedes(end) {
-            self.resp.psn = end;
-        }
-        if frame.last {
+    /// So many packets of a frame have been carried out.
+    fn advance(&mut self, arrival: &Arrived, packets: u32) {
+        let frame = &arrival.frame;
+        self.resp.psn = frame.psn.plus(packets);
+        if packets < frame.span() {
+            if !matches!(frame.content, Content::Read(_)) {
+                self.resp.received += u64::from(packets * frame.mtu.bytes());
+            }
+        } else if frame.last {
             self.abandon();
             self.resp.msn = (self.resp.msn + 1) & 0xff_ffff;
             let operation = match frame.content {
@@ -180,20 +210,16 @@ impl<F: QueueFormat> Reception<'_, F> {
 
     /// It has been carried out before: the requester has missed the answer (9.7.5.1.2). A READ is carried
     /// out again, and says what memory holds by now; of an atomic the result was kept.
-    fn duplicate(&mut self, frame: &mut Frame, budget: &mut i64) -> Reply {
-        self.count_duplicates(frame.packets());
+    fn duplicate(&mut self, arrival: &mut Arrived, budget: &mut i64) -> Reply {
+        if !arrival.is_begun() {
+            self.count_duplicates(arrival.frame.packets());
+        }
+        let frame = &arrival.frame;
         match frame.content {
-            Content::Read(_) => {
-                let span = frame.span();
-                match self.execute(frame, budget) {
-                    Ok(reply) if frame.span() < span => Reply {
-                        rest: Some((frame.psn.plus(frame.span()), self.resp.msn)),
-                        ..reply
-                    },
-                    Ok(reply) => reply,
-                    Err(refusal) => self.refuse(frame, refusal),
-                }
-            }
+            Content::Read(_) => match self.execute(arrival, budget) {
+                Ok(reply) => self.answer(arrival, reply),
+                Err(refusal) => self.refuse(arrival, refusal),
+            },
             Content::Atomic { .. } => {
                 let mut kept = self.resp.receiving.kept.iter();
                 let original = kept.find(|(psn, _)| *psn == frame.psn);
@@ -215,11 +241,12 @@ impl<F: QueueFormat> Reception<'_, F> {
         }
     }
 
-    fn refuse(&mut self, frame: &Frame, refusal: Refusal) -> Reply {
+    fn refuse(&mut self, arrival: &Arrived, refusal: Refusal) -> Reply {
+        let frame = &arrival.frame;
         if refusal == Refusal::Absent {
             self.resp.receiving.strayed = Some(frame.psn);
             return Reply {
-                fault: self.fault(frame, refusal),
+                fault: self.fault(arrival, refusal),
                 ..Reply::say(refusal.syndrome(), frame.psn, self.resp.msn)
             };
         }
@@ -286,7 +313,8 @@ impl<F: QueueFormat> Reception<'_, F> {
     }
 
     /// Carries out a frame that is expected.
-    fn execute(&mut self, frame: &mut Frame, budget: &mut i64) -> Result<Reply, Refusal> {
+    fn execute(&mut self, arrival: &mut Arrived, budget: &mut i64) -> Result<Reply, Refusal> {
+        let frame = &arrival.frame;
         if !frame.is_well_formed() || frame.mtu != self.core.attr.mtu {
             return Err(Refusal::Invalid);
         }
@@ -298,11 +326,11 @@ impl<F: QueueFormat> Reception<'_, F> {
             }
             Paging::Told | Paging::Later(_) => return Err(Refusal::Absent),
         }
-        let result = self.carry_out(frame, budget);
+        let result = self.carry_out(arrival, budget);
         if let Err(Refusal::Absent) = result
             && !F::hears_of_pages(&self.vf.face)
         {
-            return Err(self.without_page(frame));
+            return Err(self.without_page(&arrival.frame));
         }
         result
     }
@@ -316,7 +344,8 @@ impl<F: QueueFormat> Reception<'_, F> {
         }
     }
 
-    fn carry_out(&mut self, frame: &mut Frame, budget: &mut i64) -> Result<Reply, Refusal> {
+    fn carry_out(&mut self, arrival: &mut Arrived, budget: &mut i64) -> Result<Reply, Refusal> {
+        let frame = &mut arrival.frame;
         let mut pd = self.core.pd;
         if let RecvQueue::Xrc(xrcd) = self.resp.queue {
             pd = xrc_domain(self.vf, self.srqs, xrcd, frame.srq)?;
@@ -337,13 +366,20 @@ impl<F: QueueFormat> Reception<'_, F> {
                     }
                     _ => return Err(Refusal::Invalid),
                 }
-                self.scatter(frame, budget)?;
+                self.scatter(arrival, budget)?;
+                let frame = &arrival.frame;
+                if arrival.packets_done() > 0 {
+                    self.resp.receiving.open = Some(Open::Send);
+                }
+                if !arrival.is_complete() {
+                    return Ok(reply);
+                }
+                self.resp.received += u64::from(frame.len());
                 if let Tail::Invalidate(key) = tail
                     && frame.last
                 {
                     invalidate(self.vf, self.core, pd, key)?;
                 }
-                self.resp.receiving.open = Some(Open::Send);
                 if frame.last {
                     let (kind, immediate) = match tail {
                         Tail::None => (RecvKind::Send, 0),
@@ -359,50 +395,49 @@ impl<F: QueueFormat> Reception<'_, F> {
                 if !rights.write {
                     return Err(Refusal::Invalid);
                 }
-                let received = self.resp.received;
-                let (target, received) = match (self.resp.receiving.open, target) {
-                    (Some(Open::Write(target)), None) => (target, received),
+                let target = match (self.resp.receiving.open, target) {
+                    (Some(Open::Write(target)), None) => target,
                     (None, Some(target)) if opens => {
                         self.check_target(pd, target, Access::REMOTE_WRITE)?;
-                        (target, 0)
+                        self.resp.received = 0;
+                        target
                     }
                     _ => return Err(Refusal::Invalid),
                 };
-                let end = received + u64::from(frame.len());
+                let end = self.resp.received + u64::from(frame.len());
                 let length = u64::from(target.length);
                 if end > length || frame.last && end < length {
                     return Err(Refusal::Invalid);
                 }
-                let taken = self.write(pd, target, received, frame, budget)?;
-                self.cut(frame, taken)?;
-                let end = received + u64::from(taken);
-                if let Some(data) = immediate
-                    && frame.last
+                self.write(pd, target, arrival, budget)?;
+                if arrival.is_complete()
+                    && let Some(data) = immediate
+                    && arrival.frame.last
                 {
-                    self.take_receive(frame.srq)?;
-                    let mut delivery = self.delivery(frame, RecvKind::WriteImm, data);
+                    self.take_receive(arrival.frame.srq)?;
+                    let mut delivery = self.delivery(&arrival.frame, RecvKind::WriteImm, data);
                     delivery.len = target.length;
                     reply.delivery = Some(delivery);
                 }
-                self.resp.received = end;
-                self.resp.receiving.open = Some(Open::Write(target));
+                if arrival.packets_done() > 0 {
+                    self.resp.receiving.open = Some(Open::Write(target));
+                }
+                if arrival.is_complete() {
+                    self.resp.received = end;
+                }
             }
             Content::Read(target) => {
                 if !rights.read || !self.may_begin(frame) || target.length > MAX_PAYLOAD {
                     return Err(Refusal::Invalid);
                 }
                 self.check_target(pd, target, Access::REMOTE_READ)?;
-                let borrows = frame.borrows && self.lends;
-                reply.loan = borrows.then(|| self.lend(pd, target)).flatten();
-                let payload = match reply.loan {
-                    Some(_) => Vec::new(),
-                    None => self.read(pd, target, budget)?,
-                };
-                if reply.loan.is_none() {
-                    let length = payload.len() as u32;
-                    frame.content = Content::Read(Target { length, ..target });
+                if frame.borrows && self.lends && arrival.done == 0 {
+                    reply.loan = self.lend(pd, target);
                 }
-                reply.answer = Some((Content::ReadResponse(self.resp.msn), frame.psn, payload));
+                match reply.loan {
+                    Some(_) => arrival.done = target.length,
+                    None => self.read(pd, target, arrival, budget)?,
+                }
             }
             Content::Atomic {
                 operation,
@@ -484,11 +519,13 @@ impl<F: QueueFormat> Reception<'_, F> {
     }
 
     /// Fills the receive request on.
-    fn scatter(&mut self, frame: &mut Frame, budget: &mut i64) -> Result<(), Refusal> {
+    fn scatter(&mut self, arrival: &mut Arrived, budget: &mut i64) -> Result<(), Refusal> {
         if let RecvQueue::Tagged(_) = self.resp.queue {
-            return self.scatter_tagged(frame, budget);
+            return self.scatter_tagged(arrival, budget);
         }
-        if self.hold(frame)? {
+        let Arrived { frame, done, .. } = arrival;
+        if *done == 0 && self.hold(frame)? {
+            *done = frame.len();
             return Ok(());
         }
         let Some(inbound) = &self.resp.inbound else {
@@ -500,32 +537,10 @@ impl<F: QueueFormat> Reception<'_, F> {
             return Err(Refusal::Invalid);
         }
         let domain = self.domain(inbound.pd);
-        let at = self.resp.received;
+        let at = self.resp.received + u64::from(*done);
         let mut to = Cursor::new(domain, &inbound.wr.sges, at, Access::LOCAL_WRITE);
-        let cut = self.cuts(frame, 0);
-        let taken = fill(&mut to, frame.bytes(), cut, budget);
-        let taken = taken.map_err(|why| unread(why, Refusal::Operation))?;
-        self.resp.received = at + u64::from(taken);
-        self.cut(frame, taken)
-    }
-
-    /// Where the payload of a frame may be cut, of which so many bytes are left out.
-    pub(super) const fn cuts(&self, frame: &Frame, skipped: u32) -> Cut {
-        if self.core.transport.is_reliable() {
-            Cut::packets(frame.mtu, skipped)
-        } else {
-            Cut::NONE
-        }
-    }
-
-    /// As many bytes of a frame have been taken. The requester sends the rest again, if it does so.
-    pub(super) fn cut(&self, frame: &mut Frame, taken: u32) -> Result<(), Refusal> {
-        if taken < frame.len() {
-            if !self.core.transport.is_reliable() {
-                return Err(Refusal::Void);
-            }
-            *frame = frame.part(0..taken / frame.mtu.bytes());
-        }
+        let taken = fill(&mut to, frame.bytes(), *done, budget);
+        *done += taken.map_err(|why| unread(why, Refusal::Operation))?;
         Ok(())
     }
 
@@ -533,18 +548,15 @@ impl<F: QueueFormat> Reception<'_, F> {
         &self,
         pd: u32,
         target: Target,
-        at: u64,
-        frame: &mut Frame,
+        Arrived { frame, done, .. }: &mut Arrived,
         budget: &mut i64,
-    ) -> Result<u32, Refusal> {
-        let list = [Sge {
-            addr: target.addr,
-            lkey: target.rkey,
-            len: target.length,
-        }];
+    ) -> Result<(), Refusal> {
+        let list = [target.stretch()];
+        let at = self.resp.received + u64::from(*done);
         let mut to = Cursor::new(self.domain(pd), &list, at, Access::REMOTE_WRITE);
-        let cut = self.cuts(frame, 0);
-        fill(&mut to, frame.bytes(), cut, budget).map_err(|why| unread(why, Refusal::Access))
+        let taken = fill(&mut to, frame.bytes(), *done, budget);
+        *done += taken.map_err(|why| unread(why, Refusal::Access))?;
+        Ok(())
     }
 
     /// Lends memory for an answer.
@@ -552,37 +564,33 @@ impl<F: QueueFormat> Reception<'_, F> {
         if target.length < LOAN {
             return None;
         }
-        let of = Sge {
-            addr: target.addr,
-            lkey: target.rkey,
-            len: target.length,
-        };
         let domain = Domain {
             dma: &self.vf.dma,
             keys: &self.vf.keys,
             pd,
         };
-        domain.lend(&of, Access::REMOTE_READ, &mut self.resp.lending)
+        domain.lend(
+            &target.stretch(),
+            Access::REMOTE_READ,
+            &mut self.resp.lending,
+        )
     }
 
-    fn read(&self, pd: u32, target: Target, budget: &mut i64) -> Result<Vec<u8>, Refusal> {
-        let mut payload = vec![0; target.length as usize];
-        let list = [Sge {
-            addr: target.addr,
-            lkey: target.rkey,
-            len: target.length,
-        }];
-        let (domain, mtu) = (self.domain(pd), self.core.attr.mtu);
-        let read = read(
-            domain,
-            &list,
-            Access::REMOTE_READ,
-            &mut payload,
-            mtu,
-            budget,
-        );
-        payload.truncate(read.map_err(|error| refused(error, Refusal::Access))?);
-        Ok(payload)
+    fn read(
+        &self,
+        pd: u32,
+        target: Target,
+        Arrived { answer, done, .. }: &mut Arrived,
+        budget: &mut i64,
+    ) -> Result<(), Refusal> {
+        if answer.is_empty() {
+            *answer = vec![0; target.length as usize];
+        }
+        let (domain, at) = (self.domain(pd), *done as usize);
+        let (list, to) = ([target.stretch()], &mut answer[at..]);
+        let read = read(domain, &list, at as u64, Access::REMOTE_READ, to, budget);
+        *done += read.map_err(|error| refused(error, Refusal::Access))? as u32;
+        Ok(())
     }
 }
 

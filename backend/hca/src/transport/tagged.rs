@@ -1,6 +1,7 @@
 //! Queue pairs that match messages with tags: how a message is taken, what completes, what the HCA reads by itself,
 //! and changes of the list.
 
+use super::arrived::Arrived;
 use super::frame::{Bytes, Frame};
 use super::payload::fill;
 use super::responder::{Reception, take_receive, unread};
@@ -112,47 +113,40 @@ impl<F: QueueFormat> Reception<'_, F> {
     /// Fills what a message goes to, on from what has come of it, without its header where the header stays out.
     pub(super) fn scatter_tagged(
         &mut self,
-        frame: &mut Frame,
+        Arrived { frame, done, .. }: &mut Arrived,
         budget: &mut i64,
     ) -> Result<(), Refusal> {
         let skip = self.resp.arrival().skip();
-        let at = self.resp.received;
-        let end = at + u64::from(frame.len());
-        if end > skip {
-            let Some(inbound) = &self.resp.inbound else {
-                return Err(Refusal::Operation);
-            };
-            let capacity: u64 = inbound.wr.sges.iter().map(|sge| u64::from(sge.len)).sum();
-            if capacity < end - skip {
-                return Err(Refusal::Invalid);
-            }
-            let domain = self.domain(inbound.pd);
-            let to = at.saturating_sub(skip);
-            let mut to = Cursor::new(domain, &inbound.wr.sges, to, Access::LOCAL_WRITE);
-            let left_out = skip.saturating_sub(at) as usize;
-            let cut = self.cuts(frame, left_out as u32);
-            let payload = match frame.bytes() {
-                Bytes::Here(bytes) => {
-                    let head = self.resp.head();
-                    if at == 0 {
-                        // It may have come before, with another one.
-                        let begin = head.bytes().iter();
-                        bytes
-                            .iter_mut()
-                            .zip(begin)
-                            .for_each(|(to, from)| *to = *from);
-                    }
-                    Bytes::Here(bytes.get_mut(left_out..).unwrap_or_default())
-                }
-                lent => lent,
-            };
-            let taken = fill(&mut to, payload, cut, budget);
-            let taken = taken.map_err(|why| unread(why, Refusal::Operation))?;
-            let taken = taken + left_out as u32;
-            self.resp.received = at + u64::from(taken);
-            return self.cut(frame, taken);
+        let begin = self.resp.received;
+        let end = begin + u64::from(frame.len());
+        let left_out = skip.saturating_sub(begin).min(frame.len().into()) as u32;
+        *done = (*done).max(left_out);
+        if *done == frame.len() {
+            return Ok(());
         }
-        self.resp.received = end;
+        let Some(inbound) = &self.resp.inbound else {
+            return Err(Refusal::Operation);
+        };
+        let capacity: u64 = inbound.wr.sges.iter().map(|sge| u64::from(sge.len)).sum();
+        if capacity < end - skip {
+            return Err(Refusal::Invalid);
+        }
+        if begin == 0
+            && let Bytes::Here(bytes) = frame.bytes()
+        {
+            // It may have come before, with another one.
+            let head = self.resp.head();
+            let head = head.bytes().iter();
+            bytes
+                .iter_mut()
+                .zip(head)
+                .for_each(|(to, from)| *to = *from);
+        }
+        let at = begin + u64::from(*done) - skip;
+        let domain = self.domain(inbound.pd);
+        let mut to = Cursor::new(domain, &inbound.wr.sges, at, Access::LOCAL_WRITE);
+        let taken = fill(&mut to, frame.bytes(), *done, budget);
+        *done += taken.map_err(|why| unread(why, Refusal::Operation))?;
         Ok(())
     }
 }

@@ -62,10 +62,15 @@ pub(crate) struct Quiesced {
     pub changes: Vec<PortChange>,
 }
 
+/// Bytes of the host's memory that a frame takes while it is held.
+pub(crate) fn held_bytes(frame: &Frame) -> usize {
+    FRAME + frame.len() as usize
+}
+
 impl Quiesced {
     /// Has something wait; false where there is no room for it.
     pub fn hold(&mut self, held: Held) -> bool {
-        let bytes = FRAME + held.frame.payload.len();
+        let bytes = held_bytes(&held.frame);
         let datagram = held.frame.address.service == Service::Ud;
         if self.bytes + bytes > MAX_HELD_BYTES || datagram && self.datagrams >= MAX_HELD_DATAGRAMS {
             return false;
@@ -78,7 +83,7 @@ impl Quiesced {
 
     pub fn next(&mut self) -> Option<Held> {
         let held = self.held.pop_front()?;
-        self.bytes -= FRAME + held.frame.payload.len();
+        self.bytes -= held_bytes(&held.frame);
         self.datagrams -= usize::from(held.frame.address.service == Service::Ud);
         Some(held)
     }

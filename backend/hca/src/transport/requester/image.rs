@@ -95,6 +95,7 @@ impl Requester {
                 fault,
                 lending: Lending::default(),
                 again: true,
+                read: (0, Vec::new()),
             });
         }
         let next = (image.next.0 as usize, image.next.1);

@@ -26,7 +26,6 @@ impl<F: QueueFormat> Reception<'_, F> {
         };
         check_room(domain, &inbound.wr.sges, bytes.len() as u64)?;
         inbound.wr.held.extend_from_slice(bytes);
-        self.resp.received = bytes.len() as u64;
         Ok(true)
     }
 }
