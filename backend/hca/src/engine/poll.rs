@@ -165,7 +165,7 @@ impl<F: QueueFormat> Engine<F> {
                 at += 1;
                 if !busy {
                     busy = true;
-                    self.scheduler.begin(vf);
+                    self.begin_turn(vf);
                     allowance = self.allowance(vf, hot.len()).min(*left);
                     budget = allowance;
                 }
@@ -180,6 +180,9 @@ impl<F: QueueFormat> Engine<F> {
                 hot[at].1 = idle + 1;
                 at += 1;
             }
+        }
+        if busy {
+            self.end_turn(vf, budget <= 0);
         }
         *left -= allowance - budget;
         let polled = &mut self.objects.vfs[usize::from(vf.0)].polled;

@@ -122,8 +122,9 @@ impl<F: QueueFormat> Engine<F> {
     /// Cost of the turn that `vf` may have now, which has so many hot queue pairs.
     #[inline]
     pub(crate) fn allowance(&self, vf: VfId, hot: usize) -> i64 {
-        if self.scheduler.has_others(&self.vf(vf).run_queue) || self.polling.is_hot_beside(hot) {
-            SHARED_TURN
+        let run_queue = &self.vf(vf).run_queue;
+        if self.scheduler.has_others(run_queue) || self.polling.is_hot_beside(hot) {
+            SHARED_TURN >> run_queue.slowness
         } else {
             TURN
         }
@@ -133,7 +134,7 @@ impl<F: QueueFormat> Engine<F> {
     fn visit(&mut self, vf: VfId) -> i64 {
         let allowance = self.allowance(vf, self.vf(vf).polled.hot());
         let mut left = allowance;
-        self.scheduler.begin(vf);
+        self.begin_turn(vf);
         let run_queue = &mut self.vf_mut(vf).run_queue;
         if std::mem::take(&mut run_queue.rang) {
             let now = self.clock.now();
@@ -162,7 +163,20 @@ impl<F: QueueFormat> Engine<F> {
         // An owner that is told of a completion queue that failed in this turn finds its users failed, if they are
         // few.
         self.search_users(vf, &mut left);
+        self.end_turn(vf, left <= 0);
         allowance - left
+    }
+
+    #[inline]
+    pub(crate) fn begin_turn(&mut self, vf: VfId) {
+        let run_queue = &self.objects.vfs[usize::from(vf.0)].run_queue;
+        self.scheduler.begin(vf, run_queue, self.clock.as_ref());
+    }
+
+    #[inline]
+    pub(crate) fn end_turn(&mut self, vf: VfId, used_up: bool) {
+        let run_queue = &mut self.objects.vfs[usize::from(vf.0)].run_queue;
+        self.scheduler.end(used_up, run_queue, self.clock.as_ref());
     }
 
     /// Queues functions that have something due.

@@ -14,6 +14,11 @@ const ALONE_AFTER: u32 = 1024;
 
 /// Longest time of a turn beyond its first request while others have work, in nanoseconds.
 const LONGEST_SHARED: u64 = 2000;
+/// Time in nanoseconds after which a turn that was used up counts as slow, and below which it does not.
+const SLOW_TURN_NS: u64 = 3000;
+const FAST_TURN_NS: u64 = 1000;
+/// How often a shared turn is halved at most.
+const MAX_SLOWNESS: u32 = 4;
 /// Requests between two looks at the clock.
 const REQUESTS_PER_LOOK: u32 = 8;
 
@@ -29,6 +34,8 @@ pub(crate) struct Scheduler {
     /// The function that had the last turn, and how many it has until it counts as the only one.
     last: Option<VfId>,
     not_alone: u32,
+    /// When the turn in hand began, if it is measured.
+    begun: Option<u64>,
     /// Requests that the turn in hand has executed, and when it is to end, on the clock.
     requests: u32,
     until: u64,
@@ -85,13 +92,29 @@ impl Scheduler {
 
     /// A function has a turn.
     #[inline]
-    pub fn begin(&mut self, vf: VfId) {
+    pub fn begin(&mut self, vf: VfId, run_queue: &RunQueue, clock: &dyn Clock) {
         self.requests = 0;
+        self.begun = run_queue.used_up.then(|| clock.now());
         if self.last == Some(vf) {
             self.not_alone = self.not_alone.saturating_sub(1);
         } else {
             let first = self.last.replace(vf).is_none();
             self.not_alone = if first { 0 } else { ALONE_AFTER };
+        }
+    }
+
+    /// The function's turn ends. Costs are what work takes as a rule: a function with memory that nobody has touched, or
+    /// with lists that are in no cache, gets shorter turns.
+    #[inline]
+    pub fn end(&mut self, used_up: bool, run_queue: &mut RunQueue, clock: &dyn Clock) {
+        run_queue.used_up = used_up;
+        if let Some(begun) = self.begun.take() {
+            let slowness = &mut run_queue.slowness;
+            match clock.now() - begun {
+                SLOW_TURN_NS.. => *slowness = (*slowness + 1).min(MAX_SLOWNESS),
+                ..FAST_TURN_NS => *slowness = slowness.saturating_sub(1),
+                _ => {}
+            }
         }
     }
 

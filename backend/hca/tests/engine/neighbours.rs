@@ -255,6 +255,33 @@ fn users_of_a_failed_completion_queue_fail_a_few_at_a_time() {
     assert_eq!(lab.state(&bystander), QpState::ReadyToSend);
 }
 
+/// Memory may take longer than its bytes say, as pages that nobody has touched do.
+#[test]
+fn memory_that_takes_long_is_copied_in_short_turns() {
+    for (time, longest) in [(0, 17 << 10), (1, 4 << 10), (10, 2 << 10)] {
+        let mut lab = Lab::new(3);
+        let near = neighbour(&mut lab, false);
+        lab.memory(0).is_slow(&lab.clock.clone(), time);
+        let (a, _b) = lab.pair(Transport::Rc);
+        let wr = large_write(&lab, 16 << 20);
+        lab.post(&a, wr);
+        for _ in 0..20 {
+            lab.engine.run();
+            neighbour_is_served(&mut lab, &near);
+        }
+        let [_, bytes] = given(&mut lab, |lab| {
+            lab.engine.run();
+        });
+        assert!(
+            bytes <= longest,
+            "{bytes} bytes in one call, {time} ns each"
+        );
+        neighbour_is_served(&mut lab, &near);
+        lab.settle();
+        assert_eq!(sent(&a.cq.poll()), [(1, Status::Success)]);
+    }
+}
+
 /// A key that leads through four levels of stretches of one byte each to `len` bytes of its
 /// function's memory.
 fn chain(lab: &mut Lab, node: usize, len: u32) -> u32 {

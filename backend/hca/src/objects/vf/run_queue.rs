@@ -38,6 +38,10 @@ pub(crate) struct RunQueue {
     pub rests: bool,
     /// A timer is due.
     pub rang: bool,
+    /// The last turn was used up: the next one is measured.
+    pub used_up: bool,
+    /// How often the cost of a shared turn is halved, since turns have taken longer than their cost says.
+    pub slowness: u32,
     /// When it is due, where [`Scheduler`](crate::engine::scheduler::Scheduler) knows; [`u64::MAX`] for never.
     pub alarm: u64,
 }
@@ -88,6 +92,8 @@ impl Default for RunQueue {
             queued: false,
             rests: false,
             rang: false,
+            used_up: false,
+            slowness: 0,
             alarm: u64::MAX,
         }
     }

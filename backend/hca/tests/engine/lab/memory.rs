@@ -1,9 +1,10 @@
 //! Memory of functions, of which parts can be missing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, OnceLock, RwLock};
 
-use hca::{Dma, Readable};
+use super::ManualClock;
+use hca::{Clock, Dma, Readable};
 use vm_memory::{MmapRegion, VolatileMemory, VolatileSlice};
 
 /// Bytes of ordinary memory that a function has, from [`base`] on.
@@ -31,6 +32,8 @@ pub struct Memory {
     pub longest: usize,
     /// Windows given out so far, and bytes in them.
     given: Arc<[AtomicU64; 2]>,
+    /// The clock that an access takes time on, and nanoseconds for each byte.
+    takes: Arc<OnceLock<(Arc<ManualClock>, u64)>>,
 }
 
 impl Memory {
@@ -42,6 +45,7 @@ impl Memory {
             holes: Arc::default(),
             longest: usize::MAX,
             given: Arc::default(),
+            takes: Arc::default(),
         }
     }
 
@@ -50,7 +54,15 @@ impl Memory {
         for (count, more) in self.given.iter().zip([1, window.len() as u64]) {
             count.fetch_add(more, Ordering::Relaxed);
         }
+        if let Some((clock, time)) = self.takes.get() {
+            clock.turn_to(clock.now() + time * window.len() as u64);
+        }
         Some(window)
+    }
+
+    /// From now on an access takes so many nanoseconds for each byte.
+    pub fn is_slow(&self, clock: &Arc<ManualClock>, time: u64) {
+        self.takes.get_or_init(|| (Arc::clone(clock), time));
     }
 
     /// Windows given out so far, and bytes in them.

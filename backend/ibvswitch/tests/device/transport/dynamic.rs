@@ -18,14 +18,24 @@ with_both_doorbells!(
 const KEY: u64 = 0x0102_0304_0506_0708;
 
 fn initiator(peer: &Peer) -> QueuePair {
-    let config: Config<'_> = peer.config(Transport::DynamicInitiator);
-    let qp = QueuePair::new(&config).unwrap();
+    let nobody = Connection::to(0, 0);
+    initiator_with(peer, &nobody)
+}
+
+/// An initiator that soon gives up, for targets that do not answer. A busy machine stops an engine for longer.
+fn hasty_initiator(peer: &Peer) -> QueuePair {
     let nobody = Connection {
         ack_timeout: 10,
         retry_count: 3,
         ..Connection::to(0, 0)
     };
-    qp.connect(Access::ALL, &nobody).unwrap();
+    initiator_with(peer, &nobody)
+}
+
+fn initiator_with(peer: &Peer, nobody: &Connection) -> QueuePair {
+    let config: Config<'_> = peer.config(Transport::DynamicInitiator);
+    let qp = QueuePair::new(&config).unwrap();
+    qp.connect(Access::ALL, nobody).unwrap();
     qp
 }
 
@@ -222,12 +232,13 @@ fn targets_drain_before_they_go(daemon: &Daemon) {
     assert_eq!(event.queue_number(), target.dct.number());
     assert_eq!(dctc::STATE.get(&target.dct.query().unwrap()), 2);
     a.execute(&mut qp, &other.of(write));
-    qp.post_send(&target.of(write)).unwrap();
+    let mut hasty = hasty_initiator(&a);
+    hasty.post_send(&target.of(write)).unwrap();
     let entry = a.cq.wait().unwrap();
     assert_eq!(entry.syndrome(), Syndrome::RetryExceeded);
     let (to, key) = (target.to, target.key);
     drop(target);
-    let mut qp = initiator(&a);
+    let mut qp = hasty_initiator(&a);
     qp.post_send(&write.to_target(&to, key)).unwrap();
     let entry = a.cq.wait().unwrap();
     assert_eq!(entry.syndrome(), Syndrome::RetryExceeded);
@@ -254,7 +265,7 @@ fn requests_that_no_driver_makes(daemon: &Daemon) {
         qpn: qp.number(),
         ..AddressVector::default()
     };
-    let mut lost = initiator(&a);
+    let mut lost = hasty_initiator(&a);
     lost.post_send(&write.to_target(&plain, KEY)).unwrap();
     let entry = a.cq.wait().unwrap();
     assert_eq!(entry.syndrome(), Syndrome::RetryExceeded);
