@@ -11,7 +11,6 @@ pub(crate) mod dynamic;
 pub(crate) mod endpoint;
 mod exchange;
 mod frame;
-mod intake;
 mod payload;
 pub(crate) mod refusal;
 mod reply;

@@ -165,7 +165,7 @@ impl<F: QueueFormat> Engine<F> {
                 at += 1;
                 if !busy {
                     busy = true;
-                    self.begin_turn(vf);
+                    self.scheduler.begin(&self.objects, vf, self.clock.as_ref());
                     allowance = self.allowance(vf, hot.len()).min(*left);
                     budget = allowance;
                 }
@@ -182,7 +182,8 @@ impl<F: QueueFormat> Engine<F> {
             }
         }
         if busy {
-            self.end_turn(vf, budget <= 0);
+            self.scheduler
+                .end(&mut self.objects, vf, budget <= 0, self.clock.as_ref());
         }
         *left -= allowance - budget;
         let polled = &mut self.objects.vfs[usize::from(vf.0)].polled;

@@ -134,7 +134,7 @@ impl<F: QueueFormat> Engine<F> {
     fn visit(&mut self, vf: VfId) -> i64 {
         let allowance = self.allowance(vf, self.vf(vf).polled.hot());
         let mut left = allowance;
-        self.begin_turn(vf);
+        self.scheduler.begin(&self.objects, vf, self.clock.as_ref());
         let run_queue = &mut self.vf_mut(vf).run_queue;
         if std::mem::take(&mut run_queue.rang) {
             let now = self.clock.now();
@@ -152,8 +152,12 @@ impl<F: QueueFormat> Engine<F> {
             match self.objects.qps.get_mut(index.0) {
                 Some(qp) if qp.req.queued && qp.core.vf == vf => {
                     qp.req.queued = false;
-                    if !qp.req.line.is_empty() {
-                        self.work_off_line(index, &mut left);
+                    while left > 0
+                        && let Some(qp) = self.objects.qps.get_mut(index.0)
+                        && !qp.req.line.is_empty()
+                        && let Some(arrived) = qp.next_arrived()
+                    {
+                        self.carry_out(index, arrived, &mut left);
                     }
                     self.turn(index, &mut left);
                 }
@@ -163,20 +167,9 @@ impl<F: QueueFormat> Engine<F> {
         // An owner that is told of a completion queue that failed in this turn finds its users failed, if they are
         // few.
         self.search_users(vf, &mut left);
-        self.end_turn(vf, left <= 0);
+        self.scheduler
+            .end(&mut self.objects, vf, left <= 0, self.clock.as_ref());
         allowance - left
-    }
-
-    #[inline]
-    pub(crate) fn begin_turn(&mut self, vf: VfId) {
-        let run_queue = &self.objects.vfs[usize::from(vf.0)].run_queue;
-        self.scheduler.begin(vf, run_queue, self.clock.as_ref());
-    }
-
-    #[inline]
-    pub(crate) fn end_turn(&mut self, vf: VfId, used_up: bool) {
-        let run_queue = &mut self.objects.vfs[usize::from(vf.0)].run_queue;
-        self.scheduler.end(used_up, run_queue, self.clock.as_ref());
     }
 
     /// Queues functions that have something due.

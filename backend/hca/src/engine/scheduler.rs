@@ -17,7 +17,7 @@ const LONGEST_SHARED: u64 = 2000;
 /// Time in nanoseconds after which a turn that was used up counts as slow, and below which it does not.
 const SLOW_TURN_NS: u64 = 3000;
 const FAST_TURN_NS: u64 = 1000;
-/// How often a shared turn is halved at most.
+/// Largest number of times that a shared turn is halved.
 const MAX_SLOWNESS: u32 = 4;
 /// Requests between two looks at the clock.
 const REQUESTS_PER_LOOK: u32 = 8;
@@ -92,7 +92,8 @@ impl Scheduler {
 
     /// A function has a turn.
     #[inline]
-    pub fn begin(&mut self, vf: VfId, run_queue: &RunQueue, clock: &dyn Clock) {
+    pub fn begin<F: QueueFormat>(&mut self, objects: &Objects<F>, vf: VfId, clock: &dyn Clock) {
+        let run_queue = &objects.vfs[usize::from(vf.0)].run_queue;
         self.requests = 0;
         self.begun = run_queue.used_up.then(|| clock.now());
         if self.last == Some(vf) {
@@ -106,11 +107,18 @@ impl Scheduler {
     /// The function's turn ends. Costs are what work takes as a rule: a function with memory that nobody has touched, or
     /// with lists that are in no cache, gets shorter turns.
     #[inline]
-    pub fn end(&mut self, used_up: bool, run_queue: &mut RunQueue, clock: &dyn Clock) {
+    pub fn end<F: QueueFormat>(
+        &mut self,
+        objects: &mut Objects<F>,
+        vf: VfId,
+        used_up: bool,
+        clock: &dyn Clock,
+    ) {
+        let run_queue = &mut objects.vfs[usize::from(vf.0)].run_queue;
         run_queue.used_up = used_up;
         if let Some(begun) = self.begun.take() {
             let slowness = &mut run_queue.slowness;
-            match clock.now() - begun {
+            match clock.now().saturating_sub(begun) {
                 SLOW_TURN_NS.. => *slowness = (*slowness + 1).min(MAX_SLOWNESS),
                 ..FAST_TURN_NS => *slowness = slowness.saturating_sub(1),
                 _ => {}

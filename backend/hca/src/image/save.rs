@@ -205,7 +205,7 @@ impl<F: QueueFormat> Engine<F> {
                 let rest = state.quiesced.as_deref();
                 let mut left = MAX_HELD_BYTES - rest.map_or(0, |rest| rest.bytes) - saving.in_line;
                 let before = left;
-                for frame in objects.lines(qp) {
+                for frame in lines(objects, qp) {
                     image.held.extend(HeldImageV1::in_line(frame, &mut left));
                 }
                 saving.in_line += before - left;
@@ -301,17 +301,6 @@ impl<F: QueueFormat> Objects<F> {
             user_index: srq.user_index,
             ring: F::save_shared(&srq.ring),
         }
-    }
-
-    /// Frames that wait for turns of a queue pair, or of the contexts that it has.
-    fn lines<'a>(&'a self, qp: &'a Qp<F>) -> impl Iterator<Item = &'a Frame> {
-        let contexts = match &qp.resp.role {
-            Role::Target(target) => target.contexts(),
-            _ => &[],
-        };
-        let contexts = contexts.iter().filter_map(|index| self.qps.get(index.0));
-        let all = std::iter::once(qp).chain(contexts);
-        all.flat_map(|qp| qp.req.line.frames())
     }
 
     fn save_target(&self, target: &Target, now: u64) -> TargetImageV1 {
@@ -429,4 +418,18 @@ fn save_cq<F: QueueFormat>(cq: &Cq<F>, now: u64) -> CqImageV1<F> {
         held: (cq.timer != 0).then(|| cq.held_until.saturating_sub(now)),
         ring: F::save_completion(&cq.ring),
     }
+}
+
+/// Frames that wait for turns of a queue pair, or of the contexts that it has.
+fn lines<'a, F: QueueFormat>(
+    objects: &'a Objects<F>,
+    qp: &'a Qp<F>,
+) -> impl Iterator<Item = &'a Frame> {
+    let contexts = match &qp.resp.role {
+        Role::Target(target) => target.contexts(),
+        _ => &[],
+    };
+    let contexts = contexts.iter().filter_map(|index| objects.qps.get(index.0));
+    let all = std::iter::once(qp).chain(contexts);
+    all.flat_map(|qp| qp.req.line.frames())
 }

@@ -18,7 +18,7 @@ use crate::objects::work::SendWr;
 use crate::queue_format::QueueFormat;
 use crate::storage::numbers::Numbers;
 use crate::transport::Away;
-use crate::transport::arrived::Line;
+use crate::transport::arrived::{Arrived, Line};
 use crate::transport::responder::receiving::Receiving;
 
 /// A queue pair to be created.
@@ -288,6 +288,24 @@ pub(crate) struct Qp<F: QueueFormat> {
     pub core: Core,
     pub req: Requester<F>,
     pub resp: Responder<F>,
+}
+
+impl<F: QueueFormat> Qp<F> {
+    /// Takes the next frame that waits in line, if the queue pair still takes such frames.
+    #[cold]
+    pub(crate) fn next_arrived(&mut self) -> Option<Arrived> {
+        while let Some(arrived) = self.req.line.pop() {
+            let listens = if arrived.frame.is_response() {
+                self.req.away.is_some()
+            } else {
+                self.core.state.receives()
+            };
+            if listens {
+                return Some(arrived);
+            }
+        }
+        None
+    }
 }
 
 /// Queue pairs of one function by number.

@@ -3,12 +3,16 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use super::endpoint::InFlight;
-use super::frame::{Content, Frame};
+use super::frame::{Content, Frame, MAX_PAYLOAD};
 
 /// Frames that wait in line for one queue pair at most. More get lost.
 const MAX_LINE: usize = 64;
+
+/// Least cost of a step of a frame: payload in one piece is copied in one step.
+pub(crate) const STEP_COST: i64 = MAX_PAYLOAD as i64;
 
 /// A frame that has come, as far as it is not carried out yet.
 #[derive(Debug)]
@@ -33,18 +37,30 @@ impl Line {
         self.0.is_empty()
     }
 
-    /// Whether no further frame may wait.
-    pub fn is_full(&self) -> bool {
-        self.0.len() >= MAX_LINE
-    }
-
     /// The frames, in their order.
     pub fn frames(&self) -> impl Iterator<Item = &Frame> {
         self.0.iter().map(|arrived| &arrived.frame)
     }
 
-    pub fn push(&mut self, arrived: Arrived) {
-        self.0.push_back(arrived);
+    /// A frame comes; it is returned if it may be carried out at once. Else it waits, and counts in this share: its
+    /// sender may not count it any more. It gets lost where there is no room.
+    pub fn admit(
+        &mut self,
+        mut arrived: Arrived,
+        share: &Arc<AtomicU32>,
+        share_is_full: bool,
+    ) -> Option<Arrived> {
+        if self.0.is_empty() {
+            return Some(arrived);
+        }
+        let counted = arrived.in_flight.is_some();
+        if self.0.len() < MAX_LINE && (counted || !share_is_full) {
+            arrived
+                .in_flight
+                .get_or_insert_with(|| InFlight::new(share, 1));
+            self.0.push_back(arrived);
+        }
+        None
     }
 
     pub fn push_front(&mut self, arrived: Arrived) {

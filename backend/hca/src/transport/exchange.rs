@@ -49,7 +49,7 @@ fn has_room<F: QueueFormat>(vf: &Vf<F>) -> bool {
 }
 
 /// Whether a function has as much on its way as it may.
-pub(super) fn is_full<F: QueueFormat>(vf: &Vf<F>) -> bool {
+fn is_full<F: QueueFormat>(vf: &Vf<F>) -> bool {
     vf.in_flight.load(Ordering::Relaxed) >= MAX_OUTSTANDING
 }
 
@@ -496,7 +496,14 @@ impl<F: QueueFormat> Engine<F> {
                 .received(frame.address.sl, words, packets);
         }
         self.migrate_along(index, frame.migrated);
-        self.frame_arrives(index, Arrived::new(frame, in_flight), budget);
+        let Some(Qp { core, req, .. }) = self.objects.qps.get_mut(index.0) else {
+            return;
+        };
+        let vf = &self.objects.vfs[usize::from(core.vf.0)];
+        let arrived = Arrived::new(frame, in_flight);
+        if let Some(arrived) = req.line.admit(arrived, &vf.in_flight, is_full(vf)) {
+            self.carry_out(index, arrived, budget);
+        }
     }
 
     /// The queue pair that takes a frame for its connection's. It listens to its own peer only, knows

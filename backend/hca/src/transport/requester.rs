@@ -10,11 +10,10 @@ use std::collections::VecDeque;
 
 use wire::Psn;
 
-use super::arrived::Arrived;
+use super::arrived::{Arrived, STEP_COST};
 use super::frame::{
     Address, Bytes, Content, Frame, LOAN, MAX_PAYLOAD, Session, Syndrome, Tail, Target,
 };
-use super::intake::STEP_COST;
 use crate::memory::lending::{Lending, Loan, Unread};
 use crate::objects::counters::Retries;
 use crate::objects::qp::attributes::{InCompletion, QpAttr, Transport};
