@@ -31,6 +31,9 @@
 //! effect of a link is a decorator: `Captured`, `Lossy`, `Shared`, `Delayed`. A path to another engine ends at a link
 //! (`End::Away`). A function's frames on their way are bounded.
 //!
+//! A frame that costs more than a turn, as pieces of a byte each do, is carried out in steps, and the frames behind it wait
+//! in line at the queue pair. What has been carried out of it is acknowledged packet by packet.
+//!
 //! **Lending.** A frame to another engine with 4 KiB or more in one piece borrows the sender's memory under three leases (request,
 //! key, mapped memory). The end of any lease waits for a copy in progress, and a frame that is still in the ring is
 //! *void*: the requester sends again, with the bytes. A request is lent once at most.
@@ -47,7 +50,8 @@
 //!
 //! VFs have turns one after the other, and within a VF its queue pairs. A turn is measured in *cost*: bytes that could be copied
 //! in its time. Requests, steps of indirect keys, looks at cold objects and timers have a cost. A turn is 128 KiB while nobody
-//! else has work, 16 KiB otherwise. A message that costs more continues in the next turn.
+//! else has work, 16 KiB otherwise, and less where the function's turns take longer than they cost. A message that costs
+//! more continues in the next turn.
 //!
 //! **Pages that are away** stop one half of one queue pair. A requester keeps its request; a responder answers with an RNR NAK. The
 //! owner gets an event, of 512 halves at a time at most. `Engine::resume_fault` ends the wait.

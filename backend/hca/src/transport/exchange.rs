@@ -5,10 +5,11 @@ use std::sync::atomic::Ordering;
 use wire::header::Service;
 use wire::{Gid, Qpn};
 
-use super::arrived::Arrived;
+use super::arrived::{Arrived, STEP_COST};
 use super::endpoint::{Destination, Endpoint, InFlight, Outside, Transmit};
 use super::frame::{Address, Content, Frame};
 use super::requester::{Finished, Requester, Surroundings};
+use super::responder::Reception;
 use super::room::Room;
 use crate::engine::Engine;
 use crate::engine::run_queue::{REQUEST_COST, TURN};
@@ -126,7 +127,7 @@ impl<F: QueueFormat> Engine<F> {
     }
 
     /// Whether frames of a connection may lend their payload, as far as its way is known.
-    pub(super) fn lends(&self, index: QpIndex) -> bool {
+    fn lends(&self, index: QpIndex) -> bool {
         let found = self.objects.qps.get(index.0);
         let found = found.and_then(|qp| qp.req.found.route);
         found.is_some_and(|found| {
@@ -503,6 +504,60 @@ impl<F: QueueFormat> Engine<F> {
         let arrived = Arrived::new(frame, in_flight);
         if let Some(arrived) = req.line.admit(arrived, &vf.in_flight, is_full(vf)) {
             self.carry_out(index, arrived, budget);
+        }
+    }
+
+    /// Carries a frame out, as far as a step goes. The rest of it is first in the line.
+    pub(crate) fn carry_out(&mut self, index: QpIndex, mut arrived: Arrived, budget: &mut i64) {
+        let least = STEP_COST.max(*budget);
+        let mut left = least;
+        let complete = if arrived.frame.is_response() {
+            let handled = self.with_requester(index, |requester, around| {
+                requester.handle(&mut arrived, around, &mut left)
+            });
+            self.migrate_exhausted(index);
+            self.finish_requests(index);
+            self.make_ready(index);
+            handled.unwrap_or(true)
+        } else {
+            let lends = self.lends(index);
+            let Self {
+                objects,
+                spare_recvs,
+                ..
+            } = self;
+            let Objects { qps, vfs, srqs, .. } = objects;
+            let Some(Qp { core, resp, .. }) = qps.get_mut(index.0) else {
+                return;
+            };
+            let begins = !std::mem::replace(&mut resp.established, true);
+            let mut reception = Reception {
+                core,
+                resp,
+                vf: &mut vfs[usize::from(core.vf.0)],
+                srqs,
+                spare_recvs,
+                lends,
+            };
+            let reply = reception.handle(&mut arrived, &mut left);
+            self.tell_half(index, Half::Responder);
+            if begins {
+                self.objects.established(index);
+            }
+            let complete = !reply.partly;
+            self.reply(index, reply, arrived.in_flight.clone());
+            complete
+        };
+        *budget -= least - left;
+        let Some(qp) = self.objects.qps.get_mut(index.0) else {
+            return;
+        };
+        if !complete {
+            qp.req.line.push_front(arrived);
+            *budget = (*budget).min(0);
+        }
+        if !qp.req.line.is_empty() {
+            self.make_ready(index);
         }
     }
 

@@ -1,20 +1,15 @@
-//! Frames that have come for a queue pair are carried out. Results of a request: an answer, and a message that is
-//! complete.
+//! Results of a request: an answer, and a message that is complete.
 
 use std::sync::Arc;
 
 use wire::Psn;
 
-use super::arrived::{Arrived, STEP_COST};
 use super::endpoint::InFlight;
 use super::frame::{Content, Frame, Syndrome};
-use super::responder::Reception;
 use crate::engine::Engine;
 use crate::memory::lending::Loan;
-use crate::objects::Objects;
 use crate::objects::ids::QpIndex;
-use crate::objects::page_fault::{Half, PageFault};
-use crate::objects::qp::Qp;
+use crate::objects::page_fault::PageFault;
 use crate::objects::reason::Reason;
 use crate::objects::reason::Status;
 use crate::objects::refusal::Refusal;
@@ -59,60 +54,6 @@ impl Reply {
 }
 
 impl<F: QueueFormat> Engine<F> {
-    /// Carries a frame out, as far as a step goes. What is left comes first in the line.
-    pub(crate) fn carry_out(&mut self, index: QpIndex, mut arrived: Arrived, budget: &mut i64) {
-        let least = STEP_COST.max(*budget);
-        let mut left = least;
-        let complete = if arrived.frame.is_response() {
-            let handled = self.with_requester(index, |requester, around| {
-                requester.handle(&mut arrived, around, &mut left)
-            });
-            self.migrate_exhausted(index);
-            self.finish_requests(index);
-            self.make_ready(index);
-            handled.unwrap_or(true)
-        } else {
-            let lends = self.lends(index);
-            let Self {
-                objects,
-                spare_recvs,
-                ..
-            } = self;
-            let Objects { qps, vfs, srqs, .. } = objects;
-            let Some(Qp { core, resp, .. }) = qps.get_mut(index.0) else {
-                return;
-            };
-            let begins = !std::mem::replace(&mut resp.established, true);
-            let mut reception = Reception {
-                core,
-                resp,
-                vf: &mut vfs[usize::from(core.vf.0)],
-                srqs,
-                spare_recvs,
-                lends,
-            };
-            let reply = reception.handle(&mut arrived, &mut left);
-            self.tell_half(index, Half::Responder);
-            if begins {
-                self.objects.established(index);
-            }
-            let complete = !reply.partly;
-            self.reply(index, reply, arrived.in_flight.clone());
-            complete
-        };
-        *budget -= least - left;
-        let Some(qp) = self.objects.qps.get_mut(index.0) else {
-            return;
-        };
-        if !complete {
-            qp.req.line.push_front(arrived);
-            *budget = (*budget).min(0);
-        }
-        if !qp.req.line.is_empty() {
-            self.make_ready(index);
-        }
-    }
-
     /// Acts on the result of a request. Its answer takes the room that it has reserved.
     pub(super) fn reply(&mut self, index: QpIndex, reply: Reply, reserved: Option<Arc<InFlight>>) {
         let Reply {
