@@ -5,7 +5,7 @@ use test_driver::{AddressVector, Config, Data, Packet, QueuePair, SendRequest, S
 
 use crate::neighbours::attacker::Attacker;
 use crate::neighbours::lab::{HOSTILE, Lab};
-use crate::{Peer, Result};
+use crate::{BenchError, Peer, Result};
 
 /// Bytes of memory.
 const MEMORY: usize = 1 << 18;
@@ -73,10 +73,22 @@ impl Attacker for Packets {
                 ..Packet::default()
             };
             while pair.send_room() >= BLOCKS {
+                let last = pair.send_room() < 2 * BLOCKS;
                 let request = SendRequest::send(Data::Memory(&list));
-                pair.post(&request.to(&to).packet(packet).unsignaled())?;
+                let request = request.to(&to).packet(packet);
+                pair.post(&if last { request } else { request.unsignaled() })?;
             }
             pair.ring()?;
+        }
+        // Each queue is filled anew when it is empty.
+        while let Some(entry) = self.peer.cq.poll() {
+            if !entry.is_ok() {
+                return Err(BenchError::Completion(entry.syndrome()));
+            }
+            let mut pairs = self.pairs.iter_mut();
+            if let Some(pair) = pairs.find(|pair| pair.number() == entry.qpn()) {
+                pair.complete(&entry);
+            }
         }
         Ok(())
     }
