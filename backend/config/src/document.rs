@@ -357,7 +357,7 @@ impl<'d> Section<'d> {
             if known.contains(&spelled) {
                 continue;
             }
-            let remedy = match closest(spelled, &known) {
+            let remedy = match vswitch::closest(spelled, &known) {
                 _ if ["node_guid", "port_guid"].contains(&spelled) && known.contains(&"guid") => {
                     "a VF has one GUID for its node and its port; write `guid`".to_owned()
                 }
@@ -580,42 +580,9 @@ fn quoted<T>(names: &[(&str, T)]) -> String {
     list(&names)
 }
 
-/// Names that may have been meant, for a remedy: the nearest one, or the first few.
-pub fn suggestion<'k>(spelled: &str, known: impl Iterator<Item = &'k str>) -> String {
-    const SHOWN: usize = 8;
-    let known: Vec<&str> = known.collect();
-    if let Some(meant) = closest(spelled, &known) {
-        return format!("did you mean `{meant}`?");
-    }
-    match known.len().checked_sub(SHOWN).filter(|&more| more > 0) {
-        None if known.is_empty() => "the list of names is empty".to_owned(),
-        None if known.len() == 1 => format!("there is only {}", known[0]),
-        None => format!("there are {}", known.join(", ")),
-        Some(more) => format!("there are {} and {more} more", known[..SHOWN].join(", ")),
-    }
-}
-
-/// The known name that a misspelled one was most likely meant to be.
-fn closest<'k>(spelled: &str, known: &[&'k str]) -> Option<&'k str> {
-    known
-        .iter()
-        .map(|&name| (vswitch::distance(spelled, name), name))
-        .filter(|&(distance, name)| distance <= name.len().div_ceil(3) && distance < name.len())
-        .min()
-        .map(|(_, name)| name)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_misspelled_key_is_recognised_and_a_foreign_one_is_not() {
-        let known = ["runtime_dir", "log", "engine"];
-        assert_eq!(closest("runtimedir", &known), Some("runtime_dir"));
-        assert_eq!(closest("engines", &known), Some("engine"));
-        assert_eq!(closest("password", &known), None);
-    }
 
     #[test]
     fn places_count_characters_not_bytes() {

@@ -331,7 +331,7 @@ mod tests {
         );
         assert_eq!(
             told(Part::Hypervisor, "hv2"),
-            "the configuration has no hypervisor `hv2`; there are hv1"
+            "the configuration has no hypervisor `hv2`; there is only hv1"
         );
         assert_eq!(
             told(Part::Cluster, "c"),

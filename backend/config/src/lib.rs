@@ -35,7 +35,7 @@ use vswitch::model;
 use wire::{Guid, Lid, PKey};
 
 pub use control::Doorbells;
-pub use document::{Problem, suggestion};
+pub use document::Problem;
 pub use names::{ISOLATION, SMP_ACCESS};
 pub use vswitch::model::{
     Address, AddressModel, Bandwidth, Cluster, Fabric, FileNodes, GmpClass, GmpClasses, KeyChoice,

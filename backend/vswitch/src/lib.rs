@@ -89,7 +89,7 @@ pub use environment::{Environment, Error, Routing};
 pub use filter::{FilterReport, MadFilter, Own, Reason, Refusal};
 pub use layout::Place;
 pub use model::Model;
-pub use names::{NameError, distance, near, node_named};
+pub use names::{NameError, closest, near, node_named};
 pub use plan::{Cause, Clustered, NodeKind, Plan, PlannedNode, PlannedVf, SharedPlace};
 pub use shared::{Function, Input, PortFacts, VSwitch};
 

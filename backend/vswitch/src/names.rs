@@ -108,35 +108,55 @@ fn some(guids: &[Guid]) -> String {
     }
 }
 
-/// The names that there are, or of many those that are nearest to one; `all` says how to see all.
+/// Names that may have been meant: the one that is spelled almost so, or all where they are few, or else the nearest.
+/// `all` says how to see all, where there is a way.
 #[must_use]
-pub fn near(wanted: &str, known: &[impl AsRef<str>], all: &str) -> String {
-    let known: Vec<&str> = known.iter().map(AsRef::as_ref).collect();
-    if known.len() <= LISTED_MAX {
-        return format!("there are {}", known.join(", "));
+pub fn near<T: AsRef<str>>(wanted: &str, known: impl IntoIterator<Item = T>, all: &str) -> String {
+    let known: Vec<T> = known.into_iter().collect();
+    let mut names: Vec<&str> = known.iter().map(AsRef::as_ref).collect();
+    let count = names.len();
+    if count <= LISTED_MAX {
+        return match (closest(wanted, &names), &names[..]) {
+            (Some(meant), _) => format!("did you mean `{meant}`?"),
+            (None, []) => "the list of names is empty".to_owned(),
+            (None, [one]) => format!("there is only {one}"),
+            (None, names) => format!("there are {}", names.join(", ")),
+        };
     }
-    let small = wanted.to_lowercase();
-    let mut by_distance: Vec<(usize, &str)> = known
-        .iter()
-        .map(|&name| {
-            let other = name.to_lowercase();
-            let part = !small.is_empty() && other.contains(&small);
-            (if part { 0 } else { distance(&small, &other) }, name)
-        })
-        .collect();
-    by_distance.sort();
-    let nearest: Vec<&str> = by_distance
-        .iter()
-        .take(NEAREST)
-        .map(|&(_, name)| name)
-        .collect();
-    let count = known.len();
-    format!("the nearest of {count} are {}; {all}", nearest.join(", "))
+    let wanted = wanted.to_lowercase();
+    names.sort_by_cached_key(|name| {
+        let other = name.to_lowercase();
+        let is_part = !wanted.is_empty() && other.contains(&wanted);
+        let edits = if is_part {
+            0
+        } else {
+            distance(&wanted, &other)
+        };
+        (edits, *name)
+    });
+    let nearest = names[..NEAREST].join(", ");
+    let rest = if all.is_empty() { "" } else { "; " };
+    format!("the nearest of {count} are {nearest}{rest}{all}")
+}
+
+/// The name that a misspelled one was most likely meant to be; `None` where none is much like it, or several are.
+/// Names with other numbers, such as `vm1` and `vm9`, are not alike.
+#[must_use]
+pub fn closest<'k>(wanted: &str, known: &[&'k str]) -> Option<&'k str> {
+    let letters = |name: &str| name.replace(|it: char| it.is_ascii_digit(), "");
+    let like = |name: &&'k str| {
+        let edits = distance(wanted, name);
+        let few = edits <= name.len().div_ceil(3) && edits < name.len();
+        (few && letters(wanted) != letters(name)).then_some((edits, *name))
+    };
+    let alike: Vec<(usize, &str)> = known.iter().filter_map(like).collect();
+    let &(least, meant) = alike.iter().min()?;
+    let is_other = |&(edits, name): &(usize, &str)| edits == least && name != meant;
+    (!alike.iter().any(is_other)).then_some(meant)
 }
 
 /// Levenshtein's distance: how many letters to insert, delete or replace.
-#[must_use]
-pub fn distance(a: &str, b: &str) -> usize {
+fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, a) in a.chars().enumerate() {
@@ -202,6 +222,17 @@ mod tests {
             "there is no node `nod777`; the nearest of 250 are node77, node17, node177; `ibvswitch \
              topology` shows all"
         );
+    }
+
+    #[test]
+    fn a_misspelled_name_is_recognised_and_a_foreign_one_is_not() {
+        let known = ["runtime_dir", "log", "engine"];
+        assert_eq!(closest("runtimedir", &known), Some("runtime_dir"));
+        assert_eq!(closest("engines", &known), Some("engine"));
+        assert_eq!(closest("password", &known), None);
+        assert_eq!(near("vm1a", ["vm1", "db"], ""), "did you mean `vm1`?");
+        assert_eq!(near("vm3", ["vm1", "db"], ""), "there are vm1, db");
+        assert_eq!(near("wm", ["vm", "um"], ""), "there are vm, um");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use toml::de::DeValue;
 use wire::{Guid, Lid, PKey, Sl};
 
 use super::{GUID_REMEDY, Reader, lid_at};
-use crate::document::{Entry, Section, Seen, suggestion};
+use crate::document::{Entry, Section, Seen};
 use crate::names::SL_POLICY;
 use crate::{Cluster, Elsewhere, View, keys};
 
@@ -121,7 +121,7 @@ impl<'d> Reader<'d> {
             .position(|known| known.name == cluster.value)
         else {
             let names = clusters.iter().map(|known| known.name.as_str());
-            let remedy = suggestion(cluster.value, names);
+            let remedy = vswitch::near(cluster.value, names, "");
             let what = "there is no cluster of this name";
             cluster.reject(
                 what,

@@ -7,7 +7,7 @@ use toml::de::DeValue;
 use wire::Guid;
 
 use super::GUID_REMEDY;
-use crate::document::{Entry, Section, suggestion};
+use crate::document::{Entry, Section};
 use crate::{
     Hypervisor, KeyChoice, Manager, ManagerFiles, ManagerPlace, RoutingChoice, Wiring, keys,
 };
@@ -143,7 +143,7 @@ pub(super) fn roots_exist(sm: &Section<'_>, wiring: &Wiring, hypervisors: &[Hype
             .iter()
             .map(|(guid, name)| format!("{guid} ({name})"))
             .collect();
-        let remedy = suggestion(&guid.to_string(), guids.iter().map(String::as_str));
+        let remedy = vswitch::near(&guid.to_string(), guids, "");
         entry.reject("no switch has this GUID", remedy);
     }
 }

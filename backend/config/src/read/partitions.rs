@@ -4,7 +4,7 @@ use toml::de::DeValue;
 use wire::{Guid, PKey};
 
 use super::{Names, Reader};
-use crate::document::{Entry, Section, Seen, suggestion};
+use crate::document::{Entry, Section, Seen};
 use crate::{Manager, ManagerPlace, PKEYS_MAX, keys};
 
 const PKEY_REMEDY: &str = "write a name from [partitions], optionally with \":full\" or \
@@ -89,7 +89,7 @@ impl<'d> Reader<'d> {
                     (None, "full" | "limited") if !name.is_empty() => {
                         let known = self.names.partitions.keys().map(String::as_str);
                         let what = format!("there is no partition `{name}`");
-                        let remedy = suggestion(name, known);
+                        let remedy = vswitch::near(name, known, "");
                         entry.reject(
                             what,
                             format!("add it to [partitions], or write another name: {remedy}"),

@@ -3,7 +3,7 @@
 use wire::{Gid, Guid, Lid};
 
 use super::{PREFIX_REMEDY, Reader, lid_at};
-use crate::document::{Entry, Section, Seen, at_most, suggestion};
+use crate::document::{Entry, Section, Seen, at_most};
 use crate::{
     Fabric, MANAGER, Manager, ManagerHost, ManagerPlace, Router, RouterPort, Subnet, Wiring, keys,
 };
@@ -140,10 +140,10 @@ impl<'d> Reader<'d> {
         let is_it = |subnet: &Subnet| subnet.name.as_deref() == Some(entry.value);
         let found = subnets.iter().position(is_it);
         if found.is_none() {
-            let mut names = subnets.iter().filter_map(|subnet| subnet.name.as_deref());
+            let names = subnets.iter().filter_map(|subnet| subnet.name.as_deref());
             let remedy = match names.clone().next() {
                 None => "remove this key, or add tables [[subnet]]".to_owned(),
-                Some(_) => suggestion(entry.value, &mut names),
+                Some(_) => vswitch::near(entry.value, names, ""),
             };
             entry.reject("there is no subnet of this name", remedy);
         }

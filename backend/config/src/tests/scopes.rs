@@ -311,12 +311,12 @@ fn names_that_name_nothing() {
         (
             "sm.switch",
             "'sw2'",
-            "there is no switch of this name; there are sw1",
+            "there is no switch of this name; there is only sw1",
         ),
         (
             "hypervisor.switch",
             "'leaf'",
-            "there is no switch of this name; there are sw1",
+            "there is no switch of this name; there is only sw1",
         ),
         (
             "hypervisor.vf.cluster",

@@ -70,7 +70,7 @@ fn several_switches() {
         ),
         (
             "[[link]]\nfrom = \"sw1\"\nto = \"sw2\"",
-            "3:6: `link.to = \"sw2\"`: there is no switch of this name; there are sw1",
+            "3:6: `link.to = \"sw2\"`: there is no switch of this name; there is only sw1",
         ),
         (
             "[fabric]\nswitch = \"x\"\n[[switch]]\nname = \"a\"",

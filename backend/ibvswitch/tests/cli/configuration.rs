@@ -171,7 +171,7 @@ fn the_check_tells_the_p_keys_of_the_partition_file() {
     assert_eq!(unknown.status, CONFIGURATION);
     assert!(
         unknown.err.contains("p.conf:1: vm3 is no port; ")
-            && unknown.err.contains("did you mean `vm1`?"),
+            && unknown.err.contains("there are vm1, vm2"),
         "{}",
         unknown.err
     );

@@ -90,7 +90,7 @@ pub fn read_partitions(config: &Config) -> Result<Option<Partitions>, FileError>
         for mistake in &mut mistakes {
             if let Some(name) = &mistake.unknown {
                 let vfs = config.vfs().map(|(_, vf)| vf.model.name.as_str());
-                let remedy = config::suggestion(name, vfs);
+                let remedy = vswitch::near(name, vfs, "");
                 mistake.what = format!("{}; {remedy}", mistake.what);
             }
         }
@@ -142,7 +142,7 @@ pub fn strangers(config: &Config, plan: &Plan) -> Result<Vec<String>, FileError>
         .filter(|(_, guid)| !known.contains(guid));
     let told = strangers.map(|(line, guid)| {
         let guids: Vec<String> = known.iter().map(|guid| format!("{guid:#}")).collect();
-        let remedy = config::suggestion(&format!("{guid:#}"), guids.iter().map(String::as_str));
+        let remedy = vswitch::near(&format!("{guid:#}"), guids, "");
         format!(
             "{}:{line}: no port has the GUID {guid:#}; {remedy}",
             path.display()
