@@ -6,33 +6,45 @@ extern crate ibvswitch_hca as hca;
 mod lab;
 
 mod allocation;
-mod connected;
 mod counters;
 mod data_by_sl;
 mod datagrams;
-mod dynamic;
-mod errors;
-mod held;
-mod images;
-mod keys;
-mod lanes;
-mod lending;
 mod lifecycle;
-mod lossy;
-mod mesh;
-mod migrations;
-mod model;
-mod moved;
 mod neighbours;
-mod packets;
-mod paging;
-mod parts;
-mod progress;
-mod reasons;
-mod rests;
-mod signatures;
-mod slow;
-mod stations;
-mod tags;
-mod trunk;
-mod windows;
+
+mod connections {
+    mod connected;
+    mod dynamic;
+    mod errors;
+    mod held;
+    mod migrations;
+    mod model;
+    mod progress;
+    mod reasons;
+    mod tags;
+}
+
+mod frames {
+    mod lanes;
+    mod lossy;
+    mod mesh;
+    mod packets;
+    mod slow;
+    mod stations;
+    mod trunk;
+}
+
+mod memory {
+    mod keys;
+    mod lending;
+    pub mod paging;
+    mod signatures;
+    mod windows;
+}
+
+mod moves {
+    mod images;
+    mod moved;
+    mod parts;
+    mod rests;
+}

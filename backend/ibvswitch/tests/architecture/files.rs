@@ -130,8 +130,9 @@ pub fn sources() -> BTreeMap<String, Vec<Source>> {
 #[test]
 fn a_folder_has_few_files() {
     let mut counts = BTreeMap::new();
-    for folder in crates().keys() {
-        for path in files(&root().join(folder).join("src")) {
+    let sources = |folder: &String| ["src", "tests"].map(|it| root().join(folder).join(it));
+    for folder in crates().keys().flat_map(sources) {
+        for path in files(&folder) {
             let folder = path.parent().expect("is in a folder");
             let folder = folder.strip_prefix(root()).expect("is in the repository");
             *counts.entry(folder.display().to_string()).or_default() += 1;

@@ -10,19 +10,25 @@ mod bind;
 mod client;
 mod client_loss;
 mod device_feature;
-mod device_info;
-mod device_reset;
-mod dma_logging;
-mod dma_map;
-mod dma_unmap;
 mod harness;
-mod irq_info;
 mod malformed;
 mod migration_data;
 mod migration_state;
 mod random;
-mod region_access;
-mod region_info;
-mod set_irqs;
-mod sigbus;
 mod version;
+
+mod device {
+    mod device_info;
+    mod device_reset;
+    mod irq_info;
+    mod region_access;
+    mod region_info;
+    mod set_irqs;
+}
+
+mod memory {
+    mod dma_logging;
+    mod dma_map;
+    mod dma_unmap;
+    mod sigbus;
+}

@@ -12,7 +12,7 @@ use wire::{Guid, Lid};
 
 use crate::cloud::seed;
 use crate::guests::Bed;
-use crate::routing::{bed, checked, engines, irregular, torus, tree};
+use crate::routes::routing::{bed, checked, engines, irregular, torus, tree};
 
 /// Switches of each topology that fail, one after the other.
 const SWITCHES: usize = 2;

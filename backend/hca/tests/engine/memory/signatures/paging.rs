@@ -4,7 +4,7 @@
 use hca::{ABSENT, Half, Needed, PageFault, QpState};
 
 use super::*;
-use crate::paging::{PAGE, PAGES, faults, paged, resume, set};
+use crate::memory::paging::{PAGE, PAGES, faults, paged, resume, set};
 
 /// Pages of a function's key, and where in them the two places of a key with signatures are.
 const COUNT: u64 = 16;

@@ -10,8 +10,8 @@ use hca::work::{Operation, RecvKind, Status};
 use hca::{QpState, Transport, VfId};
 use wire::Lid;
 
+use crate::frames::slow::{outcome, programs, task};
 use crate::lab::{Lab, Qp, base, datagram, pattern, received, request, sent};
-use crate::slow::{outcome, programs, task};
 
 type Queue = Arc<Mutex<VecDeque<Frame>>>;
 

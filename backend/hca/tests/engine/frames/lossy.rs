@@ -8,9 +8,9 @@ use hca::work::{AtomicOperands, Operation, RecvKind, SendWr, Status};
 use hca::{Transport, VfId};
 use wire::{Gid, Lid, Qpn};
 
+use crate::frames::slow::{outcome, programs};
 use crate::lab::net::Loss;
 use crate::lab::{Lab, Qp, TIMEOUT_NS, Way, base, received, remote, request, sent};
-use crate::slow::{outcome, programs};
 
 /// Bytes of four packets.
 const FOUR: u32 = 4 * 4096;

@@ -5,7 +5,7 @@ use hca::{ABSENT, Half, Needed, PageFault, QpState};
 
 use super::{ALL, EAGER, Tags, header, told};
 use crate::lab::{Lab, Qp, Way, base, pattern, sent};
-use crate::paging::{PAGE, PAGES, at, faults, paged, resume, set};
+use crate::memory::paging::{PAGE, PAGES, at, faults, paged, resume, set};
 
 /// Without loss: who waits is asked again very often.
 fn ways() -> [Way; 4] {

@@ -5,7 +5,7 @@ use hca::work::{AtomicOperands, KeyUpdate, Operation, SendWr, Sge};
 use hca::{Event, PageList, QpChange, Transport};
 
 use super::{KEYS, NODES, Net, Piece, QPS, Restored, SPACE, SendStep, node, place, rights};
-use crate::dynamic::Dct;
+use crate::connections::dynamic::Dct;
 use crate::lab::{Lab, Qp, VARIANT, Way, base, pattern, physical, request};
 
 /// Functions with connections between them, as the engine has them.

@@ -1,7 +1,7 @@
 //! A guest that writes what it likes into its keys.
 
 use super::*;
-use crate::paging::{PAGES, paged};
+use crate::memory::paging::{PAGES, paged};
 use hca::ABSENT;
 
 /// Forms that nobody would write: any block, any algorithm with any tags.
