@@ -32,7 +32,7 @@
 //! (`End::Away`). A function's frames on their way are bounded.
 //!
 //! A frame that costs more than a turn, as pieces of a byte each do, is carried out in steps, and the frames behind it wait
-//! in line at the queue pair. What has been carried out of it is acknowledged packet by packet.
+//! in line at the queue pair. Parts that have been carried out are acknowledged packet by packet.
 //!
 //! **Lending.** A frame to another engine with 4 KiB or more in one piece borrows the sender's memory under three leases (request,
 //! key, mapped memory). The end of any lease waits for a copy in progress, and a frame that is still in the ring is
