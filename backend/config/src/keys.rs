@@ -123,7 +123,7 @@ pub static TABLES: &[Table] = &[
     Table {
         path: "engine",
         is_list: false,
-        about: "Threads that execute work requests. See [engines](#engines).",
+        about: "Threads that execute work requests. See [engines](engines.md).",
         keys: ENGINE,
     },
     Table {
@@ -135,7 +135,7 @@ pub static TABLES: &[Table] = &[
     Table {
         path: "sm",
         is_list: false,
-        about: "The subnet manager. See [the embedded subnet manager](#the-embedded-subnet-manager).",
+        about: "The subnet manager. See [the embedded subnet manager](subnet-manager.md).",
         keys: SM,
     },
     Table {
@@ -155,7 +155,7 @@ pub static TABLES: &[Table] = &[
     Table {
         path: "cluster",
         is_list: true,
-        about: "A [virtual cluster](#virtual-clusters): VMs with a LID space of their own. At most as many as VFs, and none by \
+        about: "A [virtual cluster](virtual-clusters.md): VMs with a LID space of their own. At most as many as VFs, and none by \
                 default.",
         keys: CLUSTER,
     },

@@ -59,19 +59,20 @@ pub static ENGINE: &[Key] = &[
         "threads",
         IntegerOr(1..=ENGINES_MAX as i64, "auto"),
         "`1`",
-        "Number of [engines](#several-engines). `\"auto\"`: one less than the processors, and no more than the hypervisors.",
+        "Number of [engines](engines.md#several-engines). `\"auto\"`: one less than the processors, and no more than the hypervisors.",
     ),
     key(
         "doorbells",
         Word(&words(&Doorbells::NAMES)),
         "`\"trap\"`",
-        "[Doorbell mode](#doorbells) of VFs without a `doorbells` of their own. The configuration of the package has `\"auto\"`.",
+        "[Doorbell mode](engines.md#doorbells) of VFs without a `doorbells` of their own. The configuration of the package has `\"auto\"`.",
     ),
     key(
         "object_memory",
         Integer(1..=1 << 20),
         "`40`",
-        "MiB of the daemon's memory for the [objects of one guest](#memory-that-guests-take), for VFs without an `object_memory` of \
+        "MiB of the daemon's memory for the [objects of one guest](engines.md#memory-that-guests-take), for VFs without an `object_memory` \
+         of \
          their own.",
     ),
 ];

@@ -24,7 +24,7 @@ pub static CLUSTER: &[Key] = &[
         Word(&words(&View::NAMES)),
         "`\"own-port\"`",
         "Nodes that VMs of the cluster can query (queue pair 0): their own port, or the part of the subnet that \
-         [serves the cluster](#views). Not `\"mirror\"` with `fabric.extended_lids`.",
+         [serves the cluster](virtual-clusters.md#views). Not `\"mirror\"` with `fabric.extended_lids`.",
     ),
     key(
         "elsewhere",
@@ -54,7 +54,8 @@ pub static HYPERVISOR: &[Key] = &[
         "switch",
         Other("name"),
         "a leaf",
-        "Switch that the hypervisor is cabled to. Hypervisors without this key go to leaves, evenly: the switches with adapters, or else with the fewest neighbours.",
+        "Switch that the hypervisor is cabled to. Hypervisors without this key go to leaves, evenly: the switches with adapters, or else \
+         with the fewest neighbours.",
     ),
     key(
         "address",
@@ -127,7 +128,7 @@ pub static VF: &[Key] = &[
         Word(&words(&Address::NAMES)),
         "as its hypervisor",
         "With `fabric.model = \"vswitch-hybrid\"`: a LID of its own, or the LID of the hypervisor's physical function. Not `\"shared\"` with \
-         `lid`; with `cluster` only where [the port's LIDs suffice](#clusters-on-shared-ports).",
+         `lid`; with `cluster` only where [the port's LIDs suffice](virtual-clusters.md#clusters-on-shared-ports).",
     ),
     key(
         "lid",
@@ -139,8 +140,8 @@ pub static VF: &[Key] = &[
         "guid",
         Other("16 hexadecimal digits"),
         "derived from `name`",
-        "GUID of the node and of its port, which cannot differ: unique and not zero, as in `\"0002:c903:0000:0101\"` or \
-         `\"0x0002c90300000101\"`. The derived GUID is the same on every start and every machine.",
+        "GUID of the node and of its port, which cannot differ: unique and not zero. The derived GUID is the same on every \
+         start and every machine.",
     ),
     key(
         "pkeys",
@@ -154,7 +155,7 @@ pub static VF: &[Key] = &[
         "doorbells",
         Word(&words(&Doorbells::NAMES)),
         "as `[engine]`",
-        "[Doorbell mode](#doorbells).",
+        "[Doorbell mode](engines.md#doorbells).",
     ),
     key(
         "like",
@@ -176,7 +177,7 @@ pub static VF: &[Key] = &[
         "object_memory",
         Integer(1..=1 << 20),
         "as `[engine]`",
-        "MiB of the daemon's memory for the [objects of the guest](#memory-that-guests-take).",
+        "MiB of the daemon's memory for the [objects of the guest](engines.md#memory-that-guests-take).",
     ),
     key(
         "guest_memory",
@@ -223,7 +224,7 @@ pub static VF: &[Key] = &[
         "cluster",
         Other("name"),
         "none",
-        "Its [virtual cluster](#virtual-clusters). Not with `smp = \"fabric\"`.",
+        "Its [virtual cluster](virtual-clusters.md). Not with `smp = \"fabric\"`.",
     ),
     key(
         "vlid",

@@ -17,8 +17,7 @@ pub static FABRIC: &[Key] = &[
         "topology",
         Other("path"),
         "none",
-        "[File with all nodes and cables](#several-switches), in place of switches here. A relative path begins at the configuration \
-         file.",
+        "[File with all nodes and cables](#several-switches), in place of switches here.",
     ),
     key(
         "model",
@@ -37,7 +36,7 @@ pub static FABRIC: &[Key] = &[
         "extended_lids",
         Flag,
         "`false`",
-        "With `\"vswitch-dynamic\"`: VMs of clusters get [LIDs of 18 bits](#lids-of-18-bits).",
+        "With `\"vswitch-dynamic\"`: VMs of clusters get [LIDs of 18 bits](virtual-clusters.md#lids-of-18-bits).",
     ),
     key(
         "subnet_prefix",
@@ -67,7 +66,7 @@ pub static FABRIC: &[Key] = &[
         "bandwidth",
         Word(&words(&Bandwidth::NAMES)),
         "`\"unlimited\"`",
-        "Data rate of links: as much as the machine has, or with `\"model\"` [that of width and speed](#bandwidth-of-links).",
+        "Data rate of links: as much as the machine has, or with `\"model\"` [that of width and speed](links.md#bandwidth-of-links).",
     ),
 ];
 
@@ -105,7 +104,7 @@ pub static SM: &[Key] = &[
         Integer(0..=7),
         "`0`",
         "LID mask control: each VF, and each port that VFs share, has 2 to this power LIDs, with a path for each: \
-         [several LIDs](#several-lids-for-each-vf).",
+         [several LIDs](subnet-manager.md#several-lids-for-each-vf).",
     ),
     key(
         "sweep_interval",
@@ -123,7 +122,8 @@ pub static SM: &[Key] = &[
         "routing",
         Word(&words(&RoutingChoice::NAMES)),
         "`\"minhop\"`",
-        "[Routing engine](#routing-engines). If it cannot route the subnet, `\"minhop\"` takes its place, and `ibvswitch sm status` \
+        "[Routing engine](subnet-manager.md#routing-engines). If it cannot route the subnet, `\"minhop\"` takes its place, and `ibvswitch \
+         sm status` \
          shows the reason.",
     ),
     key(
@@ -138,8 +138,8 @@ pub static SM: &[Key] = &[
         Other("path"),
         "none",
         "File in the format of OpenSM's `partitions.conf`. It decides the P_Key tables of all ports except VFs with `pkeys`. A name of a \
-         VF may stand for a port GUID. Mistakes that OpenSM ignores are errors. Multicast groups of the file exist from the start. \
-         A relative path begins at the folder of the configuration. Refused with an external manager, which reads a file of its own.",
+         VF may stand for a port GUID. Mistakes that OpenSM ignores are errors. Multicast groups of the file exist from the start. Not with \
+         an external manager, which reads a file of its own.",
     ),
     key(
         "enforce_partitions",
@@ -152,8 +152,7 @@ pub static SM: &[Key] = &[
         Other("path"),
         "none",
         "Directory of the file `guid2lid`, in OpenSM's format, with the LIDs of ports; each of several subnets has a directory of its \
-         name there. Without this key every start assigns LIDs anew. A relative path begins at the folder of the configuration. Refused with an \
-         external manager, which keeps LIDs itself.",
+         name there. Without this key every start assigns LIDs anew. Not with an external manager, which keeps LIDs itself.",
     ),
     key(
         "qos_max_vls",
@@ -210,7 +209,7 @@ pub static SM: &[Key] = &[
         "rebalance_threshold",
         Integer(101..=10_000),
         "off",
-        "Percentage at which [migrations cause new paths](#paths-after-migrations).",
+        "Percentage at which [migrations cause new paths](subnet-manager.md#paths-after-migrations).",
     ),
     key(
         "path_caching",
@@ -258,7 +257,7 @@ pub static SWITCH: &[Key] = &[
         "extended_lids",
         Flag,
         "`true`",
-        "With `fabric.extended_lids`: whether the switch supports [LIDs of 18 bits](#lids-of-18-bits).",
+        "With `fabric.extended_lids`: whether the switch supports [LIDs of 18 bits](virtual-clusters.md#lids-of-18-bits).",
     ),
 ];
 
