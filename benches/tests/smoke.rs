@@ -74,6 +74,7 @@ const DATA: &[&str] = &[
     "write_8b_over_cacheline",
     "write_8b_over_spsc",
     "write_rate_2_engines_over_1",
+    "write_rate_between_2_engines_over_1",
 ];
 
 /// Results of [`MANAGEMENT_SUITES`].

@@ -29,13 +29,16 @@ pub(crate) fn two_vfs(engine: Option<usize>, doorbells: &str) -> Configuration {
 }
 
 /// The configuration of a daemon with so many engines, the first on processor `first` and the others on
-/// those after it, where one is given. In each lives a pair of VFs.
-pub(crate) fn pairs(first: Option<usize>, engines: usize) -> Configuration {
+/// those after it, where one is given. In each lives a pair of VFs, or one of a pair and the other one of the pair before.
+pub(crate) fn pairs(first: Option<usize>, engines: usize, between: bool) -> Configuration {
     let daemon = on_processor(first)
         .set("engine.threads", engines)
         .set("engine.doorbells", "poll");
     (0..engines).fold(daemon, |it, pair| {
-        let [near, far] = names_of_pair(pair);
+        let [near, mut far] = names_of_pair(pair);
+        if between {
+            [_, far] = names_of_pair((pair + engines - 1) % engines);
+        }
         it.hypervisor(&format!("hv{pair}"), [&near, &far])
     })
 }
