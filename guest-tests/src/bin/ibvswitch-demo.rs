@@ -3,6 +3,7 @@
 use std::{fs, path::PathBuf, process::ExitCode, thread};
 
 use clap::{Parser, Subcommand};
+use ibvswitch_guest_tests::accel::Accel;
 use ibvswitch_guest_tests::image::Kernel;
 use ibvswitch_guest_tests::shared_memory::inside;
 use ibvswitch_guest_tests::testbed::Testbed;
@@ -34,6 +35,10 @@ struct Cli {
     /// Kind of doorbells: auto, trap, poll or adaptive, as in the configuration.
     #[arg(long, value_name = "MODE", default_value = "auto", value_parser = ["auto", "trap", "poll", "adaptive"])]
     doorbells: String,
+    /// Refuse to run without KVM. `./scripts/demo --kvm` does so in both doorbell modes, and writes what is printed, with
+    /// the host's kernel and processors, to kvm.txt.
+    #[arg(long)]
+    require_kvm: bool,
     /// Measure Soft-RoCE only; needs no ibvswitch.
     #[arg(long)]
     rxe_only: bool,
@@ -116,6 +121,10 @@ fn measure_ipoib() -> Result<()> {
 
 fn demonstrate(cli: &Cli) -> Result<()> {
     let bed = Testbed::new(cli.kernel)?;
+    if cli.require_kvm && bed.accel != Accel::Kvm {
+        let what = "a stock kernel does not boot here under KVM: is virtualization on in the firmware, and /dev/kvm yours?";
+        return Err(Error::Host(what.to_owned()));
+    }
     end_on_signals(bed.dir().to_owned())?;
     let options = demo::Options {
         rounds: if cli.quick { 1 } else { 3 },
