@@ -206,7 +206,7 @@ pub static TABLES: &[Table] = &[
         path: "hypervisor.port",
         is_list: true,
         about: "A port of the hypervisor above, for one VM without an InfiniBand driver: the VM has an Ethernet card, the subnet a port \
-                with [IPoIB](guests-without-a-driver.md). Not with `fabric.model = \"shared-port\"`.",
+                with [IPoIB](guests-without-a-driver.md).",
         keys: PORT,
     },
 ];

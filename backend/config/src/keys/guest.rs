@@ -24,7 +24,7 @@ pub static CLUSTER: &[Key] = &[
         Word(&words(&View::NAMES)),
         "`\"own-port\"`",
         "Nodes that VMs of the cluster can query (queue pair 0): their own port, or the part of the subnet that \
-         [serves the cluster](virtual-clusters.md#views). Not `\"mirror\"` with `fabric.extended_lids`.",
+         [serves the cluster](virtual-clusters.md#views).",
     ),
     key(
         "elsewhere",
@@ -67,7 +67,7 @@ pub static HYPERVISOR: &[Key] = &[
     key(
         "guest_memory",
         Other(SIZE),
-        "[see here](#memory-of-guests)",
+        "[see here](engines.md#memory-of-guests)",
         "`guest_memory` of its VFs without one, and of spare VFs.",
     ),
     key(
@@ -81,8 +81,7 @@ pub static HYPERVISOR: &[Key] = &[
         "spare_ports",
         Integer(0..=VFS_MAX),
         "`0`",
-        "Number of ports without a VM, for VMs without an InfiniBand driver: named `HYPERVISOR-spare-port1` and so on. Not with \
-         `fabric.model = \"shared-port\"`.",
+        "Number of ports without a VM, for VMs without an InfiniBand driver: named `HYPERVISOR-spare-port1` and so on.",
     ),
     key(
         "vf",
@@ -112,8 +111,7 @@ pub static VF: &[Key] = &[
         "none",
         "A ConnectX VF of this host, bound to vfio-pci (`\"0000:3b:00.2\"`, as `lspci -D` prints it), or the vfio-user socket of a VF, \
          as of another ibvswitch. The data path of this VF is [passed through](passthrough.md) to that one, and this VF is no part of the \
-         subnet. Then it may have only `isolation`, `guest_memory`, `pkeys`, `smp`, `gmp`, `mad_rate`, `mad_burst`, `mad_rates`, \
-         `cluster`, `vlid`, `sl`, `sl_policy` and `socket`, with [these meanings](passthrough.md#rights-and-clusters).",
+         subnet. Keys that act here have [these meanings](passthrough.md#rights-and-clusters) then.",
     ),
     key(
         "isolation",
@@ -148,8 +146,7 @@ pub static VF: &[Key] = &[
         Other("list of P_Keys"),
         "`[\"default\"]`",
         "P_Key table from index 0: names from `[partitions]`, with `:limited` for limited membership (`\"storage:limited\"`), or numbers \
-         with the membership bit (`0x8001`). At most 128, no partition twice. An external subnet manager decides itself, and the key is \
-         refused for a VF with a LID of its own: [where settings act](where-settings-act.md).",
+         with the membership bit (`0x8001`). At most 128, no partition twice.",
     ),
     key(
         "doorbells",
@@ -183,7 +180,7 @@ pub static VF: &[Key] = &[
         "guest_memory",
         Other(SIZE),
         "as its hypervisor",
-        "Maximum of [memory that its VMM shares](#memory-of-guests): a number and `K`, `M`, `G` or `T`.",
+        "Maximum of [memory that its VMM shares](engines.md#memory-of-guests): a number and `K`, `M`, `G` or `T`.",
     ),
     key(
         "smp",
@@ -224,7 +221,7 @@ pub static VF: &[Key] = &[
         "cluster",
         Other("name"),
         "none",
-        "Its [virtual cluster](virtual-clusters.md). Not with `smp = \"fabric\"`.",
+        "Its [virtual cluster](virtual-clusters.md).",
     ),
     key(
         "vlid",

@@ -23,7 +23,7 @@ pub static FABRIC: &[Key] = &[
         "model",
         Word(&words(&AddressModel::NAMES)),
         "`\"vswitch-prepopulated\"`",
-        "[Model of addresses](#models-of-addresses): the way in which VFs get LIDs.",
+        "[Model of addresses](subnet.md#four-models): the way in which VFs get LIDs.",
     ),
     key(
         "grh_required",
@@ -138,8 +138,7 @@ pub static SM: &[Key] = &[
         Other("path"),
         "none",
         "File in the format of OpenSM's `partitions.conf`. It decides the P_Key tables of all ports except VFs with `pkeys`. A name of a \
-         VF may stand for a port GUID. Mistakes that OpenSM ignores are errors. Multicast groups of the file exist from the start. Not with \
-         an external manager, which reads a file of its own.",
+         VF may stand for a port GUID. Mistakes that OpenSM ignores are errors. Multicast groups of the file exist from the start.",
     ),
     key(
         "enforce_partitions",
@@ -152,7 +151,7 @@ pub static SM: &[Key] = &[
         Other("path"),
         "none",
         "Directory of the file `guid2lid`, in OpenSM's format, with the LIDs of ports; each of several subnets has a directory of its \
-         name there. Without this key every start assigns LIDs anew. Not with an external manager, which keeps LIDs itself.",
+         name there. Without this key every start assigns LIDs anew.",
     ),
     key(
         "qos_max_vls",
