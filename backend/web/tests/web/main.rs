@@ -5,3 +5,4 @@ mod place;
 
 mod monitoring;
 mod page;
+mod scraper;

@@ -7,7 +7,7 @@ use crate::browser::Browser;
 use crate::place::Place;
 use testing::Configuration;
 
-fn configuration() -> Configuration {
+pub fn configuration() -> Configuration {
     Configuration::new()
         .hypervisor("hv1", ["vm1"])
         .hypervisor("hv2", ["vm2"])
