@@ -161,9 +161,10 @@ fn unusable_levels<'a>(
     partitions.levels().filter_map(|(line, pkey, level)| {
         let is_member = |vf: &config::Vf| {
             let has = |keys: &[PKey]| keys.iter().any(|key| key.partition() == pkey.partition());
-            match vf.model.has_pkeys {
-                true => has(&vf.model.pkeys),
-                false => has(&partitions.keys_of(vf.model.guid)),
+            if vf.model.has_pkeys {
+                has(&vf.model.pkeys)
+            } else {
+                has(&partitions.keys_of(vf.model.guid))
             }
         };
         let vfs = config.vfs().map(|(_, vf)| vf);
