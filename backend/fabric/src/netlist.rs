@@ -32,23 +32,21 @@ use wire::{LinkSpeed, LinkSpeedExt, LinkWidth};
 
 use crate::links::rate::LinkRate;
 
-/// A signalling rate in the two components of PortInfo.
-type Speed = (LinkSpeed, LinkSpeedExt);
+/// A signalling rate in the two components of PortInfo, and whether QDR is FDR10.
+type Speed = (LinkSpeed, LinkSpeedExt, bool);
 
 /// Signalling rates as `ibnetdiscover` names them.
-const RATES: [(&str, LinkSpeed, LinkSpeedExt); 8] = [
-    ("SDR", LinkSpeed::Sdr, LinkSpeedExt::None),
-    ("DDR", LinkSpeed::Ddr, LinkSpeedExt::None),
-    ("QDR", LinkSpeed::Qdr, LinkSpeedExt::None),
-    ("FDR", LinkSpeed::Qdr, LinkSpeedExt::Fdr),
-    ("EDR", LinkSpeed::Qdr, LinkSpeedExt::Edr),
-    ("HDR", LinkSpeed::Qdr, LinkSpeedExt::Hdr),
-    ("NDR", LinkSpeed::Qdr, LinkSpeedExt::Ndr),
-    ("XDR", LinkSpeed::Qdr, LinkSpeedExt::Xdr),
+const RATES: [(&str, Speed); 9] = [
+    ("SDR", (LinkSpeed::Sdr, LinkSpeedExt::None, false)),
+    ("DDR", (LinkSpeed::Ddr, LinkSpeedExt::None, false)),
+    ("QDR", (LinkSpeed::Qdr, LinkSpeedExt::None, false)),
+    ("FDR10", (LinkSpeed::Qdr, LinkSpeedExt::None, true)),
+    ("FDR", (LinkSpeed::Qdr, LinkSpeedExt::Fdr, false)),
+    ("EDR", (LinkSpeed::Qdr, LinkSpeedExt::Edr, false)),
+    ("HDR", (LinkSpeed::Qdr, LinkSpeedExt::Hdr, false)),
+    ("NDR", (LinkSpeed::Qdr, LinkSpeedExt::Ndr, false)),
+    ("XDR", (LinkSpeed::Qdr, LinkSpeedExt::Xdr, false)),
 ];
-
-/// FDR10, which PortInfo shows as QDR: an attribute of Mellanox' own tells the two apart.
-const FDR10: &str = "FDR10";
 
 /// Widths of links, as they are written.
 const WIDTHS: [(&str, LinkWidth); 5] = [
@@ -62,16 +60,15 @@ const WIDTHS: [(&str, LinkWidth); 5] = [
 /// `4xEDR` and the like.
 fn rate_name(rate: LinkRate) -> String {
     let width = WIDTHS.iter().find(|(_, width)| *width == rate.width);
-    let speed = RATES.iter().find(|&&(_, speed, extended)| {
-        extended == rate.extended && (extended != LinkSpeedExt::None || speed == rate.speed)
+    let speed = RATES.iter().find(|&&(_, (speed, extended, fdr10))| {
+        extended == rate.extended
+            && (extended != LinkSpeedExt::None || (speed, fdr10) == (rate.speed, rate.fdr10))
     });
     let width = width.map_or("?", |(name, _)| name);
-    format!("{width}{}", speed.map_or("?", |(name, ..)| name))
+    format!("{width}{}", speed.map_or("?", |(name, _)| name))
 }
 
 fn speed_of(name: &str) -> Option<Speed> {
-    let name = if name == FDR10 { "QDR" } else { name };
-    let mut rates = RATES.iter();
-    let &(_, speed, extended) = rates.find(|(known, ..)| *known == name)?;
-    Some((speed, extended))
+    let found = RATES.iter().find(|(known, _)| *known == name);
+    found.map(|&(_, speed)| speed)
 }

@@ -175,13 +175,13 @@ fn the_managers_port() {
     file(
         "net",
         "Switch 8 \"S-0000000000000010\" # \"sw1\" base port 0 lid 1 lmc 0
-[1] \"H-0000000000000050\"[1](50) # \"Mellanox Technologies Aggregation Node\" lid 7 4xFDR10
+[1] \"H-0000000000000050\"[1](50) # \"Mellanox Technologies Aggregation Node\" lid 7 4x???
 [2] \"H-0000000000000020\"[2](22) # \"node2 HCA-1\" lid 3 4xFDR
 [3] \"H-0000000000000030\"[1](31) # \"node3 HCA-1\" lid 4 4xFDR
 [4] \"H-0000000000000030\"[2](32) # \"node3 HCA-1\" lid 5 4xFDR
 
 Ca 1 \"H-0000000000000050\" # \"Mellanox Technologies Aggregation Node\"
-[1](50) \"S-0000000000000010\"[1] # lid 7 lmc 0 \"sw1\" lid 1 4xFDR10
+[1](50) \"S-0000000000000010\"[1] # lid 7 lmc 0 \"sw1\" lid 1 4x???
 
 Ca 1 \"H-0000000000000040\" # \"node4 HCA-1\"
 
@@ -226,7 +226,7 @@ Ca 2 \"H-0000000000000030\" # \"node3 HCA-1\"
     );
     let warnings = parse(net).expect("is right").warnings;
     let warning = format!(
-        "{}: line 2 and 1 more: `4xFDR10` is taken",
+        "{}: line 2 and 1 more: `4x???` is no rate",
         dir.path().join("net").display()
     );
     assert!(warnings[0].starts_with(&warning), "{warnings:?}");

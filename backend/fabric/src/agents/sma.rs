@@ -1,6 +1,7 @@
 //! The subnet management agent of a node (IBA 14.3): answers gets and sets of attributes.
 
 mod extended_lid;
+mod extended_port;
 mod m_key;
 mod port;
 mod switch;
@@ -143,6 +144,9 @@ impl Fabric {
             AttributeId::P_KEY_TABLE => self.pkey_table(asked, data),
             AttributeId::SL_TO_VL => self.sl_to_vl(asked, data),
             AttributeId::VL_ARBITRATION => self.vl_arbitration(asked, data),
+            extended_port::ATTRIBUTE => {
+                self.read_only(asked, data, |fabric, _| extended_port::info(fabric, asked))
+            }
             AttributeId::EXTENDED_LID => self.extended_lid(asked, data),
             AttributeId::SWITCH_INFO
             | AttributeId::LINEAR_FORWARDING

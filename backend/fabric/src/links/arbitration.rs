@@ -342,6 +342,7 @@ impl Nodes {
             width: port.info.active_width()?,
             speed: port.info.active_speed()?,
             extended: port.info.active_speed_ext()?,
+            fdr10: port.is_fdr10(),
         })
     }
 }

@@ -85,6 +85,7 @@ impl Fabric {
             info.link_speed_enabled = info.link_speed_supported;
             info.link_speed_active = rate.speed.code();
             info.set_speed_ext(rate.extended);
+            port.fdr10 = rate.fdr10;
             if rate.extended == LinkSpeedExt::Xdr {
                 show_newest_speeds(&mut self.nodes, end);
             }

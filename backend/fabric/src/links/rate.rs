@@ -13,6 +13,8 @@ pub struct LinkRate {
     pub speed: LinkSpeed,
     /// Rate per lane above QDR; `speed` is QDR then.
     pub extended: LinkSpeedExt,
+    /// FDR10, which PortInfo shows as QDR: an attribute of Mellanox' own tells the two apart.
+    pub fdr10: bool,
 }
 
 impl Default for LinkRate {
@@ -22,6 +24,7 @@ impl Default for LinkRate {
             width: LinkWidth::X4,
             speed: LinkSpeed::Qdr,
             extended: LinkSpeedExt::Edr,
+            fdr10: false,
         }
     }
 }
@@ -46,8 +49,9 @@ impl LinkRate {
 
     fn lane_bytes_per_second(&self) -> f64 {
         let gigabits = match (self.extended, self.speed) {
-            // 8 bits of 10 up to QDR, 64 of 66 from FDR on, 256 of 257 and error correction (34
+            // 8 bits of 10 up to QDR, 64 of 66 from FDR10 on, 256 of 257 and error correction (34
             // symbols of 544) from HDR on.
+            (LinkSpeedExt::None, _) if self.fdr10 => 10.0,
             (LinkSpeedExt::None, LinkSpeed::Sdr) => 2.0,
             (LinkSpeedExt::None, LinkSpeed::Ddr) => 4.0,
             (LinkSpeedExt::None, LinkSpeed::Qdr) => 8.0,

@@ -50,6 +50,7 @@ impl Abilities {
             width,
             speed: LinkSpeed::from_code(highest(self.speed & other.speed))?,
             extended: extended.unwrap_or(LinkSpeedExt::None),
+            fdr10: false,
         })
     }
 
@@ -85,7 +86,7 @@ impl Ability {
         if let Some(width) = named.width {
             abilities.width = width.code();
         }
-        if let Some((speed, extended)) = named.speed {
+        if let Some((speed, extended, _)) = named.speed {
             abilities.speed = up_to(speed.code());
             abilities.extended = up_to(extended.code());
         }
@@ -105,18 +106,21 @@ pub(super) fn rate(one: Ability, other: Ability) -> Option<(LinkRate, bool)> {
         width: LinkWidth::X4,
         speed: LinkSpeed::Sdr,
         extended: LinkSpeedExt::None,
+        fdr10: false,
     });
     let narrowest = |width: &LinkWidth| BY_WIDTH.iter().rev().position(|it| it == width);
     let widths = [one_named.width, other_named.width].into_iter().flatten();
-    let place = |speed: &Speed| RATES.iter().position(|&(_, s, e)| (s, e) == *speed);
+    let place = |speed: &Speed| RATES.iter().position(|(_, known)| known == speed);
     let speeds = [one_named.speed, other_named.speed].into_iter().flatten();
-    let (speed, extended) = speeds
-        .min_by_key(place)
-        .unwrap_or((lowest.speed, lowest.extended));
+    let (speed, extended, fdr10) =
+        speeds
+            .min_by_key(place)
+            .unwrap_or((lowest.speed, lowest.extended, false));
     let rate = LinkRate {
         width: widths.min_by_key(narrowest).unwrap_or(lowest.width),
         speed,
         extended,
+        fdr10,
     };
     let widths_differ = one_named.width != other_named.width
         && one_named.width.is_some()

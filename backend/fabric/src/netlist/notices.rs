@@ -7,7 +7,6 @@ use super::error::Place;
 /// Kind of a loss. Of each kind one notice is given, however many lines have it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Loss {
-    Fdr10,
     UnknownRate,
     RatesDiffer,
     NoRate,

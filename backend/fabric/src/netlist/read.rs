@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
+use wire::Guid;
 use wire::attribute::{NodeDescription, NodeType};
 use wire::smp::DATA;
-use wire::{Guid, LinkWidth};
 
-use super::FDR10;
 use super::cables::{Abilities, Ability};
 use super::error::{NETLIST_MAX, NetlistError, Place, error};
 use super::lines::{CableComment, guid, lid_of, number, quoted, widely_quoted};
@@ -627,14 +626,6 @@ impl Reader {
                         "`{}` is no rate that is known; the one at the other end is taken, or else 4X \
                          and SDR",
                         shown(word)
-                    )
-                });
-            }
-            Some((word, named)) if word.ends_with(FDR10) => {
-                self.notices.add(Loss::Fdr10, at, || {
-                    let width = named.width.unwrap_or(LinkWidth::X4);
-                    format!(
-                        "`{word}` is taken for {width} QDR, the next lower rate: PortInfo tells no FDR10"
                     )
                 });
             }

@@ -10,7 +10,7 @@ use super::text::printable;
 use crate::fabric::Fabric;
 use crate::links::rate::LinkRate;
 use crate::nodes::Nodes;
-use crate::nodes::node::Node;
+use crate::nodes::node::{Node, Port};
 use crate::nodes::topology::{NodeId, PortRef, Topology, TopologyError};
 
 impl Topology {
@@ -106,10 +106,11 @@ impl Nodes {
                 port: if remote_is_switch { 0 } else { peer.port },
                 ..peer
             };
+            let fdr10 = self.port(at).is_some_and(Port::is_fdr10);
             let lid = self.port_info(addressed).unwrap_or_default().lid;
             write!(text, "\"")?;
             text.write_all(&printable(remote.description.as_bytes()))?;
-            writeln!(text, "\" lid {lid} {}", rate_name(active(&own)))?;
+            writeln!(text, "\" lid {lid} {}", rate_name(active(&own, fdr10)))?;
         }
         Ok(())
     }
@@ -125,10 +126,11 @@ fn name(node: &Node) -> String {
     format!("{kind}-{:016x}", node.spec.guid.value())
 }
 
-fn active(info: &PortInfo) -> LinkRate {
+fn active(info: &PortInfo, fdr10: bool) -> LinkRate {
     LinkRate {
         width: info.active_width().unwrap_or_default(),
         speed: LinkSpeed::from_code(info.link_speed_active).unwrap_or_default(),
         extended: info.active_speed_ext().unwrap_or(LinkSpeedExt::None),
+        fdr10,
     }
 }

@@ -8,7 +8,10 @@ use wire::attribute::{
     CapabilityMask, NodeDescription, NodeInfo, NodeType, PortInfo, SlToVl, SwitchInfo,
     VlArbitration, VlWeight,
 };
-use wire::{ExtendedLid, Gid, Guid, Lid, Mtu, PKey, PhysicalState, PortState, Sl, Vl};
+use wire::{
+    ExtendedLid, Gid, Guid, Lid, LinkSpeed, LinkSpeedExt, Mtu, PKey, PhysicalState, PortState, Sl,
+    Vl,
+};
 
 use crate::links::fault::LinkFault;
 use crate::nodes::congestion::Congestion;
@@ -57,6 +60,8 @@ pub(crate) struct Port {
     pub(crate) peer: Option<PortRef>,
     /// Whether the cable is broken.
     pub(crate) severed: bool,
+    /// The cable is of FDR10.
+    pub(crate) fdr10: bool,
     /// Its own GUID and alias GUIDs, as many as PortInfo's GUIDCap.
     pub(crate) guids: Arc<[Guid]>,
     pub(crate) pkeys: Arc<[PKey]>,
@@ -107,6 +112,7 @@ impl Port {
             virtual_lid: None,
             peer: None,
             severed: false,
+            fdr10: false,
             guids: guids.into(),
             pkeys: vec![PKey::INVALID; usize::from(pkeys)].into(),
             sl_to_vl: Arc::default(),
@@ -253,6 +259,12 @@ impl Port {
     /// Whether the physical link works: management packets pass.
     pub(crate) fn is_linked(&self) -> bool {
         self.info.port_physical_state == PhysicalState::LinkUp
+    }
+
+    /// Whether the link runs at FDR10.
+    pub(crate) fn is_fdr10(&self) -> bool {
+        let lower = self.info.link_speed_active == LinkSpeed::Qdr.code();
+        self.fdr10 && lower && self.info.active_speed_ext() == Some(LinkSpeedExt::None)
     }
 
     /// Whether it gets no credits.

@@ -136,12 +136,14 @@ Switch 4 \"T\"
             LinkRate {
                 width: LinkWidth::X4,
                 speed: LinkSpeed::Qdr,
-                extended: LinkSpeedExt::Fdr
+                extended: LinkSpeedExt::Fdr,
+                fdr10: false,
             },
             LinkRate {
                 width: LinkWidth::X4,
                 speed: LinkSpeed::Ddr,
-                extended: LinkSpeedExt::None
+                extended: LinkSpeedExt::None,
+                fdr10: false,
             },
         ]
     );
@@ -435,12 +437,16 @@ Ca 1 \"H-0000000000000024\" # \"d\"
         width,
         speed,
         extended,
+        fdr10: false,
     };
     let none = LinkSpeedExt::None;
     assert_eq!(
         rates.collect::<Vec<_>>(),
         [
-            of(LinkWidth::X4, LinkSpeed::Qdr, none),
+            LinkRate {
+                fdr10: true,
+                ..of(LinkWidth::X4, LinkSpeed::Qdr, none)
+            },
             of(LinkWidth::X4, LinkSpeed::Qdr, LinkSpeedExt::Xdr),
             of(LinkWidth::X1, LinkSpeed::Sdr, none),
             of(LinkWidth::X4, LinkSpeed::Qdr, LinkSpeedExt::Ndr),
@@ -449,7 +455,6 @@ Ca 1 \"H-0000000000000024\" # \"d\"
     assert_eq!(
         read.notices,
         [
-            "line 2 and 1 more: `4xFDR10` is taken for 4X QDR, the next lower rate: PortInfo tells no FDR10",
             "line 4: VLCap (`v=`) is not kept: every port has eight data lanes",
             "line 4 and 1 more: the ends name different rates; the lower one is taken, 1xSDR",
             "line 5: `4x???` is no rate that is known; the one at the other end is taken, or else 4X and SDR",

@@ -71,7 +71,7 @@ pub(crate) fn topology(plan: &Plan, fabric: &Fabric) -> Topology {
             .iter()
             .map(|&(from, to, _)| {
                 let info = fabric.port_info(from).unwrap_or_default();
-                let (width, speed) = rate_of(&info);
+                let (width, speed) = rate_of(fabric, from, &info);
                 Link {
                     from: end(from),
                     to: end(to),
@@ -255,7 +255,7 @@ fn adapter_ports(planned: &PlannedNode, fabric: &Fabric, names: &Names<'_>) -> V
             port: number,
         };
         let info = fabric.port_info(port).unwrap_or_default();
-        let (width, speed) = rate_of(&info);
+        let (width, speed) = rate_of(fabric, port, &info);
         let peer = fabric.peer(port);
         let name_of = |end: PortRef| names.get(&end.node).copied().unwrap_or_default();
         AdapterPort {
@@ -315,10 +315,11 @@ pub(crate) fn used_pkeys(fabric: &Fabric, port: PortRef) -> Vec<String> {
 }
 
 /// Lanes and signalling rate in use at a port, as InfiniBand tools name them.
-fn rate_of(info: &PortInfo) -> (String, String) {
+fn rate_of(fabric: &Fabric, port: PortRef, info: &PortInfo) -> (String, String) {
     let width = info.active_width().unwrap_or_default().to_string();
     let speed = match info.active_speed_ext() {
         Some(extended) if extended != LinkSpeedExt::None => extended.to_string(),
+        _ if fabric.link_rate(port).is_some_and(|rate| rate.fdr10) => "FDR10".to_owned(),
         _ => LinkSpeed::from_code(info.link_speed_active)
             .map_or_else(|| "none".to_owned(), |speed| speed.to_string()),
     };

@@ -639,3 +639,44 @@ fn without_port_guids(text: &str) -> String {
     }
     left
 }
+
+/// A cable of FDR10, as `ibnetdiscover` and `topology` tell it.
+#[test]
+fn fdr10_is_told_from_qdr() {
+    let listing = "\
+vendid=0x2c9
+devid=0xcb20
+switchguid=0x11(11)
+Switch\t4 \"S-0000000000000011\"\t\t# \"sw1\" enhanced port 0 lid 0 lmc 0
+[1]\t\"H-0000000000000021\"[1](22) \t\t# \"a\" lid 0 4xFDR10
+[2]\t\"H-0000000000000031\"[1](32) \t\t# \"b\" lid 0 4xQDR
+
+devid=0x1003
+caguid=0x21
+Ca\t1 \"H-0000000000000021\"\t\t# \"a\"
+[1](22) \t\"S-0000000000000011\"[1]\t\t# lid 0 lmc 0 \"sw1\" lid 0 4xFDR10
+
+caguid=0x31
+Ca\t1 \"H-0000000000000031\"\t\t# \"b\"
+[1](32) \t\"S-0000000000000011\"[2]\t\t# lid 0 lmc 0 \"sw1\" lid 0 4xQDR
+";
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("net");
+    std::fs::write(&file, listing).expect("is written");
+    let daemon =
+        Daemon::configured(Configuration::new().set("fabric.topology", file.display().to_string()));
+    let here = Programs::new(&daemon);
+    let own = daemon
+        .run(&["topology", "--format", "ibnetdiscover"], "")
+        .out;
+    for text in [here.run(&["ibnetdiscover"]), own] {
+        for rate in ["4xFDR10", "4xQDR"] {
+            assert_eq!(text.matches(rate).count(), 2, "{text}");
+        }
+    }
+    let json = daemon.ask(&["topology"]);
+    let speeds: Vec<&str> = { json["links"].as_array().expect("a list").iter() }
+        .filter_map(|link| link["speed"].as_str())
+        .collect();
+    assert_eq!(speeds, ["FDR10", "QDR"], "{json}");
+}

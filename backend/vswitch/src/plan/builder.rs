@@ -240,5 +240,6 @@ pub(super) fn cable_rate(width: LinkWidth, speed: LinkRate) -> CableRate {
         width,
         speed,
         extended,
+        fdr10: false,
     }
 }

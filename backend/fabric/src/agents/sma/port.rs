@@ -35,7 +35,7 @@ impl Fabric {
     }
 
     /// The port that a modifier's port number means: at an adapter 0 means the one asked by.
-    fn meant(&self, asked: Asked, number: u8) -> Result<PortRef, Status> {
+    pub(super) fn meant(&self, asked: Asked, number: u8) -> Result<PortRef, Status> {
         let number = match number {
             0 if !self.is_switch(asked) => asked.ingress,
             number => number,

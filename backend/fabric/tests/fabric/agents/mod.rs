@@ -53,7 +53,6 @@ fn what_is_not_supported() {
         AttributeId::LED_INFO,
         AttributeId::RANDOM_FORWARDING,
         AttributeId::SM_INFO,
-        AttributeId(0xff90),
         AttributeId::CLASS_PORT_INFO,
     ] {
         assert_eq!(
