@@ -144,7 +144,7 @@ impl Fabric {
             AttributeId::P_KEY_TABLE => self.pkey_table(asked, data),
             AttributeId::SL_TO_VL => self.sl_to_vl(asked, data),
             AttributeId::VL_ARBITRATION => self.vl_arbitration(asked, data),
-            extended_port::ATTRIBUTE => {
+            AttributeId::MLNX_EXTENDED_PORT_INFO => {
                 self.read_only(asked, data, |fabric, _| extended_port::info(fabric, asked))
             }
             AttributeId::EXTENDED_LID => self.extended_lid(asked, data),

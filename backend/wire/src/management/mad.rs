@@ -167,6 +167,8 @@ named! {
         /// The LID of a port in the extended LID space ([`ExtendedLid`](crate::ExtendedLid)): a
         /// number from the range that is left to vendors, since no specification has it.
         EXTENDED_LID = 0xff41, "ExtendedLid";
+        /// Speeds of a port that PortInfo does not tell apart, of Mellanox.
+        MLNX_EXTENDED_PORT_INFO = 0xff90, "MlnxExtPortInfo";
     }
 }
 
@@ -476,6 +478,6 @@ mod tests {
     #[test]
     fn unknown_numbers_print() {
         assert_eq!(Method(0x55).to_string(), "0x55");
-        assert_eq!(AttributeId(0xff90).to_string(), "0xff90");
+        assert_eq!(AttributeId(0xff91).to_string(), "0xff91");
     }
 }

@@ -1,13 +1,10 @@
 //! The attribute of Mellanox' own that tells FDR10 from QDR.
 
-use wire::mad::AttributeId;
 use wire::smp::DATA;
 
 use super::Asked;
 use crate::fabric::Fabric;
 
-/// MLNX_EXTENDED_PORT_INFO.
-pub(super) const ATTRIBUTE: AttributeId = AttributeId(0xff90);
 /// Places of the speeds that are supported, enabled and active.
 const SPEEDS: [usize; 3] = [7, 11, 15];
 const FDR10: u8 = 1;

@@ -35,7 +35,8 @@ pub(super) fn subnet_management(id: AttributeId, clustered: bool) -> Option<Part
         | AttributeId::GUID_INFO
         | AttributeId::SL_TO_VL
         | AttributeId::VL_ARBITRATION
-        | AttributeId::LED_INFO => NONE,
+        | AttributeId::LED_INFO
+        | AttributeId::MLNX_EXTENDED_PORT_INFO => NONE,
         // Of LIDs in them it sees those there are, and their P_Keys are translated as a notice's.
         AttributeId::SWITCH_INFO
         | AttributeId::LINEAR_FORWARDING
