@@ -216,10 +216,10 @@ fn places_are_those_of_the_records() {
 /// Numbers of the specification's attributes that pass, by class: everything else is refused, both
 /// ways. Which addresses are in them, the tests above say.
 const PASS: [(&[u8], &[u16]); 8] = [
-    // NodeDescription, NodeInfo, GUIDInfo to VLArbitrationTable, SMInfo, LedInfo.
+    // NodeDescription, NodeInfo, GUIDInfo to VLArbitrationTable, SMInfo, LedInfo, Mellanox' own of a port.
     (
         &[0x01, 0x81],
-        &[0x10, 0x11, 0x14, 0x15, 0x16, 0x17, 0x18, 0x20, 0x31],
+        &[0x10, 0x11, 0x14, 0x15, 0x16, 0x17, 0x18, 0x20, 0x31, 0xff90],
     ),
     (
         &[0x03],
