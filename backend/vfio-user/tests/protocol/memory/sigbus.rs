@@ -88,7 +88,7 @@ fn other_faults_stay_fatal() {
         return;
     }
     let status = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "sigbus::other_faults_stay_fatal"])
+        .args(["--exact", "memory::sigbus::other_faults_stay_fatal"])
         .env(CHILD, "1")
         .status()
         .unwrap();
