@@ -32,6 +32,8 @@ pub struct Options {
     pub doorbells: String,
     /// Whether to measure Soft-RoCE alone, without the device.
     pub rxe_only: bool,
+    /// Whether Soft-RoCE has two of the tests alone: latency and throughput of WRITEs.
+    pub compares_less: bool,
 }
 
 /// One line of the tables.
@@ -188,7 +190,13 @@ fn measure(
     if gid_indexes[0] != gid_indexes[1] {
         return Err(client.failed("the guests' tables of GIDs differ".into()));
     }
-    for test in &TESTS {
+    let compared = |test: &&Test| {
+        !options.compares_less
+            || transport == Transport::Mlx5
+            || test.tool == Tool::WriteLat
+            || (test.tool == Tool::WriteBw && test.bytes > 2)
+    };
+    for test in TESTS.iter().filter(compared) {
         let mut run = Run::new(test.tool, device);
         run.gid_index = gid_indexes[0];
         // The size of an atomic is always 8, and its program takes no other.
