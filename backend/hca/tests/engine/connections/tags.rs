@@ -75,7 +75,8 @@ impl Lab {
             desc.recv = RecvSide::Shared(tags.srqn);
             desc.send = None;
         });
-        self.connect_with(&from, &to, |_| {});
+        // A wire that loses packets may lose some of the many attempts until there is a receive request.
+        self.connect_with(&from, &to, |change| change.retry_count = Some(7));
         (from, to)
     }
 
