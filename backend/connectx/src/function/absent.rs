@@ -110,8 +110,8 @@ mod tests {
             ..device
         };
         let failed = parts(&segment.disabled(), &coming);
-        assert_eq!(dword(&working, 0x14), 0x1056);
-        assert_eq!(dword(&failed, 0x14), 0x1156);
+        assert_eq!(dword(&working, 0x14), 0x1046);
+        assert_eq!(dword(&failed, 0x14), 0x1146);
         assert_eq!(
             (dword(&working, 0x1fc), dword(&failed, 0x1fc)),
             (0, 1 << 31)

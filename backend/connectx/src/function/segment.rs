@@ -9,6 +9,10 @@ use crate::bits::initialization::mlx5_init_seg as segment;
 /// Largest number of entries of the command queue, as a power of two: one bit
 /// of the doorbell per entry.
 pub const LOG_COMMAND_ENTRIES: u32 = 5;
+/// Number of entries that drivers are told of. Not the largest: Linux (since 6.12, and stable kernels of late 2024) shifts a
+/// 1 by it to know the free ones, which on processors with 32 bits leaves none of 32. Drivers that have been told of 32,
+/// and have moved here, use them.
+const LOG_COMMAND_ENTRIES_TOLD: u32 = 4;
 /// Bytes of an entry, as a power of two.
 pub const LOG_COMMAND_STRIDE: u32 = 6;
 /// Revision of the command interface; drivers know no other.
@@ -124,7 +128,7 @@ impl InitializationSegment {
                 segment::CMDQ_ADDR_L_SZ,
                 self.queue_low
                     | self.interface << 8
-                    | LOG_COMMAND_ENTRIES << 4
+                    | LOG_COMMAND_ENTRIES_TOLD << 4
                     | LOG_COMMAND_STRIDE,
             ),
             (
@@ -214,7 +218,7 @@ mod tests {
         assert_eq!(segment.write(0x10, 0x1), SegmentEffect::None);
         assert_eq!(segment.write(0x14, 0x2345_6000), SegmentEffect::None);
         assert_eq!(segment.command_queue(), Some(0x1_2345_6000));
-        assert_eq!(read(&segment, 0x14, 0), 0x2345_6056);
+        assert_eq!(read(&segment, 0x14, 0), 0x2345_6046);
         assert_eq!(read(&segment, 0x4, 0) >> 16, 5);
     }
 
@@ -233,7 +237,7 @@ mod tests {
     fn a_reset_shows_until_there_is_a_command_queue_again() {
         let mut segment = InitializationSegment::default();
         for _ in 0..2 {
-            assert_eq!(read(&segment, 0x14, 0), 0x156);
+            assert_eq!(read(&segment, 0x14, 0), 0x146);
             // Half an address is none, and neither is address 0.
             assert_eq!(segment.write(0x10, 0x1), SegmentEffect::None);
             assert_eq!(read(&segment, 0x14, 0) >> 8 & 7, 1);
@@ -242,7 +246,7 @@ mod tests {
             assert_eq!(segment.write(0x14, 0), SegmentEffect::None);
             assert_eq!(segment.command_queue(), None);
             assert_eq!(segment.write(0x14, 0x1000), SegmentEffect::None);
-            assert_eq!(read(&segment, 0x14, 0), 0x1056);
+            assert_eq!(read(&segment, 0x14, 0), 0x1046);
             assert_eq!(segment.command_queue(), Some(0x1000));
             segment.reset();
         }
@@ -275,7 +279,7 @@ mod tests {
         assert_eq!(segment.write(0x14, 0xabcd_e000), SegmentEffect::None);
         let mut bytes = [0; 7];
         segment.read(0x13, &mut bytes, &registers(0));
-        assert_eq!(bytes, [0, 0xab, 0xcd, 0xe0, 0x56, 0, 0]);
+        assert_eq!(bytes, [0, 0xab, 0xcd, 0xe0, 0x46, 0, 0]);
     }
 
     #[test]

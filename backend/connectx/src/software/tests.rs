@@ -368,9 +368,9 @@ fn a_function_level_reset_shows_and_stops_commands_until_there_is_a_queue() {
         },
     ] {
         let mut guest = Pair::new().guest;
-        assert_eq!(guest.read32(0x14), QUEUE as u32 | 0x56);
+        assert_eq!(guest.read32(0x14), QUEUE as u32 | 0x46);
         assert_eq!(reset(&mut guest), Effect::Reset);
-        assert_eq!(guest.read32(0x14), 1 << 8 | 0x56);
+        assert_eq!(guest.read32(0x14), 1 << 8 | 0x46);
         // A driver that knows nothing of it: neither at its queue, nor where a
         // queue at address 0 would be.
         guest.post(&[0x01, 0x04, 0, 0], 16);
@@ -382,7 +382,7 @@ fn a_function_level_reset_shows_and_stops_commands_until_there_is_a_queue() {
         // It looks, and begins again.
         guest.write32(0x10, 0);
         guest.write32(0x14, QUEUE as u32);
-        assert_eq!(guest.read32(0x14), QUEUE as u32 | 0x56);
+        assert_eq!(guest.read32(0x14), QUEUE as u32 | 0x46);
         guest.initialize();
     }
 }
