@@ -6,103 +6,23 @@ pub mod initramfs;
 pub mod linux;
 pub mod modules;
 pub mod packages;
+pub mod userland;
 pub mod vmlinux;
 
 use std::{
     fmt, fs,
     fs::File,
     io::BufWriter,
-    os::unix::fs::symlink,
     path::{Path, PathBuf},
-    process::Command,
     str::FromStr,
 };
 
-use crate::debian::apt::{Apt, Package, run};
-use crate::debian::sysroot::Sysroot;
+use crate::debian::apt::Apt;
 use crate::error::{Doing, Error, Result};
 use crate::image::initramfs::Initramfs;
 use crate::image::modules::Modules;
+use crate::image::userland::Userland;
 use crate::{paths, progress};
-
-/// The Debian release whose tools every guest runs, whatever its kernel.
-pub(crate) const TOOLS_RELEASE: &str = "trixie";
-
-/// The tools; their dependencies come with them.
-const TOOLS: &[&str] = &[
-    "rdma-core",
-    "ibverbs-utils",
-    "ibverbs-providers",
-    "rdmacm-utils",
-    "ibacm",
-    "infiniband-diags",
-    "perftest",
-    "opensm",
-    "srptools",
-    "open-iscsi",
-    "ucx-utils",
-    "iproute2",
-    "busybox-static",
-    "dnsmasq-base",
-    "kmod",
-    "socat",
-    "dropbear-bin",
-];
-
-/// Dependencies that a guest whose process 1 is busybox has no use for; names that end in `*`
-/// stand for all that begin so.
-const UNNEEDED: &[&str] = &[
-    "adduser",
-    "base-passwd",
-    "debconf",
-    "gcc-*",
-    "init-system-helpers",
-    "libamd*",
-    "libaudit*",
-    "libdb5*",
-    "libdebconfclient0",
-    "libdrm*",
-    "libfuse3-4",
-    "libgdbm*",
-    "libhs*",
-    "libhwloc-plugins",
-    "libllvm*",
-    "libpam*",
-    "libpciaccess0",
-    "libperl*",
-    "libsemanage*",
-    "libsystemd-shared",
-    "libx11*",
-    "libxau6",
-    "libxcb1",
-    "libxdmcp6",
-    "libxext6",
-    "libxml2",
-    "libxnvctrl0",
-    "libz3-4",
-    "libze1",
-    "login.defs",
-    "lsb-base",
-    "mount",
-    "ocl-icd-libopencl1",
-    "openssl-provider-legacy",
-    "passwd",
-    "pci.ids",
-    "perl*",
-    "systemd*",
-    "udev",
-];
-
-/// Parts of packages that no tool reads.
-const UNREAD: &[&str] = &[
-    "usr/share",
-    "usr/include",
-    "usr/lib/systemd",
-    "usr/lib/udev",
-    "usr/lib/x86_64-linux-gnu/gconv",
-    "usr/lib/x86_64-linux-gnu/openmpi",
-    "var",
-];
 
 /// The guest's own scripts: name in the image, content.
 const SCRIPTS: [(&str, &str); 8] = [
@@ -130,6 +50,8 @@ pub enum Kernel {
     V7_2,
     /// Kernel of cloud images, Debian 13 (trixie): without IP over InfiniBand.
     Cloud,
+    /// 6.1 for processors with 32 bits and physical addresses of 36, Debian 12 (bookworm).
+    V6_1Pae,
 }
 
 impl Kernel {
@@ -147,19 +69,30 @@ impl Kernel {
             Self::V6_12 => ("trixie", &["trixie", "trixie-backports"]),
             Self::V7_2 => ("trixie-backports", &["trixie", "trixie-backports"]),
             Self::Cloud => ("trixie", &["trixie"]),
+            Self::V6_1Pae => ("bookworm", &["bookworm"]),
         }
     }
 
     fn package(self) -> &'static str {
         match self {
             Self::Cloud => "linux-image-cloud-amd64",
+            Self::V6_1Pae => "linux-image-686-pae",
             _ => "linux-image-amd64",
+        }
+    }
+
+    /// The programs that guests with it run.
+    const fn userland(self) -> Userland {
+        match self {
+            Self::V6_1Pae => Userland::Bookworm32,
+            _ => Userland::Trixie,
         }
     }
 
     fn modules(self) -> Modules {
         match self {
             Self::Cloud => modules::CLOUD,
+            Self::V6_1Pae => modules::PAE,
             _ => modules::ALL,
         }
     }
@@ -173,6 +106,7 @@ impl fmt::Display for Kernel {
             Self::V6_12 => "6.12",
             Self::V7_2 => "7.2",
             Self::Cloud => "cloud",
+            Self::V6_1Pae => "6.1-pae",
         })
     }
 }
@@ -202,10 +136,16 @@ pub struct Image {
 impl Image {
     /// The image with `kernel`, built if it is not in the cache.
     pub fn get(kernel: Kernel) -> Result<Self> {
-        let tools = tools()?;
-        let linux = linux(kernel, &tools)?;
+        Self::of(kernel, kernel.userland())
+    }
+
+    /// The image with `kernel` and the tools of a release, of the same architecture.
+    pub fn of(kernel: Kernel, userland: Userland) -> Result<Self> {
+        let tools = userland.tools()?;
+        let linux = linux(kernel)?;
         let key = paths::key(&(SCRIPTS, tools.path(), &linux, 4));
-        let dir = paths::cached(&format!("image-{kernel}-{key}"), |dir| {
+        let suffix = userland.suffix();
+        let dir = paths::cached(&format!("image-{kernel}{suffix}-{key}"), |dir| {
             progress::step(format_args!("guest image with kernel {kernel}: writing"));
             write_initramfs(&dir.join("initramfs"), &[tools.path(), &linux.join("root")])
         })?;
@@ -240,117 +180,15 @@ impl Image {
     }
 }
 
-/// The tree of tools, the same for all kernels.
-pub(crate) fn tools() -> Result<Sysroot> {
-    let key = paths::key(&(TOOLS, UNNEEDED, UNREAD, TOOLS_RELEASE, 3));
-    let dir = paths::cached(&format!("tools-{key}"), |dir| {
-        let apt = Apt::new(Kernel::V6_12.suites().1)?;
-        let mut packages = apt.resolve(TOOLS_RELEASE, TOOLS)?;
-        packages.retain(|package| !unneeded(package));
-        let tree = Sysroot::new(dir);
-        tree.prepare()?;
-        apt.unpack("guest tools", &packages, dir)?;
-        line_buffering(&apt, dir)?;
-        for unread in UNREAD {
-            paths::remove(&dir.join(unread))?;
-        }
-        busybox_links(dir)
-    })?;
-    Ok(Sysroot::new(dir))
-}
-
-/// The folder of rdma-core's own tests in the guest, for an image with [`rdma_core_tests`].
-pub const RDMA_CORE_TESTS: &str = "/usr/lib/rdma-core-tests";
-
-/// A tree of rdma-core's own tests, as Debian has them, and of what they need: Python with pyverbs and
-/// scapy. `run_tests.py` in [`RDMA_CORE_TESTS`] runs them.
-///
-/// Scapy is that of an older release: the tests read the first half of a structure, which scapy 2.6 takes
-/// for an error.
-pub fn rdma_core_tests() -> Result<PathBuf> {
-    const TESTS: &str = "python3-pyverbs";
-    const SCAPY: (&str, &str) = ("bookworm", "python3-scapy");
-    let key = paths::key(&(TESTS, SCAPY, UNNEEDED, TOOLS_RELEASE, 2));
-    paths::cached(&format!("rdma-core-tests-{key}"), |dir| {
-        let apt = Apt::new(Kernel::V6_12.suites().1)?;
-        let mut packages = apt.resolve(TOOLS_RELEASE, &[TESTS])?;
-        packages.retain(|package| !unneeded(package));
-        let tree = Sysroot::new(dir);
-        tree.prepare()?;
-        apt.unpack("rdma-core's tests", &packages, dir)?;
-        let (release, scapy) = SCAPY;
-        let apt = Apt::new(&[release])?;
-        let mut packages = apt.resolve(release, &[scapy])?;
-        packages.retain(|package| package.name == scapy);
-        apt.unpack("scapy", &packages, dir)?;
-        let tests = dir.join(RDMA_CORE_TESTS.trim_start_matches('/'));
-        let source = dir.join("usr/share/doc/rdma-core/tests");
-        fs::rename(&source, &tests).at("move to", &tests)?;
-        // Debian compresses what is documentation to it.
-        for entry in fs::read_dir(&tests).at("read", &tests)?.flatten() {
-            if entry.path().extension().is_some_and(|it| it == "gz") {
-                run(Command::new("gunzip").arg(entry.path()))?;
-            }
-        }
-        for unread in UNREAD {
-            paths::remove(&dir.join(unread))?;
-        }
-        Ok(())
-    })
-}
-
-fn unneeded(package: &Package) -> bool {
-    UNNEEDED
-        .iter()
-        .any(|pattern| match pattern.strip_suffix('*') {
-            Some(prefix) => package.name.starts_with(prefix),
-            None => package.name == *pattern,
-        })
-}
-
-/// Adds the library that makes programs print line by line into a pipe (stdbuf(1)), and nothing
-/// else of coreutils: busybox has the rest.
-fn line_buffering(apt: &Apt, tree: &Path) -> Result<()> {
-    const LIBRARY: &str = "usr/libexec/coreutils/libstdbuf.so";
-    let mut packages = apt.resolve(TOOLS_RELEASE, &["coreutils"])?;
-    packages.retain(|package| package.name == "coreutils");
-    let whole = tree.join("coreutils.unpacked");
-    apt.unpack("guest tools: stdbuf", &packages, &whole)?;
-    let target = tree.join(LIBRARY);
-    let parent = target.parent().unwrap_or(tree);
-    fs::create_dir_all(parent).at("create", parent)?;
-    fs::rename(whole.join(LIBRARY), &target).at("move to", &target)?;
-    paths::remove(&whole)
-}
-
-/// Links every command that busybox has and no package brings.
-fn busybox_links(tree: &Path) -> Result<()> {
-    let busybox = tree.join("usr/bin/busybox");
-    for applet in run(Command::new(&busybox).arg("--list"))?.lines() {
-        let taken = ["usr/bin", "usr/sbin"]
-            .iter()
-            .any(|dir| fs::symlink_metadata(tree.join(dir).join(applet)).is_ok());
-        if !taken {
-            let link = tree.join("usr/bin").join(applet);
-            symlink("busybox", &link).at("link", &link)?;
-        }
-    }
-    // Where no package brings OpenSSH's.
-    let ssh = tree.join("usr/bin/ssh");
-    symlink("dbclient", &ssh).at("link", &ssh)?;
-    let init = tree.join("init");
-    symlink("usr/bin/busybox", &init).at("link", &init)
-}
-
 /// The unpacked kernel in the folder of a kernel.
 const VMLINUX: &str = "vmlinux";
 
 /// The folder of a kernel: `vmlinuz`, [`VMLINUX`] where there is one, `release`, and `root/` with its modules.
-fn linux(kernel: Kernel, tools: &Sysroot) -> Result<PathBuf> {
+fn linux(kernel: Kernel) -> Result<PathBuf> {
     let key = paths::key(&(kernel.modules(), kernel, 5));
     paths::cached(&format!("linux-{kernel}-{key}"), |dir| {
         let (suite, suites) = kernel.suites();
-        let apt = Apt::new(suites)?;
+        let apt = Apt::of(kernel.userland().architecture(), suites)?;
         let mut packages = apt.resolve(suite, &[kernel.package()])?;
         // Up to 6.x all is in linux-image-<release>; later the image is in linux-binary-*, the
         // modules are in linux-modules-* and their index in linux-base-*. The rest is tools for
@@ -369,7 +207,8 @@ fn linux(kernel: Kernel, tools: &Sysroot) -> Result<PathBuf> {
         apt.unpack(&format!("kernel {kernel}"), &packages, &whole)?;
         progress::step(format_args!("kernel {kernel}: choosing modules"));
         let root = dir.join("root");
-        let release = modules::install(tools, &whole, &root, kernel.modules())?;
+        let release =
+            modules::install(&Userland::Trixie.tools()?, &whole, &root, kernel.modules())?;
         let vmlinuz = find_vmlinuz(&whole, &release)?;
         let target = dir.join("vmlinuz");
         fs::copy(&vmlinuz, &target).at("copy", &vmlinuz)?;
@@ -431,18 +270,5 @@ mod tests {
             assert_eq!(kernel.to_string().parse(), Ok(kernel));
         }
         assert!("5.4".parse::<Kernel>().unwrap_err().contains("6.12"));
-    }
-
-    #[test]
-    fn perl_is_not_needed_but_perftest_is() {
-        let package = |name: &str| Package {
-            name: name.into(),
-            version: String::new(),
-            size: 0,
-        };
-        assert!(unneeded(&package("perl-modules-5.40")));
-        assert!(unneeded(&package("udev")));
-        assert!(!unneeded(&package("perftest")));
-        assert!(!unneeded(&package("libudev1")));
     }
 }

@@ -27,7 +27,8 @@ use crate::guest::share::{Share, quoted};
 use crate::guest::ssh::Keys;
 use crate::guest::{Config, Guest};
 use crate::image::linux::Build;
-use crate::image::{self, Image, Kernel};
+use crate::image::userland::Userland;
+use crate::image::{Image, Kernel};
 use crate::interrupt::Interrupt;
 use crate::nodes::daemon::Daemon;
 use crate::nodes::moves::{Mobile, Mover, Moves};
@@ -266,7 +267,7 @@ impl Lab {
             rooted: shape.root.is_some(),
         };
         let deadline = Instant::now() + shape.boot_limit;
-        let keys = Keys::make(&image::tools()?, &folder)?;
+        let keys = Keys::make(&Userland::Trixie.tools()?, &folder)?;
         let common = Common {
             hosts: hosts(&places),
             keys: keys.install(&names(&places)),

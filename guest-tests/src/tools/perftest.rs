@@ -156,7 +156,8 @@ pub fn parse(text: &str) -> Result<Vec<Row>> {
         .by_ref()
         .find(|line| line.trim_start().starts_with("#bytes"));
     let latency = header.is_some_and(|line| line.contains("t_typical[usec]"));
-    let bandwidth = header.is_some_and(|line| line.contains("BW average[MiB/sec]"));
+    // Before 6.0 it said MB and meant MiB.
+    let bandwidth = header.is_some_and(|line| line.contains("BW average["));
     let rows: Vec<Row> = lines
         .take_while(|line| !line.starts_with("---"))
         .filter_map(|line| parse_row(line, latency, bandwidth))

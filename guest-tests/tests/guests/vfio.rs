@@ -10,7 +10,8 @@ use std::{
 use ibvswitch_guest_tests::checks::Checks;
 use ibvswitch_guest_tests::daemon::{Daemon, program};
 use ibvswitch_guest_tests::guest::Guest;
-use ibvswitch_guest_tests::image::{Image, Kernel, RDMA_CORE_TESTS, rdma_core_tests};
+use ibvswitch_guest_tests::image::userland::{RDMA_CORE_TESTS, Userland, rdma_core_tests};
+use ibvswitch_guest_tests::image::{Image, Kernel};
 use ibvswitch_guest_tests::testbed::Testbed;
 use ibvswitch_guest_tests::tools::diags::no_warning_among;
 use ibvswitch_guest_tests::{Error, Result, nested};
@@ -138,7 +139,9 @@ fn a_daemon_has_vfs_by_the_kernels_vfio() -> Result<()> {
     let files = files
         .each_ref()
         .map(|(name, path)| (*name, path.as_path() as &Path));
-    let image = bed.image.with(&files, &[&rdma_core_tests()?], bed.dir())?;
+    let image = bed
+        .image
+        .with(&files, &[&rdma_core_tests(Userland::Trixie)?], bed.dir())?;
     let host = host(&bed, image, 2048, &outside, &["vm1", "vm2", "vm3"])?;
     let mut checks = Checks::default();
     let sh = |command: &str| host.sh(command, LIMIT);

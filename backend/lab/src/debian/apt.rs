@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use crate::debian::architecture::Architecture;
 use crate::debian::sources;
 use crate::error::{Doing, Error, Result, tail};
 use crate::{paths, progress};
@@ -41,9 +42,18 @@ pub struct Package {
 }
 
 impl Apt {
-    /// The private state for `suites`, with lists no older than an hour.
+    /// The private state for `suites` of amd64, with lists no older than an hour.
     pub fn new(suites: &[&str]) -> Result<Self> {
-        let dir = paths::cache()?.join(format!("apt_{}", suites.join("_")));
+        Self::of(Architecture::Amd64, suites)
+    }
+
+    /// The same for an architecture.
+    pub fn of(architecture: Architecture, suites: &[&str]) -> Result<Self> {
+        let mut names = vec!["apt"];
+        if architecture == Architecture::I386 {
+            names.push("i386");
+        }
+        let dir = paths::cache()?.join([&names, suites].concat().join("_"));
         fs::create_dir_all(&dir).at("create", &dir)?;
         let lock = File::create(dir.join("in-use")).at("create a lock in", &dir)?;
         lock.lock().at("lock", &dir)?;
@@ -58,9 +68,9 @@ impl Apt {
                 fs::create_dir_all(&sub).at("create", &sub)?;
             }
             let mirror = sources::debian_mirror()?;
-            apt.write("debian.sources", &mirror.with_suites(suites))?;
+            apt.write("debian.sources", &mirror.with_suites(suites, architecture))?;
             apt.write("status", "")?;
-            apt.write("apt.conf", &apt.configuration())?;
+            apt.write("apt.conf", &apt.configuration(architecture))?;
             progress::step(format_args!("apt: package lists of {}", suites.join(", ")));
             apt.run(&["update", "-qq", "--error-on=any"]).map_err(|e| {
                 Error::Host(format!(
@@ -201,7 +211,7 @@ impl Apt {
 
     /// Read by apt after the machine's own configuration, so it overrides it. The hooks are
     /// cleared because they tell the system's own tools about updates that are none to them.
-    fn configuration(&self) -> String {
+    fn configuration(&self, architecture: Architecture) -> String {
         let dir = self.dir.display();
         format!(
             r#"Dir::State "{dir}";
@@ -219,7 +229,9 @@ Dir::Etc::preferencesparts "/dev/null";
 #clear DPkg::Post-Invoke;
 #clear Acquire::IndexTargets::deb::DEP-11;
 #clear Acquire::IndexTargets::deb::DEP-11-icons;
-APT::Architecture "amd64";
+APT::Architecture "{architecture}";
+#clear APT::Architectures;
+APT::Architectures "{architecture}";
 APT::Sandbox::User "";
 APT::Install-Recommends "false";
 Acquire::Languages "none";

@@ -9,6 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::debian::architecture::Architecture;
 use crate::error::{Doing, Error, Result};
 
 /// One configured source of binary packages.
@@ -29,9 +30,9 @@ pub struct Source {
 
 impl Source {
     /// The same mirror and trust with other suites of `main`, as a deb822 paragraph.
-    pub fn with_suites(&self, suites: &[&str]) -> String {
+    pub fn with_suites(&self, suites: &[&str], architecture: Architecture) -> String {
         let mut text = format!(
-            "Types: deb\nURIs: {}\nSuites: {}\nComponents: main\nArchitectures: amd64\n",
+            "Types: deb\nURIs: {}\nSuites: {}\nComponents: main\nArchitectures: {architecture}\n",
             self.uri,
             suites.join(" ")
         );
@@ -222,9 +223,10 @@ mod tests {
         assert_eq!(sources.len(), 2);
         assert_eq!(sources[1].uri, "http://b.example/debian");
         assert_eq!(sources[0].signed_by, "\n -----BEGIN-----\n .\n key");
-        let copied = sources[0].with_suites(&["trixie-backports"]);
+        let copied = sources[0].with_suites(&["trixie-backports"], Architecture::I386);
         assert!(copied.contains("Signed-By: \n -----BEGIN-----\n .\n key\n"));
         assert!(copied.contains("Suites: trixie-backports\n"));
+        assert!(copied.contains("Architectures: i386\n"));
     }
 
     #[test]

@@ -9,7 +9,12 @@ use std::{
     process::Command,
 };
 
+use crate::debian::apt::run;
 use crate::error::{Doing, Result};
+use crate::paths;
+
+/// Folders of the root that are links to those of `usr`.
+const TOP_LEVEL: [&str; 4] = ["bin", "sbin", "lib", "lib64"];
 
 const LOADER: &str = "usr/lib64/ld-linux-x86-64.so.2";
 
@@ -26,13 +31,30 @@ impl Sysroot {
     /// Makes the top-level links (`lib` → `usr/lib` and so on) that packages of a merged-/usr
     /// Debian expect to find: base-files, which carries them, is not among what is unpacked.
     pub fn prepare(&self) -> Result<()> {
-        for name in ["bin", "sbin", "lib", "lib64"] {
-            let target = self.0.join("usr").join(name);
-            std::fs::create_dir_all(&target).at("create", &target)?;
-            let link = self.0.join(name);
-            symlink(Path::new("usr").join(name), &link).at("link", &link)?;
+        TOP_LEVEL.iter().try_for_each(|name| self.link(name))
+    }
+
+    /// Makes them anew where packages from before Debian 13 have put folders in their place.
+    pub fn merge(&self) -> Result<()> {
+        for name in TOP_LEVEL {
+            let folder = self.0.join(name);
+            if folder.is_symlink() {
+                continue;
+            }
+            let mut copy = Command::new("cp");
+            copy.arg("-a").arg(folder.join("."));
+            run(copy.arg(self.0.join("usr").join(name)))?;
+            paths::remove(&folder)?;
+            self.link(name)?;
         }
         Ok(())
+    }
+
+    fn link(&self, name: &str) -> Result<()> {
+        let target = self.0.join("usr").join(name);
+        std::fs::create_dir_all(&target).at("create", &target)?;
+        let link = self.0.join(name);
+        symlink(Path::new("usr").join(name), &link).at("link", &link)
     }
 
     /// The tree's folder.

@@ -8,8 +8,8 @@ use std::{
 };
 
 use crate::error::{Doing, Error, Result};
-use crate::image;
 use crate::image::modules::Modules;
+use crate::image::userland::Userland;
 use crate::image::{Image, modules, vmlinux};
 
 /// Modules that nodes require, with the options of the kernel's configuration.
@@ -98,7 +98,7 @@ impl Build {
                 )));
             }
         }
-        modules::install_built(&image::tools()?, &folder, tree, release, MODULES)
+        modules::install_built(&Userland::Trixie.tools()?, &folder, tree, release, MODULES)
     }
 }
 

@@ -37,6 +37,23 @@ pub const CLOUD: Modules = Modules {
     optional: &["ib_ipoib", "9p", "9pnet_virtio"],
 };
 
+/// Modules of kernels for processors with 32 bits: those of the device. Soft-RoCE goes without memory beyond that which a
+/// kernel reaches at once (HIGHMEM), which these have.
+pub const PAE: Modules = Modules {
+    wanted: &[
+        "mlx5_core",
+        "mlx5_ib",
+        "ib_umad",
+        "ib_uverbs",
+        "rdma_ucm",
+        "ib_ipoib",
+        "virtio_pci",
+        "virtio_net",
+        "virtio_console",
+    ],
+    optional: &[],
+};
+
 const WANTED: &[&str] = &[
     // the device under test and what stands on it
     "mlx5_core",

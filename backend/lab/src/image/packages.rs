@@ -6,7 +6,8 @@ use crate::debian::apt;
 use crate::debian::apt::Apt;
 use crate::debian::sysroot::Sysroot;
 use crate::error::{Doing, Error, Result};
-use crate::image::{Image, Kernel, TOOLS_RELEASE, alternatives};
+use crate::image::userland::Userland;
+use crate::image::{Image, Kernel, alternatives};
 use crate::paths;
 
 /// Parts of packages that take memory of guests and are documentation.
@@ -19,6 +20,9 @@ const UNREAD: &[&str] = &[
 
 /// Folders of a package's documentation that contain programs.
 const PROGRAMS: &[&str] = &["tests", "examples"];
+
+/// The release that all tools are of.
+const TOOLS_RELEASE: &str = Userland::Trixie.release();
 
 /// Every guest has it.
 const C_LIBRARY: &str = "libc6";

@@ -5,5 +5,6 @@ mod perftest;
 mod rdma_core;
 mod rds;
 mod storage;
+mod thirty_two_bits;
 mod tools;
 mod ucx;
