@@ -213,7 +213,7 @@ fn rdma_cores_own_tests_between_two_vfs() -> Result<()> {
 /// The newest ones, of Debian unstable, with the newest kernel. Where they are of another version than the list, none fails
 /// beside those that the list names.
 #[test]
-#[ignore = "Debian unstable changes from day to day: six minutes, and a list to look through"]
+#[ignore = "Debian unstable changes from day to day: two minutes, and a list to look through"]
 fn rdma_cores_newest_tests() -> Result<()> {
     let release = Userland::Sid;
     let mut bed = Testbed::new(Kernel::V7_2)?;
