@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Kinds of [`Response::Error`].
+/// Kinds of [`Response::Error`](super::Response::Error).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ErrorKind {
