@@ -18,7 +18,7 @@ const LONGEST_SHARED: u64 = 2000;
 const SLOW_TURN_NS: u64 = 3000;
 const FAST_TURN_NS: u64 = 1000;
 /// Largest number of times that a shared turn is halved.
-const MAX_SLOWNESS: u32 = 4;
+const MAX_SLOWNESS: u32 = 3;
 /// Requests between two looks at the clock.
 const REQUESTS_PER_LOOK: u32 = 8;
 

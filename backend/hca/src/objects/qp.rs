@@ -291,6 +291,12 @@ pub(crate) struct Qp<F: QueueFormat> {
 }
 
 impl<F: QueueFormat> Qp<F> {
+    /// Whether the payload of the next packet has been read in part: its turn is over.
+    pub(crate) fn reads_on(&self) -> bool {
+        let away = self.req.away.as_ref();
+        away.is_some_and(|away| away.requester.reads_on())
+    }
+
     /// Takes the next frame that waits in line, if the queue pair still takes such frames.
     #[cold]
     pub(crate) fn next_arrived(&mut self) -> Option<Arrived> {

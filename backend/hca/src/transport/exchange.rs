@@ -106,8 +106,7 @@ impl<F: QueueFormat> Engine<F> {
             if !crowded && let Some(frame) = self.next_frame(index, budget) {
                 self.transmit(index, frame, None);
                 self.set_sent(index, true);
-            } else if *budget <= 0 {
-                // It has read some of a packet.
+            } else if self.objects.qps.get(index.0).is_some_and(Qp::reads_on) {
                 break;
             } else if self.sender_misses_page(index)
                 || self.finish_requests(index)

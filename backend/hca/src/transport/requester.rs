@@ -274,6 +274,12 @@ impl Requester {
         Some(frame)
     }
 
+    /// Whether some of the next packet's payload has been read, and not all.
+    pub fn reads_on(&self) -> bool {
+        let next = self.requests.get(self.next.0);
+        next.is_some_and(|request| !request.read.1.is_empty())
+    }
+
     /// An answer has come, or goes on; whether it is done with. `budget` is charged with what it costs to write its
     /// payload.
     pub fn handle<M: Payload>(

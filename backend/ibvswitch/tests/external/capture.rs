@@ -516,7 +516,10 @@ fn the_daemons_vfs_are_captured() {
     let none = capture(&["--vf", "vm1"]);
     assert_eq!(
         (none.status, none.err.as_str()),
-        (Some(5), "ibvswitch: there is no VF `vm1`; there are own\n")
+        (
+            Some(5),
+            "ibvswitch: there is no VF `vm1`; there is only own\n"
+        )
     );
 }
 

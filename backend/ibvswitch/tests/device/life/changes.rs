@@ -156,7 +156,7 @@ fn what_a_vm_could_not_go_on_with_is_refused() {
         &["hypervisor", "remove", "hv2"],
         "stop the VM first",
     );
-    refused(&daemon, &["vf", "remove", "vm9"], "it has vm1, vm2");
+    refused(&daemon, &["vf", "remove", "vm9"], "there are vm1, vm2");
     refused(
         &daemon,
         &["vf", "add", "vm1", "--hypervisor", "hv2"],
