@@ -9,7 +9,7 @@ use test_driver::{Device, ENTRY, MAILBOX_DATA, MAILBOX_STRIDE, Mailboxes};
 use crate::{BenchError, Result};
 
 /// Entries of the command queue.
-pub(super) const SLOTS: usize = 32;
+pub(super) const SLOTS: usize = 16;
 /// Bytes of a request and of a reply that lie in the entry itself.
 const IN_ENTRY: usize = 16;
 /// The only type of entry.

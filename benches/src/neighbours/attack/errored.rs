@@ -105,7 +105,7 @@ impl QueuePairs {
         Ok(pairs)
     }
 
-    /// Gives up to 32 commands.
+    /// Gives up to [`SLOTS`] commands.
     fn execute(&mut self, inputs: &[Vec<u8>]) -> Result<Vec<[u8; 16]>> {
         let letters = self.letters.iter_mut().zip(inputs);
         let entries: Vec<[u8; ENTRY]> = letters
