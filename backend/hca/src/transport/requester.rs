@@ -138,6 +138,8 @@ pub(crate) struct Requester {
     /// A page of its own memory is not there: the number of the request, and how many bytes precede the page.
     /// No image has it: a restored side meets the page again.
     absent: Option<(Psn, u64)>,
+    /// The last look for a frame has read a packet in part.
+    reads_on: bool,
 }
 
 impl Requester {
@@ -158,6 +160,7 @@ impl Requester {
             looks_again: None,
             finished: VecDeque::new(),
             absent: None,
+            reads_on: false,
         }
     }
 
@@ -212,6 +215,7 @@ impl Requester {
         around: &Surroundings<'_, M>,
         budget: &mut i64,
     ) -> Option<Frame> {
+        self.reads_on = false;
         if self.pause.is_some() || self.absent.is_some() {
             return None;
         }
@@ -240,7 +244,10 @@ impl Requester {
         let frame = checked.and_then(|()| request.frame(packet, address, around, budget));
         let frame = match frame {
             Ok(Some(frame)) => frame,
-            Ok(None) => return None,
+            Ok(None) => {
+                self.reads_on = true;
+                return None;
+            }
             Err(Reason::LocalKey(KeyFault::Absent)) => {
                 let before = u64::from(packet) * u64::from(around.attr.mtu.bytes());
                 self.absent = Some((request.psn, before));
@@ -275,9 +282,8 @@ impl Requester {
     }
 
     /// Whether some of the next packet's payload has been read, and not all.
-    pub fn reads_on(&self) -> bool {
-        let next = self.requests.get(self.next.0);
-        next.is_some_and(|request| !request.read.1.is_empty())
+    pub const fn reads_on(&self) -> bool {
+        self.reads_on
     }
 
     /// An answer has come, or goes on; whether it is done with. `budget` is charged with what it costs to write its

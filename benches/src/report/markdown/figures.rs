@@ -491,7 +491,7 @@ pub(super) const NEIGHBOURS: &[(&str, &str)] = &[
     ("errored", "110 000 queue pairs in error"),
     ("klm", "keys whose stretches have one byte each"),
     ("lossy_klm", "the same over a link that loses packets"),
-    ("commands", "commands of 8 MiB, as many as the queue takes"),
+    ("commands", "commands of 8 MiB, a queue full"),
     ("bulk", "1024 queue pairs with messages of 1 GiB"),
     ("death", "a guest with 110 000 queue pairs dies"),
     ("mads", "management packets to all"),

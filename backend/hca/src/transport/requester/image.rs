@@ -133,6 +133,7 @@ impl Requester {
             looks_again: Some(now),
             finished,
             absent: None,
+            reads_on: false,
         })
     }
 }
