@@ -204,6 +204,7 @@ impl KeyImageV1 {
                     expected: signed.expected,
                     errors: signed.errors.into(),
                     seen: signed.seen.into(),
+                    seen_of: None.into(),
                 };
                 if self.len != signed.wire_len() {
                     return Err(invalid("it has another length on the wire".into()));

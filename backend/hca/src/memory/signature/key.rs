@@ -24,6 +24,8 @@ pub struct Signed {
     pub errors: Cell<bool>,
     /// Received bytes of the check value that is under way on the wire.
     pub seen: Cell<[u8; LONGEST]>,
+    /// The block that they are behind, if it is known. No image has it.
+    pub seen_of: Cell<Option<u64>>,
 }
 
 impl Signed {
