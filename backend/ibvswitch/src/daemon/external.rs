@@ -10,9 +10,7 @@
 //! The sockets are in the abstract namespace, where there are no permissions: whoever attaches
 //! must be root or the daemon's own user, which the kernel vouches for.
 
-pub mod batch;
 mod client;
-pub mod protocol;
 mod server;
 
 use std::path::{Path, PathBuf};
@@ -41,23 +39,4 @@ pub fn library() -> Option<PathBuf> {
         .iter()
         .map(|directory| Path::new(directory).join(LIBRARY))
         .find(|path| path.exists())
-}
-
-/// Name of the control socket of the daemon whose sockets' names begin with `base`, in the
-/// abstract namespace. The library counts the NUL that ends a string as part of the name.
-#[must_use]
-pub fn control_name(base: &str) -> String {
-    format!("{base}:ctl\0")
-}
-
-/// Name of the socket that client `id` sends to.
-#[must_use]
-pub fn service_name(base: &str, id: u16) -> String {
-    format!("{base}:out{id}\0")
-}
-
-/// Name of the socket that the client of process `pid` receives from.
-#[must_use]
-pub fn client_name(base: &str, pid: u32) -> String {
-    format!("{base}:in{pid}\0")
 }

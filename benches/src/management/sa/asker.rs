@@ -3,16 +3,13 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::os::unix::net::UnixDatagram;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use ibvswitch::daemon::external::batch::{Batch, send};
-use ibvswitch::daemon::external::protocol::{
-    CONTROL_SIZE, Connect, Control, DATAGRAM_SIZE, Datagram, Kind,
-};
-use ibvswitch::daemon::external::{client_name, control_name, service_name};
+use ibsim::batch::{Batch, send};
+use ibsim::protocol::{DATAGRAM_SIZE, Datagram};
+use ibsim::{AttachError, Attachment};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::MsgFlags;
@@ -36,7 +33,8 @@ const REST: Duration = Duration::from_millis(100);
 pub(super) struct Program {
     data: UnixDatagram,
     port: PortInfo,
-    answers: bool,
+    /// Without it nobody answers.
+    attachment: Option<Attachment>,
 }
 
 /// A thread that sends back what it gets, until its socket is closed.
@@ -55,10 +53,6 @@ impl Drop for Server {
     }
 }
 
-fn address(name: &str) -> io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(name)
-}
-
 fn failed() -> impl FnOnce(io::Error) -> BenchError {
     BenchError::system("attach to the subnet")
 }
@@ -66,35 +60,17 @@ fn failed() -> impl FnOnce(io::Error) -> BenchError {
 impl Program {
     /// Attached to `node` of the subnet whose sockets' names begin with `base`.
     pub(super) fn attach(base: &str, node: &str) -> Result<Self> {
-        let pid = std::process::id();
-        let bound = |name: String| UnixDatagram::bind_addr(&address(&name)?);
-        let data = bound(client_name(base, pid)).map_err(failed())?;
-        let control = bound(format!("{base}:bench{pid}\0")).map_err(failed())?;
-        let server = address(&control_name(base)).map_err(failed())?;
-        control.connect_addr(&server).map_err(failed())?;
-        let ask = |client, kind, data: &[u8]| -> Result<Control> {
-            let question = Control::question(client, kind, data);
-            control.send(&question.emit()).map_err(failed())?;
-            let mut bytes = [0; CONTROL_SIZE];
-            let length = control.recv(&mut bytes).map_err(failed())?;
-            let answer = Control::parse(&bytes[..length]).filter(|answer| answer.kind == kind);
-            answer.ok_or_else(|| wrong(format!("the subnet's side refuses {kind:?}")))
+        let attach = || {
+            let attachment = Attachment::new(base, Some(node))?;
+            let port = attachment.port_info()?;
+            Ok((attachment, port))
         };
-        let connect = Connect {
-            id: pid,
-            responder: false,
-            node: node.to_owned(),
-        };
-        let connected = Connect::parse(&ask(0, Kind::Connect, &connect.emit())?.data);
-        let id = u16::try_from(connected.id).map_err(|_| wrong("a client without a number"))?;
-        let server = address(&service_name(base, id)).map_err(failed())?;
-        data.connect_addr(&server).map_err(failed())?;
-        let info = ask(connected.id, Kind::GetPortInfo, &1u32.to_ne_bytes())?;
-        let port = PortInfo::parse(&info.data).map_err(|error| wrong(error.to_string()))?;
+        let (attachment, port) = attach().map_err(|error: AttachError| wrong(error.to_string()))?;
+        let data = attachment.socket().try_clone().map_err(failed())?;
         Ok(Self {
             data,
             port,
-            answers: true,
+            attachment: Some(attachment),
         })
     }
 
@@ -122,7 +98,7 @@ impl Program {
         let program = Self {
             data,
             port: PortInfo::default(),
-            answers: false,
+            attachment: None,
         };
         let thread = Some(thread);
         Ok((program, Server { socket, thread }))
@@ -241,14 +217,14 @@ pub(super) fn ask(
             let Some(entry) = asked.get_mut(asker).filter(|entry| entry.0 == transaction) else {
                 continue;
             };
-            if program.answers && !mad.method().is_response() {
+            if program.attachment.is_some() && !mad.method().is_response() {
                 // Nobody answered in time: the same question again.
                 outgoing.push_back(program.datagram(answer.mad));
                 continue;
             }
             let record = PathRecord::read(&answer.mad[sa::DATA]);
             let found = |path: PathRecord| mad.status().is_ok() && path.dlid != Lid::NONE;
-            if program.answers && !record.is_ok_and(found) {
+            if program.attachment.is_some() && !record.is_ok_and(found) {
                 return Err(wrong("a path query was refused"));
             }
             times.push(entry.1.elapsed());

@@ -12,6 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fabric::PortRef;
+use ibsim::batch::{Batch, send};
+use ibsim::protocol::{DATAGRAM_SIZE, Datagram, time_out};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::EventFd;
@@ -20,9 +22,6 @@ use parking_lot::Mutex;
 use vswitch::{HostTag, Mailbox, Sent, answers};
 use wire::mad::{Mad, Method};
 use wire::{Lid, MadPacket, QKey, Qpn};
-
-use super::batch::{Batch, send};
-use super::protocol::{DATAGRAM_SIZE, Datagram, time_out};
 
 /// Programs that can be attached at the same time.
 pub const CLIENTS_MAX: u16 = 256;

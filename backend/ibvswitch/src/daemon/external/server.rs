@@ -9,6 +9,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use hca::QueueFormat;
+use ibsim::batch::Batch;
+use ibsim::protocol::{self, CONTROL_SIZE, Connect, Control, Kind};
+use ibsim::{client_name, control_name, service_name};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -23,10 +26,7 @@ use wire::attribute::{NodeInfo, NodeType};
 use wire::smp::DATA as ATTRIBUTE;
 use wire::{Gid, Guid};
 
-use super::batch::Batch;
 use super::client::{CLIENTS_MAX, Client};
-use super::protocol::{self, CONTROL_SIZE, Connect, Control, Kind};
-use super::{client_name, control_name, service_name};
 use crate::daemon::management::Management;
 
 /// Interval at which the server checks that programs still run.

@@ -233,6 +233,12 @@ pub fn time_out(request: &mut [u8; DATAGRAM_SIZE]) {
     request[16..20].copy_from_slice(&TIMED_OUT.to_be_bytes());
 }
 
+/// Whether this is a request that nobody answered.
+#[must_use]
+pub fn is_timed_out(bytes: &[u8; DATAGRAM_SIZE]) -> bool {
+    word(bytes, 16) != 0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,0 +1,31 @@
+//! The port that the manager talks through.
+
+mod simulated;
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use subnet_manager::Transport;
+
+pub use simulated::SimulatedPort;
+
+/// A port, of which the packets that wait to be sent or to be received are in memory.
+pub trait Port: Transport {
+    /// Takes the packets that have come.
+    ///
+    /// # Errors
+    /// The port is gone.
+    fn take(&mut self) -> io::Result<()>;
+
+    /// Sends the packets that wait, as far as there is room for them.
+    ///
+    /// # Errors
+    /// The port is gone.
+    fn flush(&mut self) -> io::Result<()>;
+
+    /// Whether packets wait to be sent.
+    fn is_behind(&self) -> bool;
+
+    /// The descriptor to wait at.
+    fn descriptor(&self) -> BorrowedFd<'_>;
+}

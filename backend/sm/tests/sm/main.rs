@@ -1,0 +1,4 @@
+//! The program on subnets of Debian's ibsim and of the daemon, beside Debian's OpenSM and infiniband-diags.
+
+mod managers;
+mod place;

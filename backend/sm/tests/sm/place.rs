@@ -1,0 +1,204 @@
+//! A subnet without a manager, and programs on it.
+
+use std::io::{BufRead, BufReader, pipe};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+
+use testing::Configuration;
+
+const LIBRARY: &str = "umad2sim/libumad2sim.so";
+const LIBRARIES: [&str; 3] = [
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+];
+
+/// Two switches with two cables between them, and two adapters at each.
+pub const NETWORK: &str = r#"
+Switch 8 "left"
+[1] "a"[1]
+[2] "b"[1]
+[3] "right"[3]
+[4] "right"[4]
+
+Switch 8 "right"
+[1] "c"[1]
+[2] "d"[1]
+[3] "left"[3]
+[4] "left"[4]
+
+Hca 1 "a"
+[1] "left"[1]
+
+Hca 1 "b"
+[1] "left"[2]
+
+Hca 1 "c"
+[1] "right"[1]
+
+Hca 1 "d"
+[1] "right"[2]
+"#;
+
+/// A subnet without a manager.
+pub struct Place {
+    pub dir: tempfile::TempDir,
+    socket: String,
+    _side: Program,
+}
+
+fn socket() -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    format!("sm-test-{}-{count}", std::process::id())
+}
+
+fn with_line(command: &mut Command, line: &str) -> Program {
+    let program = Program::start(command);
+    program.says(line);
+    program
+}
+
+impl Place {
+    /// A subnet of Debian's ibsim.
+    pub fn ibsim() -> Self {
+        let (dir, socket) = (tempfile::tempdir().expect("a directory"), socket());
+        let file = dir.path().join("net");
+        std::fs::write(&file, NETWORK).expect("is written");
+        let mut command = Command::new("ibsim");
+        command.env("IBSIM_SOCKNAME", &socket);
+        let side = with_line(command.args(["-s", "-n"]).arg(file), "MaxMcastCap");
+        Self {
+            dir,
+            socket,
+            _side: side,
+        }
+    }
+
+    /// A subnet of the daemon.
+    pub fn daemon() -> Self {
+        let (dir, socket) = (tempfile::tempdir().expect("a directory"), socket());
+        let file = dir.path().join("ibvswitch.toml");
+        let config = Configuration::new()
+            .set("sm.manager", "external")
+            .set("external.socket", socket.as_str())
+            .hypervisor("hv1", ["a", "b"])
+            .hypervisor("hv2", ["c", "d"]);
+        std::fs::write(&file, config.to_string()).expect("is written");
+        let mut command = Command::new(beside("ibvswitch"));
+        let command = command.arg("run").arg("--config").arg(file);
+        let side = with_line(command.arg("--runtime-dir").arg(dir.path()), "ready");
+        Self {
+            dir,
+            socket,
+            _side: side,
+        }
+    }
+
+    /// The manager with these arguments.
+    pub fn manager(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(beside("ibvswitch-sm"));
+        command
+            .env_remove("RUST_LOG")
+            .env("IBSIM_SOCKNAME", &self.socket)
+            .current_dir(self.dir.path())
+            .args(arguments);
+        command
+    }
+
+    /// A program of others with these arguments.
+    pub fn other(&self, arguments: &[&str]) -> Command {
+        let libraries = LIBRARIES.map(|folder| Path::new(folder).join(LIBRARY));
+        let library = libraries.iter().find(|path| path.exists());
+        let mut command = Command::new(arguments[0]);
+        command
+            .env("LD_PRELOAD", library.expect("libumad2sim0 is installed"))
+            .env("IBSIM_SOCKNAME", &self.socket)
+            .env("OSM_CACHE_DIR", self.dir.path())
+            .env("OSM_TMP_DIR", self.dir.path())
+            .current_dir(self.dir.path())
+            .args(&arguments[1..]);
+        command
+    }
+
+    /// Output of a program of others, which has to succeed.
+    #[track_caller]
+    pub fn output(&self, arguments: &[&str]) -> String {
+        text(&mut self.other(arguments))
+    }
+}
+
+/// Output of a program, which has to succeed.
+#[track_caller]
+pub fn text(command: &mut Command) -> String {
+    let output = command.stdin(Stdio::null()).output().expect("runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}\n{text}\n{errors}");
+    text
+}
+
+fn beside(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_BIN_EXE_ibvswitch-sm")).with_file_name(name);
+    let built = path.is_file();
+    assert!(
+        built,
+        "there is no {}; `cargo build` builds it",
+        path.display()
+    );
+    path
+}
+
+/// A running program; killed when dropped.
+pub struct Program {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Program {
+    pub fn start(command: &mut Command) -> Self {
+        let (out, both) = pipe().expect("a pipe");
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(both.try_clone().expect("a second end"))
+            .stderr(both)
+            .spawn()
+            .expect("runs");
+        // The command would keep the pipe open.
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(out).lines().map_while(Result::ok) {
+                println!("{line}");
+                // Whether somebody listens or not, the pipe must not fill up.
+                let _ = sender.send(line);
+            }
+        });
+        Self { child, lines }
+    }
+
+    /// Waits for a line with this text.
+    #[track_caller]
+    pub fn says(&self, wanted: &str) -> String {
+        let found = self.lines.iter().find(|line| line.contains(wanted));
+        found.unwrap_or_else(|| panic!("ended without `{wanted}`"))
+    }
+
+    /// Ends it as a service is ended; it has to succeed.
+    #[track_caller]
+    pub fn end(mut self) {
+        let pid = nix::unistd::Pid::from_raw(self.child.id() as i32);
+        nix::sys::signal::kill(pid, nix::sys::signal::SIGTERM).expect("is running");
+        assert!(self.child.wait().expect("ends").success());
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // One that has ended is as good as killed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
