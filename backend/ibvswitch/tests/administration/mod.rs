@@ -9,6 +9,9 @@ use crate::daemon::{Daemon, HALF, Peer};
 
 pub const GRH: usize = 40;
 pub const MAD: usize = 256;
+/// Place of an attribute in a MAD of the subnet administration, and length of a notice.
+const DATA: usize = 56;
+const NOTICE: usize = 80;
 pub const GSI_QKEY: u32 = 0x8001_0000;
 pub const SUBN_ADM: u8 = 3;
 const INFORM_INFO: u16 = 3;
@@ -53,8 +56,10 @@ pub struct Vm {
     /// Buffers posted and used, one after the other.
     posted: usize,
     used: usize,
-    /// Transaction of the report that was acknowledged last.
-    acknowledged: [u8; 8],
+    /// The notice that was acknowledged last.
+    acknowledged: [u8; NOTICE],
+    /// Reports may come that it has not subscribed to: they are acknowledged while it waits for an answer.
+    pub may_hear_more: bool,
 }
 
 /// Buffers posted for what nobody waits for: reports that come again, because on a busy machine their
@@ -80,7 +85,8 @@ impl Vm {
             last: 0,
             posted: 0,
             used: 0,
-            acknowledged: [0; 8],
+            acknowledged: [0; NOTICE],
+            may_hear_more: false,
         };
         (0..SPARE).for_each(|_| vm.post_receive());
         vm
@@ -107,11 +113,11 @@ impl Vm {
         self.qp.post_send(&request.to(&manager)).expect("is posted");
     }
 
-    /// Returns the next packet. A report that is repeated is acknowledged again.
+    /// Returns the next packet. A notice that is reported again is acknowledged again, whatever its transaction is.
     pub fn receive(&mut self) -> [u8; MAD] {
         loop {
             let found = self.receive_any();
-            if !is_report(&found) || found[8..16] != self.acknowledged {
+            if !is_report(&found) || found[DATA..][..NOTICE] != self.acknowledged {
                 return found;
             }
             self.post_receive();
@@ -120,7 +126,7 @@ impl Vm {
     }
 
     fn acknowledge(&mut self, mut report: [u8; MAD]) {
-        self.acknowledged.copy_from_slice(&report[8..16]);
+        self.acknowledged.copy_from_slice(&report[DATA..][..NOTICE]);
         report[3] = 0x86;
         self.send(&report);
     }
@@ -159,7 +165,12 @@ impl Vm {
         self.post_receive();
         let request = self.request(method, attribute, mask, record);
         self.send(&request);
-        let answer = self.receive();
+        let mut answer = self.receive();
+        while self.may_hear_more && is_report(&answer) {
+            self.post_receive();
+            self.acknowledge(answer);
+            answer = self.receive();
+        }
         assert_eq!(answer[8..16], request[8..16], "the transaction");
         ([answer[4], answer[5]], answer[56..].to_vec())
     }

@@ -99,7 +99,20 @@ impl Daemon {
         Self::spawned(text, |program, _| Command::new(program))
     }
 
-    /// The same, with a log that can be read.
+    /// Starts it with the slowest links that there are. A daemon that was built without optimization hardly fills two
+    /// of them, so it is the program as users build it where `IBVSWITCH_BIN` names that.
+    pub fn with_slow_links(configuration: Configuration) -> Self {
+        let configuration = configuration
+            .set("log", "warn")
+            .set("fabric.bandwidth", "model")
+            .set("fabric.link_width", "1X")
+            .set("fabric.link_speed", "SDR");
+        Self::spawned(configuration, |program, _| {
+            Command::new(std::env::var_os("IBVSWITCH_BIN").unwrap_or_else(|| program.into()))
+        })
+    }
+
+    /// Starts it with a log that can be read.
     pub fn logging(text: impl Display) -> Self {
         Self::spawned(text, |program, dir| {
             let log = std::fs::File::create(dir.join("log")).expect("is created");

@@ -340,11 +340,8 @@ fn management_packets() {
 #[test]
 fn congestion() {
     const LEN: usize = 128 << 10;
-    let daemon = Daemon::configured(
+    let daemon = Daemon::with_slow_links(
         Configuration::new()
-            .set("fabric.bandwidth", "model")
-            .set("fabric.link_width", "1X")
-            .set("fabric.link_speed", "SDR")
             .hypervisor("hv1", ["vm1"])
             .hypervisor("hv2", ["vm2"])
             .hypervisor("hv3", ["vm3"]),
@@ -368,48 +365,49 @@ fn congestion() {
     ]
     .concat();
     programs.run(&set);
-    let capture = Capture::start(&daemon, &["--vf", "vm3", "--data"]);
-    for ((qp, _), from) in pairs.iter_mut().zip(&near) {
-        let list = [from.sge(0, LEN)];
-        for _ in 0..16 {
-            let write = SendRequest::write(far.remote(HALF), Data::Memory(&list));
-            qp.post_send(&write).expect("is posted");
+    let lids = [0, 1].map(|at| near[at].port.lid);
+    let to_vm3 = |at: usize| format!("infiniband.lrh.slid == {} && infiniband.reth", lids[at]);
+    // On a machine that has other things to do the guests may send one after the other.
+    let mut rounds = 0;
+    let (capture, marked) = loop {
+        let capture = Capture::start(&daemon, &["--vf", "vm3", "--data"]);
+        for ((qp, _), from) in pairs.iter_mut().zip(&near) {
+            let list = [from.sge(0, LEN)];
+            for _ in 0..16 {
+                let write = SendRequest::write(far.remote(HALF), Data::Memory(&list));
+                qp.post_send(&write).expect("is posted");
+            }
         }
-    }
-    for (at, (qp, _)) in pairs.iter_mut().enumerate() {
-        for _ in 0..16 {
-            assert!(near[at].sent(qp).is_ok());
+        for (at, (qp, _)) in pairs.iter_mut().enumerate() {
+            for _ in 0..16 {
+                assert!(near[at].sent(qp).is_ok());
+            }
         }
-    }
-    let (capture, _) = capture.stop();
-    let lid = |peer: &Peer| u64::from(peer.port.lid);
-    for (at, (qp, _)) in pairs.iter().enumerate() {
-        let to_vm3 = format!(
-            "infiniband.lrh.slid == {} && infiniband.reth",
-            lid(&near[at])
-        );
+        let (capture, _) = capture.stop();
         // The upper bit of the eight that the dissector has no name for.
-        let marked = fields(
-            &capture,
-            &format!("{to_vm3} && infiniband[12:1] == 80"),
-            &ROUTE,
-        );
-        let all = fields(&capture, &to_vm3, &ROUTE);
-        assert!(!marked.is_empty() && marked.len() <= all.len());
+        let marked = [0, 1].map(|at| {
+            let filter = format!("{} && infiniband[12:1] == 80", to_vm3(at));
+            fields(&capture, &filter, &ROUTE).len()
+        });
+        rounds += 1;
+        if marked.iter().all(|&marked| marked > 0) {
+            break (capture, marked);
+        }
+        assert!(rounds < 20, "no packet is marked");
+    };
+    for (at, (qp, _)) in pairs.iter().enumerate() {
+        let marked = marked[at];
+        let all = fields(&capture, &to_vm3(at), &ROUTE).len();
+        assert!(marked <= all);
         let notifications = format!(
             "infiniband.bth.opcode == 128 && infiniband.lrh.dlid == {} && infiniband[12:1] == 40",
-            lid(&near[at])
+            lids[at]
         );
         let seen = fields(&capture, &notifications, &ROUTE);
         // The first packet of a frame alone has an RETH.
-        assert!(
-            seen.len() >= marked.len(),
-            "{} of {}",
-            seen.len(),
-            marked.len()
-        );
+        assert!(seen.len() >= marked, "{} of {marked}", seen.len());
         for packet in seen {
-            assert_eq!(packet[1], Some(lid(&far)));
+            assert_eq!(packet[1], Some(u64::from(far.port.lid)));
             assert_eq!(packet[5], Some(u64::from(qp.number())));
         }
     }

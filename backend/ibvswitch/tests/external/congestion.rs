@@ -22,6 +22,8 @@ cc_cct 2:0,2:1,2:2,2:3,2:4,2:5,2:6,2:7,2:8,2:9,2:10,2:11,2:12,2:13,2:14,2:15
 /// Messages that each guest sends, and bytes of each.
 const MESSAGES: usize = 64;
 const LEN: usize = 128 << 10;
+/// Times that they send them at most, until vm1 is held back.
+const MAX_ROUNDS: u32 = 30;
 
 /// Returns the value that a tool prints after a field's name and its dots.
 #[track_caller]
@@ -37,12 +39,9 @@ fn value<'a>(text: &'a str, field: &str) -> &'a str {
 
 #[test]
 fn opensm_holds_an_incast_back() {
-    let daemon = Daemon::configured(
+    let daemon = Daemon::with_slow_links(
         Configuration::new()
             .set("sm.manager", "external")
-            .set("fabric.bandwidth", "model")
-            .set("fabric.link_width", "1X")
-            .set("fabric.link_speed", "SDR")
             .hypervisor("hv1", ["vm1"])
             .hypervisor("hv2", ["vm2"])
             .hypervisor("hv3", ["vm3"]),
@@ -91,27 +90,33 @@ fn opensm_holds_an_incast_back() {
             connection.ack_timeout = 20;
         })
     });
-    for ((qp, _), from) in pairs.iter_mut().zip(&near) {
-        let list = [from.sge(0, LEN)];
-        for _ in 0..MESSAGES {
-            let write = SendRequest::write(far.remote(HALF), Data::Memory(&list));
-            qp.post_send(&write).expect("is posted");
+    // On a machine that has other things to do the guests may send one after the other.
+    let mut rounds = 0;
+    let (marked, log) = loop {
+        for ((qp, _), from) in pairs.iter_mut().zip(&near) {
+            let list = [from.sge(0, LEN)];
+            for _ in 0..MESSAGES {
+                let write = SendRequest::write(far.remote(HALF), Data::Memory(&list));
+                qp.post_send(&write).expect("is posted");
+            }
         }
-    }
-    for (at, (qp, _)) in pairs.iter_mut().enumerate() {
-        for _ in 0..MESSAGES {
-            assert!(near[at].sent(qp).is_ok());
+        for (at, (qp, _)) in pairs.iter_mut().enumerate() {
+            for _ in 0..MESSAGES {
+                assert!(near[at].sent(qp).is_ok());
+            }
         }
-    }
+        let (marked, held) = (ask("CL", &sw1), ask("CL", &vm1));
+        assert_eq!(value(&marked, "LogType"), "1");
+        assert_eq!(value(&held, "LogType"), "2");
+        if value(&held, "ThresholdCongestionEventMap") == "0x0001" {
+            break (marked, held);
+        }
+        rounds += 1;
+        assert!(rounds < MAX_ROUNDS, "{marked}{held}");
+    };
     // The switch has marked packets to vm3, on its port to hv3 and no other, and vm1 has held its queue pair back.
-    let log = ask("CL", &sw1);
-    assert_eq!(value(&log, "LogType"), "1");
-    let marked: u32 = value(&log, "LogEventsCounter").parse().expect("a number");
-    assert!(marked > 0, "{log}");
-    assert_eq!(value(&log, "DLID"), vm3);
-    let log = ask("CL", &vm1);
-    assert_eq!(value(&log, "LogType"), "2");
-    assert_eq!(value(&log, "ThresholdCongestionEventMap"), "0x0001");
+    assert_ne!(value(&marked, "LogEventsCounter"), "0");
+    assert_eq!(value(&marked, "DLID"), vm3);
     assert_eq!(value(&log, "Remote_LID_CN_Entry"), vm3);
     assert_eq!(value(&log, "Local_LID_CN"), vm1);
     let qpn = pairs[0].0.number().to_string();
