@@ -1,21 +1,49 @@
 //! The command line.
 
-use std::io::{self, IsTerminal};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::Parser;
-use subnet_manager::routing::{Dfsssp, DimensionOrder, FatTree, Lash, VSwitchFatTree};
-use subnet_manager::{Config, ConfigError, MinHop, RoutingEngine, SubnetManager, UpDown};
-use wire::Guid;
+use clap::{CommandFactory, Parser};
+use subnet_manager::{ConfigError, SubnetManager, persistence};
+use tracing::{error, warn};
+use tracing_subscriber::EnvFilter;
+use wire::{Guid, Lid};
 
-use crate::port::SimulatedPort;
+use crate::port::{DeviceError, DevicePort, Port, SimulatedPort};
+use crate::rehearsal::Rehearsal;
 use crate::service::{Signals, run};
+use crate::settings::{Mistakes, Settings};
 
-/// Manage a subnet: give ports their LIDs and partitions, fill switches' forwarding tables, answer clients of the subnet
-/// administration.
+/// Manage an InfiniBand subnet: give ports their LIDs and partitions, fill the switches' forwarding tables, and answer
+/// clients of the subnet administration.
+///
+/// The subnet is the one at a port of this host's adapters, or with --ibsim that of a simulator.
 #[derive(Debug, Parser)]
-#[command(name = "ibvswitch-sm", version, max_term_width = 100)]
+#[command(
+    name = "ibvswitch-sm",
+    version,
+    max_term_width = 100,
+    after_help = "\
+SIGHUP has it look at the whole subnet. A standby takes over when the master ends. RUST_LOG sets what
+is logged, such as `debug`.
+
+This program has never been tried on an adapter. Begin with --no-write, which changes nothing.
+
+Examples:
+  ibvswitch-sm --no-write
+  ibvswitch-sm --guid 0x0002c90300000101 --priority 3 --routing_engine ftree
+  ibvswitch external run ibvswitch-sm"
+)]
 pub struct Cli {
+    /// Take over the settings of an OpenSM configuration file. Options of this command line go before it.
+    #[arg(long, short = 'F', value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Work at the port of an adapter with this GUID, in place of the first one with a link.
+    #[arg(long, short, value_name = "GUID")]
+    guid: Option<String>,
     /// Manage the subnet of ibsim or of a daemon whose sockets' names begin with NAME.
     #[arg(
         long,
@@ -23,45 +51,97 @@ pub struct Cli {
         env = "IBSIM_SOCKNAME",
         hide_env_values = true
     )]
-    ibsim: String,
-    /// Node to attach to, by the name that the subnet's side has for it.
+    ibsim: Option<String>,
+    /// With --ibsim: work at this node, by the name that the other side has for it.
     #[arg(long, value_name = "NODE", env = "SIM_HOST", hide_env_values = true)]
     node: Option<String>,
-    /// Priority among subnet managers, 15 the highest.
-    #[arg(long, short, default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=15))]
-    priority: u8,
-    /// Routing engine.
-    #[arg(long, short = 'R', visible_alias = "routing-engine", value_name = "ENGINE", default_value = "minhop", value_parser = ENGINES)]
-    routing_engine: String,
-    /// LID mask control: each port of an adapter has 2 to this power LIDs.
-    #[arg(long, short, default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=7))]
-    lmc: u8,
+    /// Priority among subnet managers, 0 to 15, 15 the highest [default: 0].
+    #[arg(long, short, value_name = "PRIORITY")]
+    priority: Option<String>,
+    /// Routing engine: minhop, updn, ftree, vswitch-ftree, dfsssp, lash or dor [default: minhop].
+    #[arg(
+        long = "routing_engine",
+        short = 'R',
+        alias = "routing-engine",
+        value_name = "ENGINE"
+    )]
+    routing_engine: Option<String>,
+    /// File with the GUIDs of the roots of up/down routing.
+    #[arg(long = "root_guid_file", short = 'a', value_name = "FILE")]
+    root_guid_file: Option<String>,
+    /// LID mask control: each port of an adapter has 2 to this power LIDs, 0 to 7 [default: 0].
+    #[arg(long, short, value_name = "LMC")]
+    lmc: Option<String>,
+    /// Partition configuration file.
+    #[arg(long = "Pconfig", short = 'P', value_name = "FILE")]
+    partitions: Option<String>,
+    /// Seconds from a sweep to the next look for changes; 0 for none [default: 10].
+    #[arg(long, short, value_name = "SECONDS")]
+    sweep: Option<String>,
+    /// Time in ms until a request is repeated [default: 200].
+    #[arg(long, short, value_name = "MS")]
+    timeout: Option<String>,
+    /// Repetitions of a request that nobody answers [default: 3].
+    #[arg(long, value_name = "NUMBER")]
+    retries: Option<String>,
+    /// Requests that wait for their answers at a time [default: 4].
+    #[arg(long, value_name = "NUMBER")]
+    maxsmps: Option<String>,
+    /// SM_Key, by which subnet managers trust each other [default: 1].
+    #[arg(long, value_name = "KEY")]
+    smkey: Option<String>,
+    /// Prefix of the subnet's GIDs [default: 0xfe80000000000000].
+    #[arg(long = "subnet_prefix", value_name = "PREFIX")]
+    subnet_prefix: Option<String>,
+    /// Keep LIDs from run to run in the file guid2lid of this directory.
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "OSM_CACHE_DIR",
+        hide_env_values = true
+    )]
+    cache_dir: Option<PathBuf>,
     /// End after the first sweep.
     #[arg(long, short)]
     once: bool,
+    /// Discover the subnet, print what would be changed, and change nothing.
+    #[arg(long)]
+    no_write: bool,
+    /// Print the manual page.
+    #[arg(long, hide = true)]
+    manual: bool,
 }
 
-/// Names of the engines, which are OpenSM's where it has the engine.
-const ENGINES: [&str; 7] = [
-    "minhop",
-    "updn",
-    "ftree",
-    "vswitch-ftree",
-    "dfsssp",
-    "lash",
-    "dor",
-];
-
-fn engine(name: &str, roots: &[Guid]) -> Box<dyn RoutingEngine> {
-    match name {
-        "updn" => Box::new(UpDown::new(roots.iter().copied())),
-        "ftree" => Box::new(FatTree),
-        "vswitch-ftree" => Box::new(VSwitchFatTree),
-        // Whether links have so many lanes the manager finds out.
-        "dfsssp" => Box::new(Dfsssp { lanes: 15 }),
-        "lash" => Box::new(Lash { lanes: 15 }),
-        "dor" => Box::new(DimensionOrder),
-        _ => Box::new(MinHop),
+impl Cli {
+    fn settings(&self) -> Result<Settings, Mistakes> {
+        let mut settings = Settings::default();
+        if let Some(path) = &self.config {
+            let ignored = settings.read(path)?;
+            if !ignored.is_empty() {
+                let ignored: Vec<String> = ignored.into_iter().collect();
+                let path = path.display();
+                warn!("{path}: keys without a meaning here: {}", ignored.join(" "));
+            }
+        }
+        for (option, key, value) in [
+            ("--guid", "guid", &self.guid),
+            ("--priority", "sm_priority", &self.priority),
+            ("--routing_engine", "routing_engine", &self.routing_engine),
+            ("--root_guid_file", "root_guid_file", &self.root_guid_file),
+            ("--lmc", "lmc", &self.lmc),
+            ("--Pconfig", "partition_config_file", &self.partitions),
+            ("--sweep", "sweep_interval", &self.sweep),
+            ("--timeout", "transaction_timeout", &self.timeout),
+            ("--retries", "transaction_retries", &self.retries),
+            ("--maxsmps", "max_wire_smps", &self.maxsmps),
+            ("--smkey", "sm_key", &self.smkey),
+            ("--subnet_prefix", "subnet_prefix", &self.subnet_prefix),
+        ] {
+            if let Some(value) = value {
+                settings.option(option, key, value)?;
+            }
+        }
+        Ok(settings)
     }
 }
 
@@ -69,13 +149,21 @@ fn engine(name: &str, roots: &[Guid]) -> Box<dyn RoutingEngine> {
 #[derive(Debug, thiserror::Error)]
 enum SmError {
     #[error(transparent)]
-    Attach(#[from] ibsim::AttachError),
+    Settings(#[from] Mistakes),
     #[error(transparent)]
     Config(#[from] ConfigError),
+    #[error("{}: {what}; correct it, or remove the file to begin anew", .path.display())]
+    Memory { path: PathBuf, what: String },
+    #[error(transparent)]
+    Attach(#[from] ibsim::AttachError),
+    #[error(transparent)]
+    Device(#[from] DeviceError),
     #[error("the port is gone: {0}")]
     Port(io::Error),
     #[error("cannot take signals: {0}")]
     Signals(io::Error),
+    #[error("cannot print: {0}")]
+    Print(io::Error),
 }
 
 /// Reads the command line and manages until SIGINT or SIGTERM.
@@ -83,10 +171,11 @@ enum SmError {
 pub fn main() -> ExitCode {
     // On a mistake, clap prints it and leaves with 2.
     let cli = Cli::parse();
+    // A rehearsal prints its result.
+    let filter = if cli.no_write { "warn" } else { "info" };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| filter.into());
     let log = tracing_subscriber::fmt()
-        .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into()),
-        )
+        .with_env_filter(filter)
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal());
     // systemd's journal has a clock of its own.
@@ -99,19 +188,95 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("ibvswitch-sm: {error}");
-            ExitCode::FAILURE
+            ExitCode::from(
+                if matches!(error, SmError::Settings(_) | SmError::Config(_)) {
+                    3
+                } else {
+                    1
+                },
+            )
         }
     }
 }
 
 fn manage(cli: &Cli) -> Result<(), SmError> {
-    let config = Config {
-        priority: cli.priority,
-        lmc: cli.lmc,
-        ..Config::default()
-    };
-    let mut manager = SubnetManager::new(config, engine(&cli.routing_engine, &[]))?;
+    if cli.manual {
+        return manual().map_err(SmError::Print);
+    }
+    let settings = cli.settings()?;
+    let lids_file = cli.cache_dir.as_ref().map(|dir| dir.join("guid2lid"));
+    let known = lids_file.as_deref().map(read_lids).transpose()?;
+    let config = settings.manager(known.unwrap_or_default());
+    let mut manager = SubnetManager::new(config, settings.routing())?;
     let signals = Signals::new().map_err(SmError::Signals)?;
-    let mut port = SimulatedPort::new(&cli.ibsim, cli.node.as_deref(), true)?;
-    run(&mut manager, &mut port, &signals, cli.once, |_| {}).map_err(SmError::Port)
+    let manages = !cli.no_write;
+    // An empty name is none, so that what the environment says does not count.
+    if let Some(base) = cli.ibsim.as_ref().filter(|base| !base.is_empty()) {
+        let guid = settings.guid.map(|guid| format!("0x{:016x}", guid.value()));
+        let node = cli.node.clone().or(guid);
+        let port = SimulatedPort::new(base, node.as_deref(), manages)?;
+        work(cli, &mut manager, port, &signals, lids_file)
+    } else {
+        let port = DevicePort::new(settings.guid, manages, settings.timeout())?;
+        work(cli, &mut manager, port, &signals, lids_file)
+    }
+}
+
+/// Prints the manual page, for `man`.
+fn manual() -> io::Result<()> {
+    // Of an empty date nothing would be written, and what follows it would be taken for one.
+    let page = clap_mangen::Man::new(Cli::command()).section("8").date(" ");
+    let page = page.source(concat!("ibvswitch ", env!("CARGO_PKG_VERSION")));
+    page.manual("ibvswitch").render(&mut io::stdout())
+}
+
+fn work(
+    cli: &Cli,
+    manager: &mut SubnetManager,
+    mut port: impl Port,
+    signals: &Signals,
+    lids_file: Option<PathBuf>,
+) -> Result<(), SmError> {
+    if cli.no_write {
+        let mut port = Rehearsal::new(port);
+        run(manager, &mut port, signals, true, |_| {}).map_err(SmError::Port)?;
+        let report = port.report();
+        return io::stdout()
+            .write_all(report.as_bytes())
+            .map_err(SmError::Print);
+    }
+    let mut kept = BTreeMap::new();
+    run(manager, &mut port, signals, cli.once, |manager| {
+        if let Some(path) = &lids_file
+            && kept != *manager.lids()
+        {
+            match write_lids(path, manager) {
+                Ok(()) => kept.clone_from(manager.lids()),
+                Err(error) => error!(path = %path.display(), %error, "LIDs are not kept"),
+            }
+        }
+    })
+    .map_err(SmError::Port)
+}
+
+fn read_lids(path: &Path) -> Result<BTreeMap<Guid, Lid>, SmError> {
+    let memory = |what: String| SmError::Memory {
+        path: path.to_owned(),
+        what,
+    };
+    match fs::read_to_string(path) {
+        Ok(text) => persistence::parse_lids(&text).map_err(|error| memory(error.to_string())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeMap::new()),
+        Err(error) => Err(memory(error.to_string())),
+    }
+}
+
+/// Writes the file as a whole or not at all.
+fn write_lids(path: &Path, manager: &SubnetManager) -> io::Result<()> {
+    let text = persistence::format_lids(manager.lids(), |guid| manager.lmc(guid));
+    let new = path.with_extension("new");
+    let mut file = fs::File::create(&new)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(new, path)
 }

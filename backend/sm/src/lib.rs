@@ -1,9 +1,10 @@
 //! The subnet manager as a program of its own: `subnet-manager` behind a port.
 //!
-//! The port is one of a subnet of ibsim's protocol ([`port`]). [`service`] has the manager work there until a signal.
-
-#![forbid(unsafe_code)]
+//! The port is an adapter's, by the kernel's MAD device, or a simulated one, by ibsim's protocol ([`port`]). [`service`] has
+//! the manager work there until a signal; [`rehearsal`] lets nothing be changed. [`settings`] are OpenSM's.
 
 pub mod cli;
 pub mod port;
+pub mod rehearsal;
 pub mod service;
+pub mod settings;

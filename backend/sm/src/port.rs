@@ -1,5 +1,6 @@
 //! The port that the manager talks through.
 
+mod device;
 mod simulated;
 
 use std::io;
@@ -7,6 +8,7 @@ use std::os::fd::BorrowedFd;
 
 use subnet_manager::Transport;
 
+pub use device::{DeviceError, DevicePort};
 pub use simulated::SimulatedPort;
 
 /// A port, of which the packets that wait to be sent or to be received are in memory.

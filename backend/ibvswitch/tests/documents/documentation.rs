@@ -71,6 +71,7 @@ pages! {
     errors: "errors.md",
     guests_without_a_driver: "guests-without-a-driver.md",
     hardware: "hardware.md",
+    ibvswitch_sm: "ibvswitch-sm.md",
     install: "install.md",
     links: "links.md",
     listings: "listings.md",

@@ -62,13 +62,14 @@ fn what_is_in_it() {
     assert!(unit.contains("ExecStart=/usr/bin/ibvswitch run"), "{unit}");
     assert!(!unit.contains("/usr/local"), "{unit}");
     for (name, command) in [
-        ("metrics", "metrics"),
-        ("web", "web"),
-        ("opensm", "external run"),
+        ("metrics", " metrics"),
+        ("web", " web"),
+        ("opensm", " external run"),
+        ("sm", "-sm"),
     ] {
         let unit = format!("usr/lib/systemd/system/ibvswitch-{name}.service");
         let unit = fs::read_to_string(tree.join(unit)).expect("a unit");
-        let start = format!("ExecStart=/usr/bin/ibvswitch {command} ");
+        let start = format!("ExecStart=/usr/bin/ibvswitch{command} ");
         assert!(unit.contains(&start), "{unit}");
     }
     let conffiles = fs::read_to_string(tree.join("DEBIAN/conffiles")).expect("is there");

@@ -1,4 +1,5 @@
 //! The program on subnets of Debian's ibsim and of the daemon, beside Debian's OpenSM and infiniband-diags.
 
+mod command_line;
 mod managers;
 mod place;

@@ -3,10 +3,7 @@
 use crate::place::{Place, Program};
 
 /// `links` are the ends of links that are Active.
-fn manages(place: &Place, links: usize) {
-    let manager = Program::start(&mut place.manager(&[]));
-    let line = manager.says("subnet up");
-    assert!(line.contains("errors=0"), "{line}");
+fn serves(place: &Place, links: usize) {
     let text = place.output(&["sminfo"]);
     assert!(text.contains("SMINFO_MASTER"), "{text}");
     let text = place.output(&["iblinkinfo"]);
@@ -15,13 +12,23 @@ fn manages(place: &Place, links: usize) {
     assert!(text.contains("dlid....................2"), "{text}");
     let text = place.output(&["ibtracert", "1", "2"]);
     assert!(text.contains("lid 2-2"), "{text}");
+}
 
-    // Polls the master four times a second.
+/// OpenSM at a node, which polls the master four times a second.
+fn opensm(place: &Place) -> Program {
     let options = place.dir.path().join("opensm.conf");
     std::fs::write(&options, "sminfo_polling_timeout 250\n").expect("is written");
     let options = options.to_str().expect("is text");
     let opensm = ["opensm", "-d2", "-f", "-", "-F", options];
-    let opensm = Program::start(place.other(&opensm).env("SIM_HOST", "d"));
+    Program::start(place.other(&opensm).env("SIM_HOST", "d"))
+}
+
+fn takes_turns(place: &Place, links: usize) {
+    let manager = Program::start(&mut place.manager(&[]));
+    let line = manager.says("subnet up");
+    assert!(line.contains("errors=0"), "{line}");
+    serves(place, links);
+    let opensm = opensm(place);
     opensm.says("Entering STANDBY state");
     manager.end();
     opensm.says("Entering MASTER state");
@@ -30,16 +37,26 @@ fn manages(place: &Place, links: usize) {
     opensm.says("Entering STANDBY state");
     let line = manager.says("subnet up");
     assert!(line.contains("errors=0"), "{line}");
-    let text = place.output(&["iblinkinfo"]);
-    assert_eq!(text.matches("Active/  LinkUp").count(), links, "{text}");
+    serves(place, links);
 }
 
 #[test]
 fn of_ibsim() {
-    manages(&Place::ibsim(), 12);
+    takes_turns(&Place::ibsim(), 12);
 }
 
 #[test]
 fn of_the_daemon() {
-    manages(&Place::daemon(), 14);
+    takes_turns(&Place::daemon(), 14);
+}
+
+/// libumad2sim takes the place of the kernel's MAD device.
+#[test]
+fn by_the_mad_device() {
+    let place = Place::ibsim();
+    let manager = Program::start(&mut place.manager_at_device());
+    let line = manager.says("subnet up");
+    assert!(line.contains("errors=0"), "{line}");
+    serves(&place, 12);
+    opensm(&place).says("Entering STANDBY state");
 }

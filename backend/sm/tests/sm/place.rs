@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 
-use testing::Configuration;
+use testing::{Configuration, wait_until};
 
 const LIBRARY: &str = "umad2sim/libumad2sim.so";
 const LIBRARIES: [&str; 3] = [
@@ -55,12 +55,6 @@ fn socket() -> String {
     format!("sm-test-{}-{count}", std::process::id())
 }
 
-fn with_line(command: &mut Command, line: &str) -> Program {
-    let program = Program::start(command);
-    program.says(line);
-    program
-}
-
 impl Place {
     /// A subnet of Debian's ibsim.
     pub fn ibsim() -> Self {
@@ -69,7 +63,10 @@ impl Place {
         std::fs::write(&file, NETWORK).expect("is written");
         let mut command = Command::new("ibsim");
         command.env("IBSIM_SOCKNAME", &socket);
-        let side = with_line(command.args(["-s", "-n"]).arg(file), "MaxMcastCap");
+        let side = Program::start(command.args(["-s", "-n"]).arg(file));
+        let name = format!("@{socket}:ctl");
+        let sockets = || std::fs::read_to_string("/proc/net/unix").expect("is readable");
+        wait_until("ibsim", || sockets().contains(&name));
         Self {
             dir,
             socket,
@@ -89,7 +86,8 @@ impl Place {
         std::fs::write(&file, config.to_string()).expect("is written");
         let mut command = Command::new(beside("ibvswitch"));
         let command = command.arg("run").arg("--config").arg(file);
-        let side = with_line(command.arg("--runtime-dir").arg(dir.path()), "ready");
+        let side = Program::start(command.arg("--runtime-dir").arg(dir.path()));
+        side.says("ready");
         Self {
             dir,
             socket,
@@ -108,13 +106,18 @@ impl Place {
         command
     }
 
+    /// The manager at a MAD device, which libumad2sim has in the kernel's place.
+    pub fn manager_at_device(&self) -> Command {
+        let mut command = self.manager(&["--ibsim="]);
+        command.env("LD_PRELOAD", library());
+        command
+    }
+
     /// A program of others with these arguments.
     pub fn other(&self, arguments: &[&str]) -> Command {
-        let libraries = LIBRARIES.map(|folder| Path::new(folder).join(LIBRARY));
-        let library = libraries.iter().find(|path| path.exists());
         let mut command = Command::new(arguments[0]);
         command
-            .env("LD_PRELOAD", library.expect("libumad2sim0 is installed"))
+            .env("LD_PRELOAD", library())
             .env("IBSIM_SOCKNAME", &self.socket)
             .env("OSM_CACHE_DIR", self.dir.path())
             .env("OSM_TMP_DIR", self.dir.path())
@@ -128,6 +131,23 @@ impl Place {
     pub fn output(&self, arguments: &[&str]) -> String {
         text(&mut self.other(arguments))
     }
+}
+
+fn library() -> PathBuf {
+    let mut libraries = LIBRARIES
+        .iter()
+        .map(|folder| Path::new(folder).join(LIBRARY));
+    let library = libraries.find(|path| path.exists());
+    library.expect("libumad2sim0 is installed")
+}
+
+/// Errors of a program, which has to end with this status.
+#[track_caller]
+pub fn refused(command: &mut Command, status: i32) -> String {
+    let output = command.stdin(Stdio::null()).output().expect("runs");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(status), "{command:?} {errors}");
+    errors
 }
 
 /// Output of a program, which has to succeed.

@@ -1,0 +1,84 @@
+//! A packet as the kernel's MAD device has it: `struct ib_user_mad_hdr` of `include/uapi/rdma/ib_user_mad.h`, and the MAD.
+
+use wire::{Lid, MadPacket, QKey, Qpn, Sl, mad};
+
+/// Bytes of the header.
+pub(super) const HEADER: usize = 64;
+/// Bytes of the header without its last fields, the P_Key's index among them.
+pub(super) const SHORT_HEADER: usize = 56;
+
+/// A packet of this process.
+#[derive(Debug, Clone)]
+pub(super) struct Datagram {
+    /// The agent that sends it.
+    pub(super) agent: u32,
+    /// Time in ms that the kernel waits for an answer; 0 if nobody answers.
+    pub(super) timeout_ms: u32,
+    /// Index of its P_Key.
+    pub(super) pkey: u16,
+    /// It.
+    pub(super) packet: MadPacket,
+}
+
+impl Datagram {
+    /// Its bytes, with a header of this length.
+    pub(super) fn emit(&self, header: usize) -> Vec<u8> {
+        let mut bytes = vec![0; header];
+        let Self { packet, .. } = self;
+        bytes[..4].copy_from_slice(&self.agent.to_ne_bytes());
+        bytes[8..12].copy_from_slice(&self.timeout_ms.to_ne_bytes());
+        bytes[16..20].copy_from_slice(&((header + mad::SIZE) as u32).to_ne_bytes());
+        bytes[20..24].copy_from_slice(&packet.dst_qp.value().to_be_bytes());
+        bytes[24..28].copy_from_slice(&packet.qkey.value().to_be_bytes());
+        bytes[28..30].copy_from_slice(&packet.dlid.value().to_be_bytes());
+        bytes[30] = packet.sl.value();
+        if let Some(pkey) = bytes.get_mut(56..58) {
+            pkey.copy_from_slice(&self.pkey.to_ne_bytes());
+        }
+        bytes.extend_from_slice(&packet.mad);
+        bytes
+    }
+}
+
+/// A packet that came.
+#[derive(Debug)]
+pub(super) struct Arrival {
+    /// It is a request of this process that nobody answered.
+    pub(super) is_timed_out: bool,
+    /// Index of its P_Key.
+    pub(super) pkey: u16,
+    /// It, with the default P_Key.
+    pub(super) packet: MadPacket,
+}
+
+impl Arrival {
+    /// Reads what came, with a header of this length; `None` if it is none.
+    pub(super) fn parse(bytes: &[u8], header: usize) -> Option<Self> {
+        let (head, mad) = bytes.split_at_checked(header)?;
+        // A request that nobody answered may come back without its data.
+        let mut whole = [0; mad::SIZE];
+        whole.get_mut(..mad.len())?.copy_from_slice(mad);
+        let word = |at: usize| head.get(at..at + 4)?.try_into().ok();
+        let slid = Lid::new(u16::from_be_bytes([head[28], head[29]]));
+        let packet = MadPacket::smp(slid, Lid::PERMISSIVE, whole);
+        let packet = if packet.header().class().is_subnet_management() {
+            packet
+        } else {
+            MadPacket {
+                sl: Sl::new(head[30] & 0xf),
+                src_qp: Qpn::new(u32::from_be_bytes(word(20)?)),
+                dst_qp: Qpn::QP1,
+                qkey: QKey::QP1,
+                ..packet
+            }
+        };
+        let pkey = head
+            .get(56..58)
+            .map_or(0, |it| u16::from_ne_bytes([it[0], it[1]]));
+        Some(Self {
+            is_timed_out: u32::from_ne_bytes(word(4)?) != 0,
+            pkey,
+            packet,
+        })
+    }
+}

@@ -1,0 +1,408 @@
+//! Settings of the manager, by the names that OpenSM's configuration file has for them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::time::Duration;
+
+use subnet_manager::routing::{Dfsssp, DimensionOrder, FatTree, Lash, VSwitchFatTree};
+use subnet_manager::{
+    Arbitration, Config, FILE_MAX, KeyPolicy, MinHop, Partitions, QualityError, RoutingEngine,
+    UpDown, parse_lanes,
+};
+use wire::attribute::SlToVl;
+use wire::{Guid, Lid};
+
+/// Names of the engines, which are OpenSM's where it has the engine.
+const ENGINES: [&str; 7] = [
+    "minhop",
+    "updn",
+    "ftree",
+    "vswitch-ftree",
+    "dfsssp",
+    "lash",
+    "dor",
+];
+
+/// The tables of arbitration that OpenSM has where only some are given.
+const HIGH: &str = "0:4";
+const LOW: &str = "0:0,1:4";
+
+/// Mistakes that are told at a time.
+const MAX_MISTAKES: usize = 32;
+
+/// Mistakes in settings and in the files that they name, each with its place and its remedy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.join("\n"))]
+pub struct Mistakes(Vec<String>);
+
+/// Why a key was not taken.
+enum Refusal {
+    /// It means nothing here.
+    Unknown,
+    /// The value is wrong.
+    Wrong(String),
+}
+
+/// Quality of service, as it is written.
+#[derive(Debug, Clone, Default)]
+struct Quality {
+    is_on: bool,
+    lanes: Option<u8>,
+    high_limit: Option<u8>,
+    high: Option<String>,
+    low: Option<String>,
+    service_levels: Option<SlToVl>,
+}
+
+/// Settings of the manager.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    config: Config,
+    /// GUID of the port to work at.
+    pub guid: Option<Guid>,
+    engine: &'static str,
+    roots: Vec<Guid>,
+    quality: Quality,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            config: Config {
+                // As OpenSM: adapters have little room for packets to queue pair 0.
+                window: 4,
+                ..Config::default()
+            },
+            guid: None,
+            engine: ENGINES[0],
+            roots: Vec::new(),
+            quality: Quality::default(),
+        }
+    }
+}
+
+fn number<T: TryFrom<u64>>(value: &str, range: RangeInclusive<u64>) -> Result<T, Refusal> {
+    let hexadecimal = value
+        .strip_prefix("0x")
+        .or_else(|| value.strip_prefix("0X"));
+    let number = match hexadecimal {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => value.parse(),
+    };
+    let number = number.ok().filter(|number| range.contains(number));
+    number.and_then(|it| T::try_from(it).ok()).ok_or_else(|| {
+        let (first, last) = (range.start(), range.end());
+        Refusal::Wrong(match *last {
+            u64::MAX => "write a number of at most 16 hexadecimal digits after 0x".to_owned(),
+            _ => format!("write a number from {first} to {last}"),
+        })
+    })
+}
+
+fn flag(value: &str) -> Result<bool, Refusal> {
+    match value.to_ascii_uppercase().as_str() {
+        "TRUE" => Ok(true),
+        "FALSE" => Ok(false),
+        _ => Err(Refusal::Wrong("write TRUE or FALSE".to_owned())),
+    }
+}
+
+fn millis(value: &str) -> Result<Duration, Refusal> {
+    number(value, 1..=3_600_000).map(Duration::from_millis)
+}
+
+/// Number of lanes by the code of `VLCap`.
+fn lanes_of_code(code: u8) -> u8 {
+    [1, 2, 4, 8, 15][usize::from(code.clamp(1, 5) - 1)]
+}
+
+/// The text of a file of settings.
+fn text(path: &Path) -> Result<String, Refusal> {
+    let read = || {
+        let length = fs::metadata(path)?.len();
+        if length > FILE_MAX as u64 {
+            let large = format!("{length} bytes; at most {FILE_MAX} are read");
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, large));
+        }
+        fs::read_to_string(path)
+    };
+    read().map_err(|error| {
+        let path = path.display();
+        Refusal::Wrong(format!(
+            "cannot read {path}: {error}; name a text file that this user may read"
+        ))
+    })
+}
+
+/// A file of GUIDs, one at the beginning of each line.
+fn guids(path: &Path) -> Result<Vec<Guid>, Refusal> {
+    let text = text(path)?;
+    let lines = (1..).zip(text.lines()).filter_map(|(number, line)| {
+        let word = line
+            .split('#')
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .next()?;
+        Some((number, word))
+    });
+    let guid = |(number, word): (usize, &str)| {
+        word.parse().map_err(|error| {
+            let path = path.display();
+            Refusal::Wrong(format!("{path}:{number}: {error}"))
+        })
+    };
+    lines.map(guid).collect()
+}
+
+fn partitions(path: &Path) -> Result<Option<Partitions>, Refusal> {
+    // OpenSM writes this name into configurations whether there is such a file or not.
+    if path == Path::new("/etc/opensm/partitions.conf") && !path.exists() {
+        return Ok(None);
+    }
+    let parsed = Partitions::parse(&text(path)?, |_| None);
+    let parsed = parsed.map_err(|mistakes| {
+        let path = path.display();
+        let lines = mistakes
+            .iter()
+            .map(|it| format!("{path}:{}: {}", it.line, it.what));
+        Refusal::Wrong(lines.collect::<Vec<_>>().join("\n"))
+    });
+    parsed.map(Some)
+}
+
+impl Settings {
+    /// Takes over a configuration file of OpenSM; returns the keys that mean nothing here.
+    ///
+    /// # Errors
+    /// All mistakes, with their lines; nothing of the file has an effect then.
+    pub fn read(&mut self, path: &Path) -> Result<BTreeSet<String>, Mistakes> {
+        let wrong = |refusal| match refusal {
+            Refusal::Wrong(what) => Mistakes(vec![what]),
+            Refusal::Unknown => Mistakes(Vec::new()),
+        };
+        let text = text(path).map_err(wrong)?;
+        self.parse(&path.display().to_string(), &text)
+    }
+
+    /// The same for the text of a file with this name.
+    ///
+    /// # Errors
+    /// As [`Settings::read`].
+    pub fn parse(&mut self, name: &str, text: &str) -> Result<BTreeSet<String>, Mistakes> {
+        let mut settings = self.clone();
+        let (mut ignored, mut mistakes) = (BTreeSet::new(), Vec::new());
+        for (number, line) in (1..).zip(text.lines()) {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let (key, value) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+            match settings.set(key, value.trim()) {
+                Ok(()) => {}
+                Err(Refusal::Unknown) => drop(ignored.insert(key.to_owned())),
+                Err(Refusal::Wrong(what)) if mistakes.len() < MAX_MISTAKES => {
+                    mistakes.push(format!("{name}:{number}: {line}: {what}"));
+                }
+                Err(Refusal::Wrong(_)) => {}
+            }
+        }
+        if !mistakes.is_empty() {
+            return Err(Mistakes(mistakes));
+        }
+        *self = settings;
+        Ok(ignored)
+    }
+
+    /// Takes over an option of the command line, by the name of its key in a file.
+    ///
+    /// # Errors
+    /// The value is wrong.
+    pub fn option(&mut self, option: &str, key: &str, value: &str) -> Result<(), Mistakes> {
+        self.set(key, value).map_err(|refusal| {
+            let what = match refusal {
+                Refusal::Wrong(what) => what,
+                Refusal::Unknown => "no such option".to_owned(),
+            };
+            Mistakes(vec![format!("{option} {value}: {what}")])
+        })
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<(), Refusal> {
+        let Self {
+            config, quality, ..
+        } = self;
+        if value == "(null)" || value.is_empty() {
+            return Ok(());
+        }
+        let table = || {
+            let parsed = Arbitration::parse(0, value, "");
+            let wrong = |error: QualityError| Refusal::Wrong(error.to_string());
+            parsed.map_err(wrong).map(|_| Some(value.to_owned()))
+        };
+        match key {
+            "guid" => {
+                let guid: Guid = value
+                    .parse()
+                    .map_err(|error: wire::ParseError| Refusal::Wrong(error.to_string()))?;
+                self.guid = Some(guid).filter(|guid| !guid.is_none());
+            }
+            "m_key" => {
+                config.m_key = match number(value, 0..=u64::MAX)? {
+                    0 => KeyPolicy::None,
+                    key => KeyPolicy::One(key),
+                };
+            }
+            "m_key_lease_period" => config.m_key_lease = number(value, 0..=0xffff)?,
+            "m_key_protection_level" => config.m_key_protect = number(value, 0..=3)?,
+            "sm_key" => config.sm_key = number(value, 0..=u64::MAX)?,
+            "sa_key" => config.sa_key = number(value, 0..=u64::MAX)?,
+            "subnet_prefix" => config.gid_prefix = number(value, 0..=u64::MAX)?,
+            "lmc" => config.lmc = number(value, 0..=7)?,
+            "max_op_vls" => config.max_lanes = Some(lanes_of_code(number(value, 1..=5)?)),
+            "subnet_timeout" => config.subnet_timeout = number(value, 0..=31)?,
+            "partition_config_file" => config.partition_file = partitions(Path::new(value))?,
+            "part_enforce" => {
+                config.enforce_partitions = match value {
+                    "both" | "in" | "out" => true,
+                    "off" => false,
+                    _ => return Err(Refusal::Wrong("write both or off".to_owned())),
+                };
+            }
+            "no_partition_enforcement" => config.enforce_partitions &= !flag(value)?,
+            "sweep_interval" => {
+                config.sweep_interval = Duration::from_secs(number(value, 0..=1_000_000)?);
+            }
+            "sm_priority" => config.priority = number(value, 0..=15)?,
+            "sminfo_polling_timeout" => config.poll_interval = millis(value)?,
+            "polling_retry_number" => config.poll_retries = number(value, 1..=1000)?,
+            "max_wire_smps" => config.window = number(value, 1..=4096)?,
+            "transaction_timeout" => config.timeout = millis(value)?,
+            "transaction_retries" => config.retries = number(value, 0..=255)?,
+            "routing_engine" => self.engine = engine(value)?,
+            "root_guid_file" => self.roots = guids(Path::new(value))?,
+            "qos" => quality.is_on = flag(value)?,
+            "qos_max_vls" => {
+                quality.lanes = Some(number(value, 0..=15)?).filter(|lanes| *lanes > 0);
+            }
+            "qos_high_limit" => {
+                quality.high_limit = match value {
+                    "-1" => None,
+                    _ => Some(number(value, 0..=255)?),
+                };
+            }
+            "qos_vlarb_high" => quality.high = table()?,
+            "qos_vlarb_low" => quality.low = table()?,
+            "qos_sl2vl" => {
+                let levels = parse_lanes(value);
+                let levels = levels.map_err(|error| Refusal::Wrong(error.to_string()))?;
+                quality.service_levels = Some(levels);
+            }
+            _ => return Err(Refusal::Unknown),
+        }
+        Ok(())
+    }
+
+    /// Settings of the manager itself, with these LIDs from an earlier run.
+    #[must_use]
+    pub fn manager(&self, known_lids: BTreeMap<Guid, Lid>) -> Config {
+        let mut config = self.config.clone();
+        config.known_lids = known_lids;
+        let Quality {
+            is_on,
+            lanes,
+            high_limit,
+            high,
+            low,
+            service_levels,
+        } = &self.quality;
+        if *is_on {
+            config.max_lanes = lanes.or(config.max_lanes);
+            config.sl_to_vl = *service_levels;
+            if high.is_some() || low.is_some() || high_limit.is_some() {
+                let [high, low] = [(high, HIGH), (low, LOW)];
+                let text = |(table, default): (&Option<String>, &'static str)| {
+                    table.clone().unwrap_or_else(|| default.to_owned())
+                };
+                let limit = high_limit.unwrap_or(0);
+                config.arbitration = Arbitration::parse(limit, &text(high), &text(low)).ok();
+            }
+        }
+        config
+    }
+
+    /// Time after which the manager asks again.
+    #[must_use]
+    pub fn timeout(&self) -> Duration {
+        self.config.timeout
+    }
+
+    /// The routing engine.
+    #[must_use]
+    pub fn routing(&self) -> Box<dyn RoutingEngine> {
+        match self.engine {
+            "updn" => Box::new(UpDown::new(self.roots.iter().copied())),
+            "ftree" => Box::new(FatTree),
+            "vswitch-ftree" => Box::new(VSwitchFatTree),
+            // Whether links have so many lanes the manager finds out.
+            "dfsssp" => Box::new(Dfsssp { lanes: 15 }),
+            "lash" => Box::new(Lash { lanes: 15 }),
+            "dor" => Box::new(DimensionOrder),
+            _ => Box::new(MinHop),
+        }
+    }
+}
+
+/// The first engine of a list; `minhop` takes its place where it cannot route the subnet.
+fn engine(list: &str) -> Result<&'static str, Refusal> {
+    let mut first = None;
+    for name in list.split(',').map(str::trim) {
+        let found = ENGINES.iter().find(|engine| **engine == name);
+        let Some(found) = found else {
+            return Err(Refusal::Wrong(format!(
+                "unknown routing engine `{name}`; the engines are {}",
+                ENGINES.join(", ")
+            )));
+        };
+        first.get_or_insert(*found);
+    }
+    Ok(first.unwrap_or(ENGINES[0]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_taken_whole_or_not_at_all() {
+        let mut settings = Settings::default();
+        let right = "# a comment\nlmc 2\nm_key 0x12\nsm_priority  0xf\nmax_op_vls 3\nqos TRUE\n\
+                     qos_max_vls 8\nqos_vlarb_high 0:4,1:8\nrouting_engine ftree,updn\nguid (null)\n\
+                     console off\npart_enforce both\nsminfo_polling_timeout 250\n";
+        let ignored = settings.parse("opensm.conf", right).expect("is right");
+        assert_eq!(ignored.into_iter().collect::<Vec<_>>(), ["console"]);
+        let config = settings.manager(BTreeMap::new());
+        assert_eq!((config.lmc, config.priority), (2, 15));
+        assert_eq!(config.m_key, KeyPolicy::One(0x12));
+        assert_eq!(config.max_lanes, Some(8));
+        assert_eq!(config.poll_interval, Duration::from_millis(250));
+        assert!(config.enforce_partitions);
+        let arbitration = Arbitration::parse(0, "0:4,1:8", LOW).expect("is right");
+        assert_eq!(config.arbitration, Some(arbitration));
+        assert_eq!(settings.routing().name(), "ftree");
+
+        let wrong = "lmc 1\nlmc 8\nqos_sl2vl 1,2\nrouting_engine nue\nqos maybe\nguid 0xq\n\
+                     partition_config_file /nowhere/at/all\nm_key 0x11112222333344445\n";
+        let error = settings.parse("opensm.conf", wrong).expect_err("is wrong");
+        let error = error.to_string();
+        let lines: Vec<&str> = error.lines().collect();
+        assert_eq!(lines.len(), 7, "{error}");
+        assert_eq!(lines[0], "opensm.conf:2: lmc 8: write a number from 0 to 7");
+        let engine = "opensm.conf:4: routing_engine nue: unknown routing engine `nue`; the engines are minhop, ";
+        assert!(lines[2].starts_with(engine), "{error}");
+        assert_eq!(settings.manager(BTreeMap::new()).lmc, 2);
+    }
+}

@@ -1,0 +1,135 @@
+//! Options, files, and what is printed.
+
+use std::process::Command;
+
+use crate::place::{Place, Program, refused, text};
+
+#[test]
+fn a_rehearsal_changes_nothing() {
+    let place = Place::ibsim();
+    let rehearse = |more: &[&str]| text(place.manager(&["--no-write"]).args(more));
+    let all = rehearse(&[]);
+    for line in [
+        "left (0,): PortInfo 0x0: lid 0 -> 1, sm_lid 0 -> 1, ",
+        "left (0,): PortInfo 0x3: state Initialize -> Active",
+        "left (0,): LinearForwardingTable 0x0: ",
+        "d (0,3,2): PortInfo 0x1: lid 0 -> ",
+    ] {
+        assert!(all.contains(line), "{line}: {all}");
+    }
+    assert!(all.ends_with(" changes; nothing was written\n"), "{all}");
+    assert_eq!(rehearse(&[]), all);
+    let links = place.output(&["iblinkinfo"]);
+    assert!(!links.contains("Active/"), "{links}");
+
+    // OpenSM's own settings, as it writes them; the subnet as it leaves it.
+    let options = place.dir.path().join("options");
+    let options = options.to_str().expect("is text");
+    place.output(&["opensm", "-c", options]);
+    let opensm = Program::start(
+        place
+            .other(&["opensm", "-d2", "-f", "-"])
+            .env("SIM_HOST", "d"),
+    );
+    opensm.says("SUBNET UP");
+    let kept = rehearse(&["--config", options]);
+    assert!(
+        kept.contains("another subnet manager is at port "),
+        "{kept}"
+    );
+    assert!(kept.contains(": Master, priority 0\n"), "{kept}");
+    assert!(!kept.contains(" lid "), "{kept}");
+    assert!(!kept.contains("state "), "{kept}");
+}
+
+#[test]
+fn lids_are_kept() {
+    let place = Place::ibsim();
+    let dir = place.dir.path().to_str().expect("is text");
+    let once = ["--once", "--cache-dir", dir];
+    text(&mut place.manager(&once));
+    let file = place.dir.path().join("guid2lid");
+    let kept = std::fs::read_to_string(&file).expect("is there");
+    assert_eq!(
+        kept.lines().filter(|line| !line.is_empty()).count(),
+        6,
+        "{kept}"
+    );
+    // Another subnet of the same shape, in which ports have no LIDs.
+    let other = Place::ibsim();
+    let moved = kept.replace("0x0006 0x0006", "0x0123 0x0123");
+    std::fs::write(&file, &moved).expect("is written");
+    text(&mut other.manager(&once));
+    assert_eq!(std::fs::read_to_string(&file).expect("is there"), moved);
+    let links = other.output(&["iblinkinfo"]);
+    assert!(links.contains(" 291 "), "{links}");
+
+    std::fs::write(&file, "0x11 5 4\n").expect("is written");
+    let error = refused(&mut place.manager(&once), 1);
+    assert!(error.contains("guid2lid: line 1: LIDs are "), "{error}");
+    assert!(error.contains("remove the file to begin anew"), "{error}");
+}
+
+#[test]
+fn mistakes_have_their_remedy() {
+    let place = Place::ibsim();
+    for (arguments, status, wanted) in [
+        (
+            &["--lmc", "9"][..],
+            3,
+            "ibvswitch-sm: --lmc 9: write a number from 0 to 7\n",
+        ),
+        (
+            &["--config", "nowhere"],
+            3,
+            "ibvswitch-sm: cannot read nowhere: No such file or directory (os error 2); name a text file that this \
+             user may read\n",
+        ),
+        (
+            &["--node", "nobody"],
+            1,
+            "refuses to attach this program to node `nobody`; its log says why\n",
+        ),
+        (
+            &["--ibsim", "nothing-there"],
+            1,
+            "cannot reach the subnet at the sockets `nothing-there`: Connection refused (os error 111); start ibsim \
+             or the daemon, as this user or root, or write the name that its sockets have\n",
+        ),
+        (
+            &["--ibsim=", "--guid", "0x1"],
+            1,
+            "ibvswitch-sm: no port of an adapter has the GUID 0000:0000:0000:0001; the ports of this host are: ",
+        ),
+    ] {
+        let error = refused(&mut place.manager(arguments), status);
+        assert!(error.contains(wanted), "{error}");
+    }
+}
+
+#[test]
+fn the_manual_and_the_unit() {
+    let place = Place::ibsim();
+    let page = place.dir.path().join("ibvswitch-sm.8");
+    std::fs::write(&page, text(&mut place.manager(&["--manual"]))).expect("is written");
+    let page = text(
+        Command::new("groff")
+            .args(["-man", "-ww", "-Tutf8", "-P-cbou"])
+            .arg(page),
+    );
+    assert!(page.contains("ibvswitch-sm(8)"), "{page}");
+    assert!(page.contains("--no-write"), "{page}");
+
+    let unit = include_str!("../../../../qemu/ibvswitch-sm.service");
+    let unit = unit.replace(
+        "/usr/local/bin/ibvswitch-sm",
+        env!("CARGO_BIN_EXE_ibvswitch-sm"),
+    );
+    let file = place.dir.path().join("ibvswitch-sm.service");
+    std::fs::write(&file, unit).expect("is written");
+    text(
+        Command::new("systemd-analyze")
+            .args(["verify", "--man=no"])
+            .arg(file),
+    );
+}
