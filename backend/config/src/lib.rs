@@ -150,8 +150,22 @@ pub const ENGINES_MAX: usize = 64;
 pub struct ManagerFiles {
     /// Partition configuration file in OpenSM's format.
     pub partitions: Option<PathBuf>,
+    /// GUIDs of the switches that are roots, in OpenSM's format, as the next two.
+    pub roots: Option<PathBuf>,
+    /// GUIDs of the ports of compute nodes.
+    pub compute: Option<PathBuf>,
+    /// GUIDs of the ports of I/O nodes.
+    pub io: Option<PathBuf>,
     /// Directory of what they are to remember.
     pub state_dir: Option<PathBuf>,
+}
+
+impl ManagerFiles {
+    /// The files that are read, also when the daemon runs.
+    pub fn read(&self) -> impl Iterator<Item = &PathBuf> {
+        let files = [&self.partitions, &self.roots, &self.compute, &self.io];
+        files.into_iter().flatten()
+    }
 }
 
 /// Table `[external]`.

@@ -42,8 +42,10 @@ pub enum Verdict {
 enum When {
     /// The subnet manager is none of ours.
     External,
-    /// `updn` computes the paths by no roots.
-    NotUpDown,
+    /// The engine computes paths without roots.
+    NoRoots,
+    /// The engine is none for fat-trees.
+    NoTree,
     /// There are no management keys.
     NoManagementKey,
     /// Links have no bandwidth.
@@ -66,7 +68,8 @@ impl When {
         match self {
             // That it does not manage several subnets is told once.
             Self::External => manager.place == ManagerPlace::External && config.subnets.len() < 2,
-            Self::NotUpDown => manager.routing != RoutingChoice::UpDown,
+            Self::NoRoots => manager.routing != RoutingChoice::UpDown && !manager.routing.is_tree(),
+            Self::NoTree => !manager.routing.is_tree(),
             Self::NoManagementKey => manager.m_key == KeyChoice::None,
             Self::Unlimited => config.fabric.bandwidth == Bandwidth::Unlimited,
             Self::NothingShared => !config.fabric.model.has_shared_ports(),
@@ -79,7 +82,10 @@ impl When {
     fn text(self) -> String {
         match self {
             Self::External => "with `sm.manager = \"external\"`".to_owned(),
-            Self::NotUpDown => "with another `sm.routing` than `\"updn\"`".to_owned(),
+            Self::NoRoots => format!("{}, `\"updn\"`", Self::NoTree.text()),
+            Self::NoTree => {
+                "with another `sm.routing` than `\"ftree\"`, `\"vswitch-ftree\"`".to_owned()
+            }
             Self::NoManagementKey => "with `sm.m_key = \"none\"`".to_owned(),
             Self::Unlimited => "without `fabric.bandwidth = \"model\"`".to_owned(),
             Self::NothingShared => "if no VF shares a LID".to_owned(),
@@ -212,6 +218,16 @@ const NO_BANDWIDTH: Elsewhere = warned(
     "links have no bandwidth, so that no packet waits for its turn in a table",
     "write fabric.bandwidth = \"model\", or remove the key",
 );
+const NO_ROOTS: Elsewhere = warned(
+    When::NoRoots,
+    "only up*/down* and fat-tree routing have roots",
+    "write sm.routing = \"updn\" or \"ftree\", or remove the key",
+);
+const NO_TREE: Elsewhere = warned(
+    When::NoTree,
+    "only fat-tree routing tells compute nodes from others",
+    "write sm.routing = \"ftree\", or remove the key",
+);
 const NO_KEY: Elsewhere = warned(
     When::NoManagementKey,
     "there are no management keys",
@@ -326,11 +342,25 @@ pub const SCOPES: &[Scope] = &[
         "sm.roots",
         "",
         "OpenSM's option is `root_guid_file`",
-        warned(
-            When::NotUpDown,
-            "only up*/down* routing has roots",
-            "write sm.routing = \"updn\", or remove the key",
-        )
+        NO_ROOTS
+    ),
+    manager!(
+        "sm.root_guid_file",
+        "",
+        "OpenSM's option has the same name",
+        NO_ROOTS
+    ),
+    manager!(
+        "sm.cn_guid_file",
+        "",
+        "OpenSM's option has the same name",
+        NO_TREE
+    ),
+    manager!(
+        "sm.io_guid_file",
+        "",
+        "OpenSM's option has the same name",
+        NO_TREE
     ),
     manager!(
         "sm.partitions_file",

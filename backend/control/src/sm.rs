@@ -10,7 +10,7 @@ pub enum SmAction {
     Status,
     /// A full sweep, now.
     Sweep,
-    /// To read the partition configuration file again, and a sweep.
+    /// To read its files again, and a sweep.
     Reload,
 }
 

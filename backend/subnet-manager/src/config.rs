@@ -5,6 +5,7 @@ pub(crate) mod preset_group;
 pub(crate) mod quality;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use wire::attribute::SlToVl;
@@ -14,6 +15,7 @@ use crate::config::partitions::{Candidate, Partitions};
 use crate::config::preset_group::PresetGroup;
 use crate::config::quality::Arbitration;
 use crate::keys::{KeyPolicy, ManagementKeys};
+use crate::routing::Roles;
 
 /// Configuration of a subnet manager.
 #[derive(Debug, Clone)]
@@ -66,6 +68,8 @@ pub struct Config {
     /// Whether VMs that start get LIDs of the extended LID space, if all nodes speak it, and
     /// ordinary ones else: of those among `without_lid` that are not pinned to a LID.
     pub extended_lids: bool,
+    /// Roles of nodes in a fat-tree.
+    pub roles: Arc<Roles>,
     /// The largest MTU to set.
     pub mtu: Mtu,
     /// A packet's longest time through the subnet: 4.096 us * 2^value.
@@ -122,6 +126,7 @@ impl Default for Config {
             spare_functions: BTreeSet::new(),
             without_lid: BTreeSet::new(),
             extended_lids: false,
+            roles: Arc::default(),
             mtu: Mtu::B4096,
             subnet_timeout: 18,
             sl_to_vl: None,

@@ -13,6 +13,7 @@ mod traps;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::debug;
@@ -26,7 +27,7 @@ use crate::config::{Config, ConfigError};
 use crate::keys::{KeySource, ManagementKeys};
 use crate::model::{At, Subnet};
 use crate::requests::{Failure, Outcome, Requests, Transport};
-use crate::routing::RoutingEngine;
+use crate::routing::{Roles, RoutingEngine};
 use crate::sa::{Administration, Paths, View};
 use crate::tables::Tables;
 pub use balance::Balance;
@@ -296,10 +297,11 @@ impl SubnetManager {
         self.sweeps.changed = true;
     }
 
-    /// Gives the ports without a table of their own those of another partition configuration file;
-    /// takes effect with the sweep that this begins.
-    pub fn set_partition_file(&mut self, file: Option<Partitions>) {
-        self.known.config.partition_file = file;
+    /// Gives the ports without a table of their own those of another partition configuration file, and nodes
+    /// other roles; takes effect with the sweep that this begins.
+    pub fn set_files(&mut self, partitions: Option<Partitions>, roles: Roles) {
+        self.known.config.partition_file = partitions;
+        self.known.config.roles = Arc::new(roles);
         self.sweeps.changed = true;
     }
 

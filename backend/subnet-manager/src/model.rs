@@ -1,6 +1,7 @@
 //! The subnet as the last sweep found it.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use wire::attribute::{NodeDescription, NodeInfo, NodeType, PKeyBlock, PortInfo, SwitchInfo};
 use wire::smp::Route;
@@ -8,7 +9,7 @@ use wire::{Guid, Lid, PortState};
 
 use crate::keys::Holder;
 use crate::lids;
-use crate::routing::{Endpoint, Graph, Trunk, Vertex};
+use crate::routing::{Endpoint, Graph, Roles, Trunk, Vertex};
 
 /// A port: the node as an index of [`Subnet::nodes`], and the port's number.
 pub(crate) type At = (usize, u8);
@@ -234,7 +235,7 @@ impl Subnet {
     }
 
     /// The graph for routing, and which node each of its switches is.
-    pub(crate) fn graph(&self) -> (Graph, Vec<usize>) {
+    pub(crate) fn graph(&self, roles: &Arc<Roles>) -> (Graph, Vec<usize>) {
         let mut nodes: Vec<usize> = self.switches().map(|(node, _)| node).collect();
         nodes.sort_by_key(|&node| self.nodes[node].info.node_guid);
         let index: HashMap<usize, usize> = (0..).zip(&nodes).map(|(i, &node)| (node, i)).collect();
@@ -249,6 +250,7 @@ impl Subnet {
                 if port.guid.is_none() {
                     return None;
                 }
+                let guid = port.guid;
                 let (switch, port) = match index.get(&node) {
                     Some(&switch) => (switch, number),
                     None => {
@@ -256,11 +258,16 @@ impl Subnet {
                         (*index.get(&peer)?, port)
                     }
                 };
-                Some((info, switch, port))
+                Some((info, guid, switch, port))
             })
-            .flat_map(|(info, switch, port)| {
+            .flat_map(|(info, guid, switch, port)| {
                 let lids = lids::range(info.lid, info.lmc);
-                lids.map(move |lid| Endpoint { lid, switch, port })
+                lids.map(move |lid| Endpoint {
+                    lid,
+                    guid,
+                    switch,
+                    port,
+                })
             })
             .collect();
         endpoints.sort_unstable_by_key(|endpoint| endpoint.lid);
@@ -268,6 +275,7 @@ impl Subnet {
             Graph {
                 switches,
                 endpoints,
+                roles: Arc::clone(roles),
             },
             nodes,
         )

@@ -7,6 +7,7 @@ mod columns;
 mod engines;
 mod lanes;
 pub mod reconfiguration;
+mod roles;
 mod skeleton;
 mod spread;
 mod transition;
@@ -14,6 +15,7 @@ mod tree;
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
 
 use wire::attribute::LinearBlock;
 use wire::{Guid, Lid};
@@ -27,6 +29,7 @@ pub use engines::lash::Lash;
 pub use engines::min_hop::MinHop;
 pub use engines::up_down::UpDown;
 pub use lanes::levels::ServiceLevels;
+pub use roles::{Roles, parse_guids};
 pub use transition::{Transition, Transitions};
 
 /// A link between two switches, seen from one of them.
@@ -56,6 +59,8 @@ pub struct Vertex {
 pub struct Endpoint {
     /// The LID.
     pub lid: Lid,
+    /// GUID of the port that has it.
+    pub guid: Guid,
     /// The switch it is at, as an index of [`Graph::switches`].
     pub switch: usize,
     /// The port of that switch; 0 for the switch's own LID.
@@ -69,6 +74,8 @@ pub struct Graph {
     pub switches: Vec<Vertex>,
     /// The LIDs, by rising LID.
     pub endpoints: Vec<Endpoint>,
+    /// Roles of nodes, if it is a fat-tree.
+    pub roles: Arc<Roles>,
 }
 
 impl Graph {
@@ -234,6 +241,7 @@ pub(crate) mod tests {
         };
         let endpoint = |lid, switch, port| Endpoint {
             lid: Lid::new(lid),
+            guid: Guid::new(u64::from(lid)),
             switch,
             port,
         };
@@ -254,6 +262,7 @@ pub(crate) mod tests {
                 endpoint(7, 1, 1),
                 endpoint(8, 1, 2),
             ],
+            ..Graph::default()
         }
     }
 

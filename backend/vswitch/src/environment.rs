@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use fabric::TopologyError;
 use hca::Clock;
-use subnet_manager::{Partitions, RoutingEngine};
+use subnet_manager::RoutingEngine;
 use wire::{Guid, Lid};
 
-use crate::manager_settings as settings;
+use crate::manager_settings::{self as settings, SettingsFiles};
 use crate::model::Manager;
 
 /// Why there is no subnet.
@@ -32,8 +32,8 @@ pub struct Environment {
     pub clock: Arc<dyn Clock>,
     /// Draws management keys: numbers that nobody can guess.
     pub keys: Arc<dyn Fn() -> u64 + Send + Sync>,
-    /// The partitions of a partition configuration file.
-    pub partitions: Option<Partitions>,
+    /// Contents of files.
+    pub files: SettingsFiles,
     /// By subnet, the LIDs of an earlier life.
     pub known_lids: Vec<BTreeMap<Guid, Lid>>,
     /// VMs that run from the beginning, where VMs have LIDs only then.
@@ -43,13 +43,13 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Nothing is remembered, no partitions are configured, and all management keys are the same.
+    /// Nothing is remembered, there are no files, and all management keys are the same.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
             clock,
             keys: Arc::new(|| 1),
-            partitions: None,
+            files: SettingsFiles::default(),
             known_lids: Vec::new(),
             running: BTreeSet::new(),
             routing: Box::new(settings::routing),

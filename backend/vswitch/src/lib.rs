@@ -88,6 +88,7 @@ mod sharing;
 pub use environment::{Environment, Error, Routing};
 pub use filter::{FilterReport, MadFilter, Own, Reason, Refusal};
 pub use layout::Place;
+pub use manager_settings::SettingsFiles;
 pub use model::Model;
 pub use names::{NameError, closest, near, node_named};
 pub use plan::{Cause, Clustered, NodeKind, Plan, PlannedNode, PlannedVf, SharedPlace};

@@ -1,12 +1,22 @@
 //! The embedded subnet manager's settings, as the model has them.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use subnet_manager::routing::{Dfsssp, DimensionOrder, FatTree, Lash, VSwitchFatTree};
+use subnet_manager::routing::{Dfsssp, DimensionOrder, FatTree, Lash, Roles, VSwitchFatTree};
 use subnet_manager::{KeyPolicy, MinHop, Partitions, RoutingEngine, UpDown};
 use wire::{Guid, PKey};
 
 use crate::model::{Address, KeyChoice, Manager, Model, RouterPort, RoutingChoice};
+
+/// Contents of the files that settings of the subnet managers name.
+#[derive(Debug, Clone, Default)]
+pub struct SettingsFiles {
+    /// The partitions of a partition configuration file.
+    pub partitions: Option<Partitions>,
+    /// Roles of nodes besides the roots that the model has.
+    pub roles: Roles,
+}
 
 /// The routing engine that a manager with these settings uses.
 pub(crate) fn routing(manager: &Manager) -> Box<dyn RoutingEngine> {
@@ -14,7 +24,7 @@ pub(crate) fn routing(manager: &Manager) -> Box<dyn RoutingEngine> {
         RoutingChoice::MinHop => Box::new(MinHop),
         RoutingChoice::FatTree => Box::new(FatTree),
         RoutingChoice::VSwitchFatTree => Box::new(VSwitchFatTree),
-        RoutingChoice::UpDown => Box::new(UpDown::new(manager.roots.iter().copied())),
+        RoutingChoice::UpDown => Box::new(UpDown::default()),
         // Whether links have so many lanes the manager finds out.
         RoutingChoice::Dfsssp => Box::new(Dfsssp { lanes: 15 }),
         RoutingChoice::Lash => Box::new(Lash { lanes: 15 }),
@@ -25,15 +35,21 @@ pub(crate) fn routing(manager: &Manager) -> Box<dyn RoutingEngine> {
 /// Settings of the manager of one of the subnets.
 pub(crate) fn manager_config(
     model: &Model,
-    partitions: Option<Partitions>,
+    files: SettingsFiles,
     running: &BTreeSet<Guid>,
     subnet: usize,
 ) -> subnet_manager::Config {
+    let SettingsFiles {
+        partitions,
+        mut roles,
+    } = files;
+    roles.roots.extend(&model.manager.roots);
     let host = &model.subnets[subnet].manager;
     let mut manager = subnet_manager::Config {
         gid_prefix: model.subnets[subnet].prefix,
         prefix_routes: prefix_routes(model, subnet),
         lmc: model.manager.lmc,
+        roles: Arc::new(roles),
         mtu: model.fabric.mtu,
         sweep_interval: model.manager.sweep_interval,
         priority: model.manager.priority,

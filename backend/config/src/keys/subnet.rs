@@ -130,8 +130,29 @@ pub static SM: &[Key] = &[
         "roots",
         Other("list of GUIDs"),
         "found",
-        "For `\"updn\"`: the switches that are roots, as in `[\"0002:c903:0100:0000\"]`. Without this key the manager finds them as \
-         OpenSM does: switches with the same distance to nearly all adapters, or else the switch in the middle.",
+        "For `\"updn\"` and fat-trees: the switches that are roots, as in `[\"0002:c903:0100:0000\"]`. Without them the manager finds the \
+         roots of `\"updn\"` as OpenSM does (switches with the same distance to nearly all adapters, or else the switch in the middle) and \
+         takes the levels of a fat-tree from the distance to adapters.",
+    ),
+    key(
+        "root_guid_file",
+        Other("path"),
+        "none",
+        "As `roots`, in a file in OpenSM's format, as the next two: a GUID at the beginning of each line. Acts with `roots` if both are \
+         there.",
+    ),
+    key(
+        "cn_guid_file",
+        Other("path"),
+        "none",
+        "For [fat-trees with adapters at spines](subnet-manager.md#adapters-at-spines): port GUIDs of the compute nodes. Without this \
+         key, all adapters but those of `io_guid_file`.",
+    ),
+    key(
+        "io_guid_file",
+        Other("path"),
+        "none",
+        "Port GUIDs of adapters that are no compute nodes. Acts where `cn_guid_file` does not name the same.",
     ),
     key(
         "partitions_file",

@@ -15,6 +15,9 @@ use crate::{
 pub(super) fn manager(sm: &Section<'_>) -> (Manager, ManagerFiles) {
     let files = ManagerFiles {
         partitions: path(sm, "partitions_file"),
+        roots: path(sm, "root_guid_file"),
+        compute: path(sm, "cn_guid_file"),
+        io: path(sm, "io_guid_file"),
         state_dir: path(sm, "state_dir"),
     };
     let seconds = "write seconds, from 1 to 86400 (a day)";

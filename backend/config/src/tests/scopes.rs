@@ -39,6 +39,9 @@ const OF_THE_MANAGER: &[(&str, &str)] = &[
     ("sm.priority", "5"),
     ("sm.routing", "'updn'"),
     ("sm.roots", "['0x2c903129a689c']"),
+    ("sm.root_guid_file", "'roots'"),
+    ("sm.cn_guid_file", "'hosts'"),
+    ("sm.io_guid_file", "'hosts'"),
     ("sm.partitions_file", "'p.conf'"),
     ("sm.enforce_partitions", "true"),
     ("sm.state_dir", "'state'"),
@@ -225,8 +228,13 @@ fn a_warning_where_a_key_does_nothing() {
         (&[("sm.roots", "['sw1']")], "", &[]),
         (
             &[("sm.roots", "['00:02:c9:03:12:9a:68:9c']")],
-            "only up*/down* routing has roots",
+            "only up*/down* and fat-tree routing have roots",
             &[("sm.routing", "'updn'")],
+        ),
+        (
+            &[("sm.cn_guid_file", "'hosts'")],
+            "only fat-tree routing tells compute nodes from others",
+            &[("sm.routing", "'vswitch-ftree'")],
         ),
         (
             &[("sm.m_key_protect", "1")],

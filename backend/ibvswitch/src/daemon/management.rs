@@ -22,7 +22,7 @@ use vswitch::{
 };
 use wire::{Guid, Lid, MadPacket};
 
-use self::manager_files::{FileError, LidStores, Remembered, environment, read_partitions};
+use self::manager_files::{FileError, LidStores, Remembered, environment, read_settings};
 use crate::capture::Captures;
 use crate::control::Unmoved;
 use crate::daemon::engines::Engines;
@@ -85,8 +85,8 @@ pub enum SweepError {
     /// It says why.
     #[error(transparent)]
     Manager(#[from] SmError),
-    /// The partitions cannot be read.
-    #[error("{0}; the partitions stay as they are")]
+    /// A file cannot be read.
+    #[error("{0}; nothing changes")]
     File(#[from] FileError),
     /// Packets get lost, and are sent again.
     #[error("the sweep takes more than 8 seconds; `ibvswitch sm status` tells when it has ended")]
@@ -388,14 +388,14 @@ impl<F: QueueFormat> Management<F> {
     }
 
     /// Has the embedded subnet managers sweep, or that of one subnet, and waits until they have. With
-    /// `reloaded`, the partition configuration file that this configuration names is read before.
+    /// `reloaded`, the files that this configuration names are read before.
     ///
     /// # Errors
     /// [`SweepError`].
     pub fn sweep(&self, subnet: Option<&str>, reloaded: Option<&Config>) -> Result<(), SweepError> {
-        let partitions = reloaded.map(read_partitions).transpose()?;
+        let files = reloaded.map(read_settings).transpose()?;
         let mut ends = Vec::new();
-        self.vswitch.sweep(subnet, partitions, || {
+        self.vswitch.sweep(subnet, files, || {
             let end = self.sweeps.expect();
             let tag = end.tag;
             ends.push(end);

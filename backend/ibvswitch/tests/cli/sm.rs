@@ -65,8 +65,8 @@ fn partitions_are_read_again() {
     assert_eq!(status, Some(1));
     let expected = format!(
         "ibvswitch: the daemon refused: {}:2: vm9 is no port; write a port GUID such as \
-         0x0002c90300000101, a VF's name, ALL, ALL_CAS, ALL_SWITCHES or SELF; there are vm1, vm2, vm3; the partitions stay \
-         as they are\n",
+         0x0002c90300000101, a VF's name, ALL, ALL_CAS, ALL_SWITCHES or SELF; there are vm1, vm2, vm3; nothing \
+         changes\n",
         file.display()
     );
     assert_eq!(message, expected);
@@ -144,4 +144,88 @@ fn lids_are_remembered() {
     let now = lids(&daemon);
     assert_eq!(now[..2], fresh[..2]);
     assert_eq!(now[2].1, 0x333);
+}
+
+/// Two spines and two leaves, an aggregation node at each spine.
+const SPINES: &str = r#"vendid=0x2c9
+devid=0x1
+switchguid=0x110(110)
+Switch	8 "S-110"		# "spine1" base port 0 lid 0 lmc 0
+[1]	"S-210"[5]
+[2]	"S-220"[5]
+[8]	"H-1040"[1](1041)
+
+switchguid=0x120(120)
+Switch	8 "S-120"		# "spine2" base port 0 lid 0 lmc 0
+[1]	"S-210"[6]
+[2]	"S-220"[6]
+[8]	"H-1050"[1](1051)
+
+switchguid=0x210(210)
+Switch	8 "S-210"		# "leaf1" base port 0 lid 0 lmc 0
+[1]	"H-1000"[1](1001)
+[5]	"S-110"[1]
+[6]	"S-120"[1]
+
+switchguid=0x220(220)
+Switch	8 "S-220"		# "leaf2" base port 0 lid 0 lmc 0
+[1]	"H-1020"[1](1021)
+[5]	"S-110"[2]
+[6]	"S-120"[2]
+
+caguid=0x1000
+Ca	1 "H-1000"		# "node1"
+[1](1001)	"S-210"[1]
+
+caguid=0x1020
+Ca	1 "H-1020"		# "node2"
+[1](1021)	"S-220"[1]
+
+caguid=0x1040
+Ca	1 "H-1040"		# "Mellanox Technologies Aggregation Node"
+[1](1041)	"S-110"[8]
+
+caguid=0x1050
+Ca	1 "H-1050"		# "Mellanox Technologies Aggregation Node"
+[1](1051)	"S-120"[8]
+"#;
+
+/// A subnet is a fat-tree once the files say which adapters are compute nodes.
+#[test]
+fn adapters_at_spines() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name);
+    let write = |name: &str, text: &str| fs::write(path(name), text).expect("is written");
+    write("net", SPINES);
+    write("roots", "");
+    write("hosts", "0x1001\n0x1021\n0x1041\n0x1051\n");
+    let settings = [
+        ("fabric.topology", "net"),
+        ("sm.root_guid_file", "roots"),
+        ("sm.cn_guid_file", "hosts"),
+    ];
+    let configuration = settings.into_iter().fold(
+        Configuration::new().set("sm.routing", "ftree"),
+        |configuration, (key, file)| configuration.set(key, path(file).display().to_string()),
+    );
+    let daemon = Daemon::configured(configuration);
+    let status = daemon.ask(&["sm", "status"]);
+    assert_eq!(status["routed_by"], "minhop");
+    let why = status["errors"][0].as_str().expect("is text");
+    assert!(why.contains("a fat-tree has no such cables"), "{why}");
+    for roots in ["", "0x110 spine1\n0x120 spine2\n"] {
+        write("roots", roots);
+        write("hosts", "# compute nodes\n0x1001 node1\n0x1021\n");
+        let status = daemon.ask(&["sm", "reload"]);
+        assert_eq!(status["routed_by"], "ftree", "{status}");
+        assert_eq!(status["errors"], json!([]));
+    }
+    write("hosts", "node1 0x1001\n");
+    let (status, message) = fails(&daemon, &["sm", "reload"]);
+    assert_eq!(status, Some(1));
+    let expected = format!(
+        "ibvswitch: the daemon refused: {}:1: node1 is no GUID; write 0x and 16 hexadecimal digits; nothing changes\n",
+        path("hosts").display()
+    );
+    assert_eq!(message, expected);
 }

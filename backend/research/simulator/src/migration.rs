@@ -16,7 +16,7 @@ use subnet_manager::routing::reconfiguration::{
 use subnet_manager::routing::{Transitions, VSwitchFatTree};
 use subnet_manager::{Endpoint, ForwardingTable, Graph, RoutingEngine, RoutingError};
 use topologies::{FatTree, Hosts};
-use wire::Lid;
+use wire::{Guid, Lid};
 
 use self::placement::{Move, Placement};
 pub use self::placement::{Pattern, Start};
@@ -371,6 +371,7 @@ impl Simulated {
             .endpoints
             .extend(machines.map(|(number, machine)| Endpoint {
                 lid: self.lid(number),
+                guid: Guid::new(number as u64),
                 switch: self.hosts[machine.host].0,
                 port: machine.port,
             }));

@@ -90,14 +90,16 @@ pub fn graph(topology: &Topology) -> Result<Graph, TooManyLids> {
     }
     let endpoints = (1u16..)
         .zip(ports)
-        .map(|(lid, (_, switch, port))| Endpoint {
+        .map(|(lid, (guid, switch, port))| Endpoint {
             lid: Lid::new(lid),
+            guid,
             switch,
             port,
         });
     Ok(Graph {
         endpoints: endpoints.collect(),
         switches,
+        ..Graph::default()
     })
 }
 
@@ -138,12 +140,14 @@ pub fn with_hypervisors(graph: &Graph, hosts: usize, functions: u8) -> Result<Gr
     }
     let endpoints = (1u16..).zip(ports).map(|(lid, (switch, port))| Endpoint {
         lid: Lid::new(lid),
+        guid: Guid::new(lid.into()),
         switch,
         port,
     });
     Ok(Graph {
         endpoints: endpoints.collect(),
         switches,
+        ..Graph::default()
     })
 }
 

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use std::{fs, io};
 
 use fabric::Topology;
+use subnet_manager::routing::Roles;
 use subnet_manager::{Graph, Routing};
 
 use crate::network::TooManyLids;
@@ -125,15 +126,15 @@ pub fn library() -> Result<&'static Path, OpenSmError> {
 /// # Errors
 /// [`OpenSmError`].
 pub fn time(topology: &Topology, engine: &str) -> Result<Timed, OpenSmError> {
-    Run::start(topology, engine, Log::Times)?.timed
+    Run::start(topology, engine, &Roles::default(), Log::Times)?.timed
 }
 
-/// The same to the end, with the tables.
+/// The same to the end, with the tables. In a fat-tree nodes have these roles.
 ///
 /// # Errors
 /// [`OpenSmError`].
-pub fn route(topology: &Topology, engine: &str) -> Result<Routed, OpenSmError> {
-    let mut run = Run::start(topology, engine, Log::Tables)?;
+pub fn route(topology: &Topology, engine: &str, roles: &Roles) -> Result<Routed, OpenSmError> {
+    let mut run = Run::start(topology, engine, roles, Log::Tables)?;
     let Timed { used, time } = run.timed?;
     run.opensm.wait(run.deadline)?;
     let text = fs::read_to_string(run.dir.path().join("opensm-lfts.dump"));
@@ -164,7 +165,12 @@ struct Run {
 }
 
 impl Run {
-    fn start(topology: &Topology, engine: &str, log: Log) -> Result<Self, OpenSmError> {
+    fn start(
+        topology: &Topology,
+        engine: &str,
+        roles: &Roles,
+        log: Log,
+    ) -> Result<Self, OpenSmError> {
         let deadline = Instant::now() + LIMIT;
         let dir = tempfile::tempdir().map_err(system("create a directory"))?;
         let path = |name| dir.path().join(name);
@@ -175,7 +181,20 @@ impl Run {
         let modules = path("modules");
         fs::write(&modules, "osm_ucast_mgr.c 0x07\nosm_req.c 0x0f\n")
             .and_then(|()| {
-                let options = format!("per_module_logging_file {}\n", modules.display());
+                let mut options = format!("per_module_logging_file {}\n", modules.display());
+                let compute = roles.compute.iter().flatten();
+                for (option, guids) in [
+                    ("root_guid_file", roles.roots.iter().copied().collect()),
+                    ("cn_guid_file", dump::translate(topology, compute)),
+                    ("io_guid_file", dump::translate(topology, &roles.io)),
+                ] {
+                    let lines: Vec<String> =
+                        guids.iter().map(|guid| format!("{guid:#}\n")).collect();
+                    if !lines.is_empty() {
+                        fs::write(path(option), lines.concat())?;
+                        options += &format!("{option} {}\n", path(option).display());
+                    }
+                }
                 fs::write(path("opensm.conf"), options + "force_log_flush TRUE\n")
             })
             .map_err(system("write OpenSM's configuration"))?;

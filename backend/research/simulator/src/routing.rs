@@ -5,7 +5,7 @@ use std::time::Instant;
 use fabric::Topology;
 use serde::Serialize;
 use subnet_manager::routing::{
-    Dfsssp, DimensionOrder, FatTree, Fault, Lash, UpDown, VSwitchFatTree, Verdict,
+    Dfsssp, DimensionOrder, FatTree, Fault, Lash, Roles, UpDown, VSwitchFatTree, Verdict,
 };
 use subnet_manager::{Graph, MinHop, Routing, RoutingEngine, RoutingError};
 use wire::Lid;
@@ -219,7 +219,7 @@ impl Study<'_> {
             let mut row = self.row(&graph, name)?;
             if theirs(name) {
                 tell(&format!("OpenSM's {name}"));
-                let routed = opensm::route(self.topology, name)?;
+                let routed = opensm::route(self.topology, name, &Roles::default())?;
                 let mut walk = self.walk(&routed.graph, &routed.routing)?;
                 (walk.lanes, walk.deadlock) = (None, None);
                 row.opensm = Some(OpenSm {

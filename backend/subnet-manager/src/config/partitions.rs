@@ -75,7 +75,7 @@ const LIFE_TIME: u8 = 18;
 /// The longest file: a port takes some 30 bytes.
 pub const FILE_MAX: usize = 16 << 20;
 /// Mistakes that are told.
-const MISTAKES: usize = 32;
+pub(crate) const MISTAKES: usize = 32;
 
 /// A mistake in a partition configuration file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

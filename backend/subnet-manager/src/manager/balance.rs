@@ -1,6 +1,7 @@
 //! Paths spread anew when migrations have crowded them.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use tracing::info;
 use wire::Lid;
@@ -81,6 +82,7 @@ impl Knowledge {
         let counted = Graph {
             switches: graph.switches.clone(),
             endpoints,
+            roles: Arc::clone(&graph.roles),
         };
         let mut paths = self.balanced(counted, nodes);
         for end in idle {
@@ -136,7 +138,7 @@ impl SubnetManager {
     pub(super) fn rebalance(&mut self) {
         self.known.crowded = false;
         self.phase = Phase::Rebalancing;
-        let (graph, nodes) = self.known.subnet.graph();
+        let (graph, nodes) = self.known.subnet.graph(&self.known.config.roles);
         let fresh = self.known.spread(graph, nodes);
         let crowd = self.known.crowd(&fresh);
         if fresh.engine.is_none() || crowd >= self.known.balance.now {

@@ -217,10 +217,11 @@ impl Knowledge {
             Job::Move => (self.lid_of(plan.spare), self.lmc_of(plan.spare)),
             Job::Start | Job::End => (Lid::NONE, 0),
         };
-        let came = lids::range(lid, lmc).map(|lid| (lid, to));
-        let left = lids::range(left, left_lmc).map(|lid| (lid, from));
+        let (vm, spare) = (done.asked.vm, plan.spare);
+        let came = lids::range(lid, lmc).map(|lid| (lid, vm, to));
+        let left = lids::range(left, left_lmc).map(|lid| (lid, spare, from));
         let paths = &mut self.paths;
-        for (lid, (node, port)) in came.chain(left) {
+        for (lid, guid, (node, port)) in came.chain(left) {
             let switch = paths.nodes.iter().position(|&other| other == node);
             let endpoints = &mut paths.graph.endpoints;
             let place = endpoints.binary_search_by_key(&lid, |endpoint| endpoint.lid);
@@ -228,10 +229,16 @@ impl Knowledge {
                 continue;
             };
             paths.levels.moved(lid, switch);
+            let endpoint = Endpoint {
+                lid,
+                guid,
+                switch,
+                port,
+            };
             match (place, done.job) {
                 (Ok(place), Job::End) => drop(endpoints.remove(place)),
-                (Ok(place), _) => endpoints[place] = Endpoint { lid, switch, port },
-                (Err(place), Job::Start) => endpoints.insert(place, Endpoint { lid, switch, port }),
+                (Ok(place), _) => endpoints[place] = endpoint,
+                (Err(place), Job::Start) => endpoints.insert(place, endpoint),
                 (Err(_), _) => {}
             }
         }

@@ -28,7 +28,7 @@ impl Knowledge {
 
     /// The paths that the engine computes of the subnet as it is, whatever there were before.
     pub(super) fn fresh_paths(&self) -> Paths {
-        let (graph, nodes) = self.subnet.graph();
+        let (graph, nodes) = self.subnet.graph(&self.config.roles);
         self.new_paths(graph, nodes, None)
     }
 
@@ -129,7 +129,7 @@ impl Knowledge {
 
 impl SubnetManager {
     pub(super) fn set_paths(&mut self) {
-        let (graph, nodes) = self.known.subnet.graph();
+        let (graph, nodes) = self.known.subnet.graph(&self.known.config.roles);
         let (paths, computed) = self.known.route(graph, nodes);
         for refusal in &paths.refusals {
             self.sweeps.error(refusal.to_string());

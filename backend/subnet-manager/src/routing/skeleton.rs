@@ -4,7 +4,7 @@ use wire::Lid;
 use wire::attribute::LinearBlock;
 
 use super::columns::Columns;
-use super::{ForwardingTable, Graph};
+use super::{Endpoint, ForwardingTable, Graph};
 
 /// A way from a vertex to its neighbour: one direction of a cable.
 #[derive(Debug, Clone, Copy)]
@@ -25,6 +25,8 @@ pub(super) struct Target {
     pub(super) port: u8,
     /// It is the port of an adapter, not of a switch.
     pub(super) adapter: bool,
+    /// It is an adapter that shows where the leaves are.
+    pub(super) compute: bool,
     /// The switch and the port that it is at in the graph: LIDs at the same are one adapter's port's.
     pub(super) home: (u32, u8),
 }
@@ -53,7 +55,7 @@ pub(super) struct Skeleton {
     heads: Vec<u32>,
     /// The LIDs of each vertex by port, then by LID.
     pub(super) targets: Vec<Vec<Target>>,
-    /// LIDs of adapters at each vertex that is not an upper one.
+    /// LIDs at each vertex of adapters that show where the leaves are.
     pub(super) adapters: Vec<u32>,
     folded: Vec<Folded>,
     top: Lid,
@@ -64,13 +66,16 @@ impl Skeleton {
         Self::below(graph, &vec![false; graph.switches.len()])
     }
 
-    /// The skeleton where the `upper` switches are known to stand above the switches with adapters. An
+    /// The skeleton where the `upper` switches are known to stand above the switches with compute nodes. An
     /// upper switch may have adapters itself.
     pub(super) fn below(graph: &Graph, upper: &[bool]) -> Self {
         let count = graph.switches.len();
+        let is_compute = |endpoint: &Endpoint| {
+            endpoint.port != 0 && !upper[endpoint.switch] && graph.roles.is_compute(endpoint.guid)
+        };
         let mut has_adapters = vec![false; count];
         for endpoint in &graph.endpoints {
-            has_adapters[endpoint.switch] |= endpoint.port != 0 && !upper[endpoint.switch];
+            has_adapters[endpoint.switch] |= is_compute(endpoint);
         }
         let single = |at: usize| graph.switches[at].trunks.len() == 1;
         // Where some neighbour with adapters has several cables, the others have lost theirs.
@@ -128,14 +133,15 @@ impl Skeleton {
                 Some(uplink) => (vertex[uplink.to], uplink.to_port),
                 None => (vertex[endpoint.switch], endpoint.port),
             };
-            let adapter = endpoint.port != 0;
+            let compute = is_compute(endpoint) && !upper[switches[at]];
             targets[at].push(Target {
                 lid: endpoint.lid,
                 port,
-                adapter,
+                adapter: endpoint.port != 0,
+                compute,
                 home: (endpoint.switch as u32, endpoint.port),
             });
-            adapters[at] += u32::from(adapter && !upper[switches[at]]);
+            adapters[at] += u32::from(compute);
         }
         for targets in &mut targets {
             targets.sort_by_key(|target: &Target| (target.port, target.lid));

@@ -3,11 +3,14 @@
 use std::cmp::Reverse;
 use std::collections::{HashSet, VecDeque};
 
-use super::Graph;
 use super::skeleton::Skeleton;
+use super::{Graph, Vertex};
 
 /// The levels of switches that OpenSM's fat-tree routing takes.
 const MAX_LEVELS: usize = 8;
+/// Remedy where adapters on spines are taken for compute nodes.
+pub(super) const NAME_COMPUTE_NODES: &str =
+    "; where adapters are on spines, name the ports of compute nodes in sm.cn_guid_file";
 
 /// The cables between a switch and one above or below it.
 #[derive(Debug, Clone)]
@@ -44,14 +47,15 @@ pub(super) struct Tree {
 ///
 /// An adapter may be on a switch above the leaves, as a subnet manager's host on a spine. Structure
 /// alone cannot tell it from a leaf, nor a vSwitch from a leaf that has lost cables; numbers of
-/// adapters can. So of two switches that are cabled to each other the one with more is taken to be the
-/// leaf: first by the adapters on it, then by those on vSwitches below it, too.
+/// adapters can, or [`Roles`](super::Roles). So of two switches that are cabled to each other the one with more is taken to
+/// be the leaf: first by the adapters on it, then by those on vSwitches below it, too.
 pub(super) fn trees(graph: &Graph) -> impl Iterator<Item = Result<(Skeleton, Tree), String>> {
     let count = graph.switches.len();
     let is_single = |at: usize| graph.switches[at].trunks.len() < 2;
     let mut own = vec![0; count];
     for endpoint in &graph.endpoints {
-        own[endpoint.switch] += usize::from(endpoint.port != 0);
+        let is_compute = endpoint.port != 0 && graph.roles.is_compute(endpoint.guid);
+        own[endpoint.switch] += usize::from(is_compute);
     }
     let with_below: Vec<usize> = (0..count)
         .map(|at| {
@@ -77,7 +81,14 @@ pub(super) fn trees(graph: &Graph) -> impl Iterator<Item = Result<(Skeleton, Tre
         }
         upper
     };
-    let mut guesses = vec![vec![false; count], upper(&own), upper(&with_below)];
+    let mut guesses = match graph.roles.roots.is_empty() {
+        true => vec![vec![false; count], upper(&own), upper(&with_below)],
+        false => {
+            let roles = &graph.roles;
+            let is_root = |it: &Vertex| roles.compute.is_none() && roles.roots.contains(&it.guid);
+            vec![graph.switches.iter().map(is_root).collect()]
+        }
+    };
     guesses.dedup();
     guesses.into_iter().map(move |upper| {
         let skeleton = Skeleton::below(graph, &upper);
@@ -94,29 +105,27 @@ impl Tree {
     pub(super) fn new(graph: &Graph, skeleton: &Skeleton) -> Result<Self, String> {
         let count = skeleton.len();
         let name = |vertex: usize| graph.switches[skeleton.switches[vertex]].guid;
-        // How far it is to a leaf.
-        let mut height = vec![u32::MAX; count];
-        let mut queue: VecDeque<usize> = (0..count)
-            .filter(|&vertex| skeleton.adapters[vertex] > 0 || is_empty_leaf(skeleton, vertex))
-            .collect();
-        if queue.is_empty() {
-            return Err("there are no channel adapters".to_owned());
-        }
-        for &leaf in &queue {
-            height[leaf] = 0;
-        }
-        while let Some(at) = queue.pop_front() {
-            let above = height[at] + 1;
-            for arc in &skeleton.arcs[skeleton.arcs_of(at)] {
-                let known = &mut height[arc.to as usize];
-                if *known == u32::MAX {
-                    *known = above;
-                    queue.push_back(arc.to as usize);
-                }
+        let has_roots = !graph.roles.roots.is_empty();
+        if skeleton.adapters.iter().all(|&count| count == 0) {
+            return Err(match graph.roles.compute {
+                Some(_) => "the subnet has no compute node of sm.cn_guid_file",
+                None => "there are no channel adapters",
             }
+            .to_owned());
+        }
+        // How far it is to a leaf.
+        let mut height = distances(skeleton, |vertex| match has_roots {
+            true => graph.roles.roots.contains(&name(vertex)),
+            false => skeleton.adapters[vertex] > 0 || is_empty_leaf(skeleton, vertex),
+        });
+        if has_roots && !height.contains(&0) {
+            return Err("none of the switches named as roots is in it".to_owned());
         }
         if let Some(alone) = height.iter().position(|&height| height == u32::MAX) {
             return Err(format!("switch {} is connected to no other", name(alone)));
+        }
+        if has_roots {
+            turn(&mut height, graph, skeleton)?;
         }
         let top = height.iter().copied().max().unwrap_or(0);
         if top as usize >= MAX_LEVELS {
@@ -128,11 +137,18 @@ impl Tree {
         for (at, &own) in height.iter().enumerate() {
             let arcs = &skeleton.arcs[skeleton.arcs_of(at)];
             if let Some(arc) = arcs.iter().find(|arc| height[arc.to as usize] == own) {
+                let is_guess = !has_roots && own == 0 && !graph.roles.tell_compute();
                 return Err(format!(
                     "switches {} and {} are cabled to each other though both are {own} links from \
-                     the nearest adapter; a fat-tree has no such cables",
+                     the {}; a fat-tree has no such cables{}",
                     name(at),
                     name(arc.to as usize),
+                    if has_roots {
+                        "leaves"
+                    } else {
+                        "nearest adapter"
+                    },
+                    if is_guess { NAME_COMPUTE_NODES } else { "" },
                 ));
             }
         }
@@ -242,6 +258,55 @@ impl Tree {
         }
         tuple
     }
+}
+
+/// Links from each vertex to the nearest start; `u32::MAX` where no way leads there.
+fn distances(skeleton: &Skeleton, is_start: impl Fn(usize) -> bool) -> Vec<u32> {
+    let mut queue: VecDeque<usize> = (0..skeleton.len()).filter(|&at| is_start(at)).collect();
+    let mut distances = vec![u32::MAX; skeleton.len()];
+    for &start in &queue {
+        distances[start] = 0;
+    }
+    while let Some(at) = queue.pop_front() {
+        let next = distances[at] + 1;
+        for arc in &skeleton.arcs[skeleton.arcs_of(at)] {
+            let known = &mut distances[arc.to as usize];
+            if *known == u32::MAX {
+                *known = next;
+                queue.push_back(arc.to as usize);
+            }
+        }
+    }
+    distances
+}
+
+/// Turns distances from the roots into those from the leaves, the lowest switches with compute nodes.
+fn turn(distances: &mut [u32], graph: &Graph, skeleton: &Skeleton) -> Result<(), String> {
+    let name = |vertex: usize| graph.switches[skeleton.switches[vertex]].guid;
+    let hosts = (0..distances.len()).filter(|&at| skeleton.adapters[at] > 0);
+    let leaf = hosts.clone().max_by_key(|&at| distances[at]);
+    let leaf = leaf.unwrap_or_default();
+    let lowest = distances[leaf];
+    let mut hosts = hosts.filter(|_| graph.roles.compute.is_some());
+    if let Some(other) = hosts.find(|&at| distances[at] != lowest) {
+        return Err(format!(
+            "switches {} and {} have compute nodes, but are {lowest} and {} links from the nearest root; write roots \
+             that all of them are as far from",
+            name(leaf),
+            name(other),
+            distances[other],
+        ));
+    }
+    if let Some(below) = distances.iter().position(|&distance| distance > lowest) {
+        return Err(format!(
+            "switch {} is farther from the roots than all switches with compute nodes",
+            name(below)
+        ));
+    }
+    for distance in distances {
+        *distance = lowest - *distance;
+    }
+    Ok(())
 }
 
 /// Whether a vertex has no adapters, but is cabled as one that has: to some of the switches that this

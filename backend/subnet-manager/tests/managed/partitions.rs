@@ -1,6 +1,7 @@
 //! Partitions of a file, by packets into adapters and switches.
 
 use fabric::{NoRoute, PortRef};
+use ibvswitch_subnet_manager::routing::Roles;
 use ibvswitch_subnet_manager::{Config, Migration, Partitions, Target};
 use topologies::Hypervisors;
 use wire::{Guid, PKey, PortState, Sl};
@@ -34,7 +35,9 @@ fn may(managed: &Managed, from: Guid, to: Guid, pkey: u16) -> Result<(), NoRoute
 fn a_file_fills_the_tables() {
     let (mut managed, layout) = Managed::hypervisors(3, 1, Config::default());
     let guid = |hypervisor| layout.vf_guid(hypervisor, 0);
-    managed.manager.set_partition_file(Some(file(FILE, guid)));
+    managed
+        .manager
+        .set_files(Some(file(FILE, guid)), Roles::default());
     managed.settle();
     assert_eq!(managed.manager.report().errors, Vec::<String>::new());
     let keys = |managed: &Managed, guid| {
@@ -48,7 +51,7 @@ fn a_file_fills_the_tables() {
     assert_eq!(keys(&managed, guid(2)), [0xffff, 0x20]);
     // Another file, at run time.
     let red = file("Default : SELF=full, ALL ; red=0x20 : ALL_CAS=full ;", guid);
-    managed.manager.set_partition_file(Some(red));
+    managed.manager.set_files(Some(red), Roles::default());
     managed.settle();
     assert_eq!(keys(&managed, guid(0)), [0x7fff, 0x8020]);
     assert_eq!(keys(&managed, layout.manager_guid()), [0xffff, 0x8020]);
@@ -67,7 +70,9 @@ fn switches_enforce() {
     };
     let (mut managed, layout) = Managed::hypervisors(3, 1, config);
     let guid = |hypervisor| layout.vf_guid(hypervisor, 0);
-    managed.manager.set_partition_file(Some(file(FILE, guid)));
+    managed
+        .manager
+        .set_files(Some(file(FILE, guid)), Roles::default());
     managed.settle();
     assert_eq!(managed.manager.report().errors, Vec::<String>::new());
     managed.all_active_and_reachable();
@@ -92,7 +97,7 @@ fn switches_enforce() {
     assert_eq!(managed.manager.report().sets, 0);
     // Fewer keys, and the switch forgets them.
     let none = file("Default : ALL=full ;", guid);
-    managed.manager.set_partition_file(Some(none));
+    managed.manager.set_files(Some(none), Roles::default());
     managed.settle();
     let keys = managed.link.fabric.pkeys(facing).unwrap();
     assert_eq!(keys[..2], [PKey::DEFAULT_FULL, PKey::INVALID]);

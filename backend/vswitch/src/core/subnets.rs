@@ -84,8 +84,8 @@ impl ManagedSubnet {
                 }
                 let here = CapabilityMask::IS_SM;
                 fabric.set_capabilities(port, here, CapabilityMask::default());
-                let partitions = environment.partitions.clone();
-                let mut settings = manager_config(model, partitions, &environment.running, number);
+                let files = environment.files.clone();
+                let mut settings = manager_config(model, files, &environment.running, number);
                 if let Some(known) = environment.known_lids.get(number) {
                     settings.known_lids.clone_from(known);
                     managed.reported.clone_from(known);

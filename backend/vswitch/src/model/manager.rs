@@ -19,7 +19,7 @@ pub struct Manager {
     pub priority: u8,
     /// The routing engine.
     pub routing: RoutingChoice,
-    /// Roots of up*/down* routing; none: found by themselves.
+    /// Roots of up*/down* and fat-tree routing; none: found by themselves.
     pub roots: Vec<Guid>,
     /// Whether switches check P_Keys at ports with an adapter.
     pub enforce_partitions: bool,
@@ -89,6 +89,12 @@ impl RoutingChoice {
     #[must_use]
     pub const fn is_layered(self) -> bool {
         matches!(self, Self::Dfsssp | Self::Lash | Self::DimensionOrder)
+    }
+
+    /// Whether it is for fat-trees.
+    #[must_use]
+    pub const fn is_tree(self) -> bool {
+        matches!(self, Self::FatTree | Self::VSwitchFatTree)
     }
 
     /// All engines with their names in the configuration.

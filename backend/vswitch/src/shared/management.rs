@@ -2,13 +2,13 @@
 
 use fabric::Fabric;
 use hca::VfId;
-use subnet_manager::Partitions;
 
 use super::VSwitch;
 use crate::core::image::{VmImage, VmImageError};
 use crate::core::link::{self, LinkAction, LinkError, LinkStatus};
 use crate::core::migration::{MigrateError, MoveRequest};
 use crate::core::subnets::{ManagerStatus, SmError, is_managed, status, sweeps};
+use crate::manager_settings::SettingsFiles;
 use crate::plan::Plan;
 
 impl VSwitch {
@@ -36,8 +36,8 @@ impl VSwitch {
         sweeps(&self.managers.lock())
     }
 
-    /// Has the manager of a subnet, or all of them, sweep; with `partitions`, having first taken over
-    /// these in place of those of the partition configuration file. The end of each sweep is told by
+    /// Has the manager of a subnet, or all of them, sweep; with `files`, having first taken over
+    /// these in place of the former ones. The end of each sweep is told by
     /// [`Output::Swept`](crate::Output::Swept), with numbers that `tag` gives.
     ///
     /// # Errors
@@ -45,13 +45,13 @@ impl VSwitch {
     pub fn sweep(
         &self,
         subnet: Option<&str>,
-        partitions: Option<Option<Partitions>>,
+        files: Option<SettingsFiles>,
         tag: impl FnMut() -> u64,
     ) -> Result<(), SmError> {
         {
             let managers = &mut *self.managers.lock();
             let core = &mut *self.change();
-            status::sweep(&mut core.subnets, managers, subnet, partitions, tag)?;
+            status::sweep(&mut core.subnets, managers, subnet, files, tag)?;
         }
         self.wake();
         Ok(())

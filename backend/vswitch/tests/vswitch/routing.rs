@@ -8,8 +8,8 @@ use std::thread;
 use hca::{Heading, VfId};
 use ibvswitch_vswitch::model::Vf;
 use ibvswitch_vswitch::{LinkAction, Model};
+use subnet_manager::MinHop;
 use subnet_manager::routing::{Graph, Routing, RoutingEngine, RoutingError};
-use subnet_manager::{MinHop, Partitions};
 use wire::attribute::NodeDescription;
 use wire::{Gid, PKey, PortState, Sl};
 
@@ -67,10 +67,7 @@ fn nobody_waits_for_a_manager_that_routes() {
     assert_eq!(down.expect("is there").peer.node, {
         lab.plan.nodes()[1].id
     });
-    let no_partitions: Option<Option<Partitions>> = None;
-    vswitch
-        .sweep(None, no_partitions, || 7)
-        .expect("is embedded");
+    vswitch.sweep(None, None, || 7).expect("is embedded");
     held.store(true, Ordering::Relaxed);
     thread::scope(|scope| {
         let settles = scope.spawn(|| vswitch.poll());

@@ -15,7 +15,7 @@ pub(crate) enum SmCommand {
     Status(SmArgs),
     /// Sweep the whole subnet now.
     Sweep(SmArgs),
-    /// Read the partition configuration file again, and update the subnet.
+    /// Read its files (partitions, GUIDs) again, and update the subnet.
     Reload(SmArgs),
 }
 

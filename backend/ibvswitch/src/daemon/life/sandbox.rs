@@ -118,7 +118,7 @@ impl Needs {
         ];
         needs.read = read.map(PathBuf::from).into();
         // Directories, since whoever edits a file may put another one in its place.
-        let named = config.read.iter().chain(&config.files.partitions);
+        let named = config.read.iter().chain(config.files.read());
         let named = named.filter_map(|file| std::path::absolute(file).ok());
         needs
             .read

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hca::Clock;
+use subnet_manager::routing::{Roles, parse_guids};
 use subnet_manager::{FILE_MAX, Partitions, persistence};
 use tracing::{debug, warn};
-use vswitch::{Environment, Plan};
+use vswitch::{Environment, Plan, SettingsFiles};
 use wire::{Guid, Lid, PKey};
 
 use crate::warnings;
@@ -37,9 +38,9 @@ pub enum FileError {
         /// The error and its place.
         what: String,
     },
-    /// There are mistakes in the partition configuration file.
+    /// There are mistakes in a file.
     #[error("{}", lines(.path, .mistakes))]
-    Partitions {
+    Mistakes {
         /// The file.
         path: PathBuf,
         /// All of them.
@@ -56,33 +57,78 @@ fn lines(path: &Path, mistakes: &[subnet_manager::Mistake]) -> String {
     lines.join("\n")
 }
 
-/// The partitions of the file that a configuration names, if it names one.
-///
-/// # Errors
-/// [`FileError`].
-pub fn read_partitions(config: &Config) -> Result<Option<Partitions>, FileError> {
-    let Some(path) = &config.files.partitions else {
-        return Ok(None);
-    };
+/// The text of a file of at most so many bytes.
+fn read(path: &Path, max: usize) -> Result<String, FileError> {
     let unreadable = |source| FileError::Unreadable {
-        path: path.clone(),
+        path: path.to_owned(),
         source,
     };
     let size = fs::metadata(path).map_err(unreadable)?.len();
-    if size > FILE_MAX as u64 {
-        let large = format!("{size} bytes; at most {FILE_MAX} are read");
+    if size > max as u64 {
+        let large = format!("{size} bytes; at most {max} are read");
         return Err(unreadable(io::Error::new(
             io::ErrorKind::FileTooLarge,
             large,
         )));
     }
-    let text = fs::read_to_string(path).map_err(unreadable)?;
+    fs::read_to_string(path).map_err(unreadable)
+}
+
+/// Contents of the files that a configuration names.
+///
+/// # Errors
+/// [`FileError`].
+pub fn read_settings(config: &Config) -> Result<SettingsFiles, FileError> {
+    let [roots, compute, io] = guid_files(config).map(|file| {
+        let guids = file?.map(|(_, guids)| guids.into_iter().map(|(_, guid)| guid).collect());
+        Ok::<Option<BTreeSet<Guid>>, FileError>(guids)
+    });
+    let mut roots = roots?.unwrap_or_default();
+    roots.extend(&config.manager.roots);
+    Ok(SettingsFiles {
+        partitions: read_partitions(config)?,
+        roles: Roles {
+            roots,
+            compute: compute?,
+            io: io?.unwrap_or_default(),
+        },
+    })
+}
+
+/// A file of GUIDs: the path, and the GUIDs with their lines.
+type GuidFile<'a> = (&'a Path, Vec<(usize, Guid)>);
+
+/// The files of GUIDs of roots, of compute nodes and of I/O nodes.
+fn guid_files(config: &Config) -> [Result<Option<GuidFile<'_>>, FileError>; 3] {
+    let files = &config.files;
+    [&files.roots, &files.compute, &files.io].map(|path| {
+        let Some(path) = path.as_deref() else {
+            return Ok(None);
+        };
+        let guids = parse_guids(&read(path, FILE_MAX)?);
+        let guids = guids.map_err(|mistakes| FileError::Mistakes {
+            path: path.to_owned(),
+            mistakes,
+        });
+        Ok(Some((path, guids?)))
+    })
+}
+
+/// The partitions of the file that a configuration names, if it names one.
+///
+/// # Errors
+/// [`FileError`].
+fn read_partitions(config: &Config) -> Result<Option<Partitions>, FileError> {
+    let Some(path) = &config.files.partitions else {
+        return Ok(None);
+    };
+    let text = read(path, FILE_MAX)?;
     let guid = |name: &str| {
         let mut vfs = config.vfs();
         vfs.find(|(_, vf)| vf.model.name == name)
             .map(|(_, vf)| vf.model.guid)
     };
-    let wrong = |mistakes| FileError::Partitions {
+    let wrong = |mistakes| FileError::Mistakes {
         path: path.clone(),
         mistakes,
     };
@@ -115,19 +161,15 @@ pub fn read_partitions(config: &Config) -> Result<Option<Partitions>, FileError>
     Ok(Some(partitions))
 }
 
-/// Members of the partition file that are no ports of the subnet, and VFs that may not use the service level of their
-/// partition.
+/// Members of the partition file and GUIDs of other files that no port of the subnet has, and VFs that may not use the
+/// service level of their partition.
 ///
 /// # Errors
 /// [`FileError`].
 pub fn strangers(config: &Config, plan: &Plan) -> Result<Vec<String>, FileError> {
-    let embedded = config.manager.place == ManagerPlace::Embedded;
-    let (Some(path), true) = (&config.files.partitions, embedded) else {
+    if config.manager.place == ManagerPlace::External {
         return Ok(Vec::new());
-    };
-    let Some(partitions) = read_partitions(config)? else {
-        return Ok(Vec::new());
-    };
+    }
     let nodes = plan.topology().nodes().iter();
     let ports = nodes.flat_map(|node| {
         [node.guid]
@@ -136,21 +178,27 @@ pub fn strangers(config: &Config, plan: &Plan) -> Result<Vec<String>, FileError>
     });
     let vfs = config.vfs().map(|(_, vf)| vf.model.guid);
     let known: BTreeSet<Guid> = ports.chain(vfs).collect();
-    let strangers = partitions
-        .named()
-        .iter()
-        .filter(|(_, guid)| !known.contains(guid));
-    let told = strangers.map(|(line, guid)| {
-        let guids: Vec<String> = known.iter().map(|guid| format!("{guid:#}")).collect();
-        let remedy = vswitch::near(&format!("{guid:#}"), guids, "");
-        format!(
-            "{}:{line}: no port has the GUID {guid:#}; {remedy}",
-            path.display()
-        )
-    });
-    let levels = unusable_levels(config, &partitions);
-    let levels = levels.map(|warning| format!("{}:{warning}", path.display()));
-    Ok(told.take(STRANGERS_MAX).chain(levels).collect())
+    let mut warnings = Vec::new();
+    let mut tell = |path: &Path, named: &[(usize, Guid)]| {
+        let strangers = named.iter().filter(|(_, guid)| !known.contains(guid));
+        warnings.extend(strangers.take(STRANGERS_MAX).map(|(line, guid)| {
+            let guids: Vec<String> = known.iter().map(|guid| format!("{guid:#}")).collect();
+            let remedy = vswitch::near(&format!("{guid:#}"), guids, "");
+            let path = path.display();
+            format!("{path}:{line}: no port has the GUID {guid:#}; {remedy}")
+        }));
+    };
+    for file in guid_files(config) {
+        if let Some((path, guids)) = file? {
+            tell(path, &guids);
+        }
+    }
+    if let (Some(path), Some(partitions)) = (&config.files.partitions, read_partitions(config)?) {
+        tell(path, partitions.named());
+        let levels = unusable_levels(config, &partitions);
+        warnings.extend(levels.map(|warning| format!("{}:{warning}", path.display())));
+    }
+    Ok(warnings)
 }
 
 /// Service levels of partitions that members may not use: line and warning.
@@ -207,7 +255,7 @@ pub fn environment(
     environment.keys = Arc::new(random);
     let mut stores = Vec::new();
     if config.manager.place == ManagerPlace::Embedded {
-        environment.partitions = read_partitions(config)?;
+        environment.files = read_settings(config)?;
         for subnet in &config.subnets {
             let store = LidStore::open(config, subnet)?;
             let stored = store.as_ref().map(|store| &store.known);

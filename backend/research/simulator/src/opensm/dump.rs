@@ -80,6 +80,17 @@ fn guids(topology: &Topology) -> Vec<(u64, u64)> {
     guids
 }
 
+/// GUIDs of ports as ibsim has them.
+pub(super) fn translate<'a>(
+    topology: &Topology,
+    ports: impl IntoIterator<Item = &'a Guid>,
+) -> Vec<Guid> {
+    let guids: HashMap<u64, u64> = guids(topology).into_iter().collect();
+    let ports = ports.into_iter();
+    let known = ports.filter_map(|port| guids.get(&port.value()));
+    known.map(|&guid| Guid::new(guid)).collect()
+}
+
 /// LID, GUID of the port and port to send by, if there is one, of a line like
 /// `0x0001 007 : (Channel Adapter portguid 0x0002c90300000001: 'H2c90300000000')`.
 fn entry(line: &str) -> Option<(Lid, u64, Option<u8>)> {

@@ -1,19 +1,24 @@
 //! OpenSM's routing engines and ours on the same subnets: OpenSM configures a simulated one, and what
 //! it has written into the switches is walked as ours is.
 
-use fabric::Topology;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use fabric::{LinkRate, NodeSpec, Topology};
 use ibvswitch_simulator::opensm;
 use subnet_manager::RoutingEngine;
 use subnet_manager::routing::{
-    Dfsssp, DimensionOrder, FatTree as FatTreeRouting, Lash, MinHop, UpDown, Verdict,
+    Dfsssp, DimensionOrder, FatTree as FatTreeRouting, Lash, MinHop, Roles, UpDown, VSwitchFatTree,
+    Verdict,
 };
 use topologies::{FatTree, Hosts, Torus};
+use wire::Guid;
 
 /// Both engines reach the same over as many links, and ours spreads the paths at least as well. Lanes
 /// are not compared: the dump tells nothing of OpenSM's service levels.
 fn compare(topology: &Topology, engines: &[(&str, &dyn RoutingEngine)]) {
     for &(name, engine) in engines {
-        let routed = opensm::route(topology, name).unwrap();
+        let routed = opensm::route(topology, name, &Roles::default()).unwrap();
         assert_eq!(routed.used, name, "OpenSM fell back");
         let theirs = Verdict::new(&routed.graph, &routed.routing);
         let ours = Verdict::new(&routed.graph, &engine.route(&routed.graph).unwrap());
@@ -67,4 +72,64 @@ fn a_torus() {
             ("dor", &DimensionOrder),
         ],
     );
+}
+
+/// An adapter at each switch, spines too, as aggregation nodes are.
+#[test]
+fn a_fat_tree_with_adapters_at_spines() {
+    const SPINES: u8 = 4;
+    const LEAVES: u8 = 8;
+    let mut topology = Topology::new();
+    let mut switches = 0x100..;
+    let mut add_switch = |topology: &mut Topology| {
+        let guid = Guid::new(switches.next().unwrap());
+        (topology.add(NodeSpec::switch(guid, 16, "switch")), guid)
+    };
+    let mut hosts = (0x1000..).step_by(0x10).map(Guid::new);
+    let mut add_host = |topology: &mut Topology, at| {
+        let guid = hosts.next().unwrap();
+        let host = topology.add(NodeSpec::channel_adapter(guid, guid, "host"));
+        topology.link((host, 1), at, LinkRate::default());
+        guid
+    };
+    let spines: Vec<_> = (0..SPINES).map(|_| add_switch(&mut topology)).collect();
+    let mut compute = BTreeSet::new();
+    for leaf in 1..=LEAVES {
+        let (at, _) = add_switch(&mut topology);
+        for (port, &(spine, _)) in (10..).zip(&spines) {
+            topology.link((at, port), (spine, leaf), LinkRate::default());
+        }
+        compute.extend((1..=SPINES).map(|port| add_host(&mut topology, (at, port))));
+        add_host(&mut topology, (at, 16));
+    }
+    for &(spine, _) in &spines {
+        add_host(&mut topology, (spine, 16));
+    }
+    let roots = spines.iter().map(|&(_, guid)| guid).collect();
+    for roots in [BTreeSet::new(), roots] {
+        let roles = Roles {
+            roots,
+            compute: Some(compute.clone()),
+            io: BTreeSet::new(),
+        };
+        let mut routed = opensm::route(&topology, "ftree", &roles).unwrap();
+        // OpenSM needs both files.
+        let by_ftree = !roles.roots.is_empty();
+        assert_eq!(routed.used, if by_ftree { "ftree" } else { "minhop" });
+        let theirs = Verdict::new(&routed.graph, &routed.routing);
+        routed.graph.roles = Arc::new(roles);
+        for engine in [&FatTreeRouting as &dyn RoutingEngine, &VSwitchFatTree] {
+            let ours = Verdict::new(&routed.graph, &engine.route(&routed.graph).unwrap());
+            println!("  OpenSM: {theirs}\n  ours:   {ours}");
+            assert!(ours.is_shortest(), "{:?}", ours.faults);
+            assert!(ours.is_free_of_deadlock());
+            if by_ftree {
+                // OpenSM has no way between spines, neither to their adapters nor to themselves.
+                let between = u64::from(SPINES) * u64::from(SPINES - 1);
+                assert_eq!(ours.arriving, theirs.arriving + 2 * between);
+                let most = theirs.loads.maximum + u64::from(SPINES - 1);
+                assert!(ours.loads.maximum <= most);
+            }
+        }
+    }
 }

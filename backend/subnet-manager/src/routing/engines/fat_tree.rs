@@ -6,7 +6,7 @@ use wire::attribute::LinearBlock;
 
 use crate::routing::columns::Columns;
 use crate::routing::skeleton::{Skeleton, Target};
-use crate::routing::tree::{self, Tree, trees};
+use crate::routing::tree::{self, NAME_COMPUTE_NODES, Tree, trees};
 use crate::routing::{Graph, Routing, RoutingEngine, RoutingError};
 
 /// Fat-tree routing as OpenSM's, from each leaf in order: each adapter's down-route takes the least-used cable; so do
@@ -15,7 +15,8 @@ use crate::routing::{Graph, Routing, RoutingEngine, RoutingError};
 /// It differs from OpenSM's in four points. Of cables that are used as little, it takes the one from the switch with
 /// the fewest down-routes, so that trees with fewer adapters than uplinks are balanced, too. A tree that has lost
 /// cables is still routed as a tree, as long as every adapter can be reached by going up and then down. A subnet with
-/// cables between switches of a level is no fat-tree. A single switch is one.
+/// cables between switches of a level is no fat-tree. A single switch is one. Adapters that are no compute nodes (`Roles`) reach
+/// each other from any level, by a way down and up again if there is no other.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FatTree;
 
@@ -90,13 +91,13 @@ fn route_tree(
     (skeleton, tree): (&Skeleton, &Tree),
     weigh: &impl Fn(&[Target]) -> Vec<(Target, u64)>,
 ) -> Result<Routing, String> {
-    let mut router = Router::new(skeleton, tree);
+    let mut router = Router::new(graph, skeleton, tree);
     let machines: Vec<Vec<(Target, u64)>> = tree
         .leaves
         .iter()
         .map(|&leaf| {
             let targets = skeleton.targets[leaf].iter();
-            let adapters: Vec<_> = targets.filter(|target| target.adapter).copied().collect();
+            let adapters: Vec<_> = targets.filter(|target| target.compute).copied().collect();
             weigh(&adapters)
         })
         .collect();
@@ -123,8 +124,17 @@ fn route_tree(
     for vertex in 0..skeleton.len() {
         for &target in &skeleton.targets[vertex] {
             let upper = tree.level[vertex] != tree.leaf_level;
-            if upper || !target.adapter && target.port == 0 {
+            if !target.adapter && (upper || target.port == 0) {
                 router.route(vertex, Some(target), 0, false);
+            }
+        }
+    }
+    // Last, so that the others are routed as without them.
+    for vertex in 0..skeleton.len() {
+        let upper = tree.level[vertex] != tree.leaf_level;
+        for &target in &skeleton.targets[vertex] {
+            if target.adapter && (upper || !target.compute) {
+                router.route(vertex, Some(target), WHOLE, true);
             }
         }
     }
@@ -132,7 +142,12 @@ fn route_tree(
         let guid = graph.switches[skeleton.switches[vertex]].guid;
         return Err(format!(
             "from switch {guid} LID {lid} cannot be reached by going up and then down; the tree \
-             has lost too many cables, or has adapters on roots that lack a way to each other"
+             has lost too many cables, or has adapters on roots that lack a way to each other{}",
+            if router.hosts.is_empty() {
+                ""
+            } else {
+                NAME_COMPUTE_NODES
+            },
         ));
     }
     let tables = router.columns.into_tables();
@@ -221,6 +236,8 @@ struct Router<'a> {
     populated: Vec<bool>,
     /// Vertices above the leaves that have adapters.
     hosts: Vec<usize>,
+    /// Compute nodes are known: the hosts need no way to each other by going up and then down.
+    compute_known: bool,
     /// Load down from each vertex.
     falling: Vec<u64>,
     columns: Columns,
@@ -248,7 +265,7 @@ struct Siblings {
 }
 
 impl<'a> Router<'a> {
-    fn new(skeleton: &Skeleton, tree: &'a Tree) -> Self {
+    fn new(graph: &Graph, skeleton: &Skeleton, tree: &'a Tree) -> Self {
         let mut sizes = vec![0; usize::from(tree.leaf_level) + 1];
         for &level in &tree.level {
             sizes[usize::from(level)] += 1;
@@ -260,6 +277,7 @@ impl<'a> Router<'a> {
         };
         Self {
             hosts: (0..skeleton.len()).filter(is_host).collect(),
+            compute_known: graph.roles.tell_compute(),
             coming: vec![0; up.groups.len()],
             up,
             down: Side::new(skeleton, &tree.down),
@@ -298,7 +316,9 @@ impl<'a> Router<'a> {
                 0 => &[][..],
                 _ => &self.tree.leaves,
             };
-            let mut all = leaves.iter().chain(&self.hosts);
+            let optional = self.compute_known && !target.compute;
+            let hosts = if optional { &[][..] } else { &self.hosts };
+            let mut all = leaves.iter().chain(hosts);
             let lost = all.find(|&&vertex| self.hops[vertex] == NOT_REACHED);
             self.unreached = lost.map(|&vertex| (vertex, target.lid.value()));
         }
@@ -419,11 +439,14 @@ impl<'a> Router<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
     use wire::{Guid, Lid};
 
     use super::*;
     use crate::routing::tests::fat_tree;
-    use crate::routing::{Endpoint, Trunk, Verdict, Vertex};
+    use crate::routing::{Endpoint, Roles, Trunk, Verdict, Vertex};
 
     #[test]
     fn a_small_tree() {
@@ -448,6 +471,7 @@ mod tests {
         };
         let endpoint = |lid, switch, port| Endpoint {
             lid: Lid::new(lid),
+            guid: Guid::new(u64::from(lid)),
             switch,
             port,
         };
@@ -496,6 +520,7 @@ mod tests {
                 endpoint(23, 2, 0),
                 endpoint(24, 3, 0),
             ],
+            ..Graph::default()
         }
     }
 
@@ -542,7 +567,7 @@ mod tests {
             error,
             "ftree cannot route this subnet: switches 0000:0000:0000:0001 and 0000:0000:0000:0002 \
              are cabled to each other though both are 0 links from the nearest adapter; a fat-tree \
-             has no such cables"
+             has no such cables; where adapters are on spines, name the ports of compute nodes in sm.cn_guid_file"
         );
         let empty = FatTree.route(&Graph::default()).unwrap_err();
         assert!(empty.to_string().contains("no channel adapters"));
@@ -556,6 +581,7 @@ mod tests {
             let mut graph = without.clone();
             graph.endpoints.push(Endpoint {
                 lid: Lid::new(50),
+                guid: Guid::new(50),
                 switch: spine,
                 port: 7,
             });
@@ -580,14 +606,83 @@ mod tests {
     fn adapters_on_two_spines() {
         let mut graph = fat_tree();
         for (lid, switch) in [(50, 2), (51, 3)] {
-            let lid = Lid::new(lid);
             graph.endpoints.push(Endpoint {
-                lid,
+                lid: Lid::new(lid),
+                guid: Guid::new(u64::from(lid)),
                 switch,
                 port: 7,
             });
         }
-        assert!(FatTree.route(&graph).is_err());
+        let error = FatTree.route(&graph).unwrap_err().to_string();
+        assert!(error.ends_with(NAME_COMPUTE_NODES), "{error}");
+        // Once somebody says that they are no compute nodes, they reach each other as well as they can.
+        let spines = BTreeSet::from([50, 51].map(Guid::new));
+        let hosts = BTreeSet::from([5, 6, 7, 8].map(Guid::new));
+        let roots = BTreeSet::from([3, 4].map(Guid::new));
+        let io = Roles {
+            io: spines,
+            ..Roles::default()
+        };
+        let compute = Roles {
+            compute: Some(hosts),
+            ..Roles::default()
+        };
+        let rooted = Roles {
+            roots,
+            ..compute.clone()
+        };
+        let without = FatTree.route(&fat_tree()).unwrap();
+        for roles in [io, compute, rooted] {
+            graph.roles = Arc::new(roles);
+            for engine in [&FatTree as &dyn RoutingEngine, &VSwitchFatTree] {
+                let routing = engine.route(&graph).unwrap();
+                let verdict = Verdict::new(&graph, &routing);
+                assert!(verdict.is_shortest(), "{:?}", verdict.faults);
+                for (table, expected) in routing.tables.iter().zip(&without.tables) {
+                    for lid in 5..=8 {
+                        assert_eq!(table.port(Lid::new(lid)), expected.port(Lid::new(lid)));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn roles_that_do_not_fit() {
+        let error = |roles| {
+            let roles = Arc::new(roles);
+            let graph = Graph {
+                roles,
+                ..fat_tree()
+            };
+            FatTree.route(&graph).unwrap_err().reason
+        };
+        let none = BTreeSet::from([Guid::new(0x99)]);
+        let roots = none.clone();
+        let text = error(Roles {
+            roots,
+            ..Roles::default()
+        });
+        assert_eq!(text, "none of the switches named as roots is in it");
+        let compute = Some(none);
+        let text = error(Roles {
+            compute,
+            ..Roles::default()
+        });
+        assert_eq!(text, "the subnet has no compute node of sm.cn_guid_file");
+        // A leaf is none.
+        let roots = BTreeSet::from([Guid::new(1)]);
+        let compute = Some(BTreeSet::from([Guid::new(5), Guid::new(7)]));
+        let text = error(Roles {
+            roots,
+            compute,
+            ..Roles::default()
+        });
+        assert_eq!(
+            text,
+            "switches 0000:0000:0000:0002 and 0000:0000:0000:0001 have compute nodes, but are 2 and 0 links from the \
+             nearest root; write roots that all of them are as far from"
+        );
     }
 
     #[test]

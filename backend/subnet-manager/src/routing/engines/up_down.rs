@@ -23,7 +23,7 @@ pub struct UpDown {
 }
 
 impl UpDown {
-    /// With these switches as roots; with none, they are found: the switches that nearly all
+    /// With these switches as roots besides those of [`Roles`](crate::routing::Roles); with none, they are found: the switches that nearly all
     /// adapters are equally far from, and if there are none, the one in the middle.
     pub fn new(roots: impl IntoIterator<Item = Guid>) -> Self {
         Self {
@@ -36,11 +36,12 @@ impl UpDown {
     /// # Errors
     /// [`RoutingError`] when none of the switches named as roots is in it.
     pub fn roots(&self, graph: &Graph) -> Result<Vec<usize>, RoutingError> {
-        if self.roots.is_empty() {
+        let roots = &self.roots | &graph.roles.roots;
+        if roots.is_empty() {
             return Ok(find_roots(graph));
         }
         let switches = graph.switches.iter().enumerate();
-        let named = switches.filter(|(_, vertex)| self.roots.contains(&vertex.guid));
+        let named = switches.filter(|(_, vertex)| roots.contains(&vertex.guid));
         let roots: Vec<usize> = named.map(|(index, _)| index).collect();
         if roots.is_empty() {
             return Err(RoutingError {

@@ -37,12 +37,14 @@ fn graph(switches: usize, links: &[(usize, usize)], adapters: u8) -> Graph {
     let places = (0..switches).flat_map(|switch| (0..=adapters).map(move |port| (switch, port)));
     let endpoints = (1..).zip(places).map(|(lid, (switch, port))| Endpoint {
         lid: Lid::new(lid),
+        guid: Guid::new(u64::from(lid)),
         switch,
         port,
     });
     Graph {
         switches: vertices,
         endpoints: endpoints.collect(),
+        ..Graph::default()
     }
 }
 
@@ -82,6 +84,7 @@ fn of_tree(tree: &FatTree) -> Graph {
         .zip(places)
         .map(|(lid, (switch, port))| Endpoint {
             lid: Lid::new(lid),
+            guid: Guid::new(u64::from(lid)),
             switch,
             port,
         })

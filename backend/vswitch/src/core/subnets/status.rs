@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use fabric::Fabric;
-use subnet_manager::{Balance, Partitions, SubnetManager};
+use subnet_manager::{Balance, SubnetManager};
 use wire::attribute::{SmInfo, SmState};
 use wire::mad::{AttributeId, Method};
 use wire::{Guid, Lid, PKey};
 
 use super::{ManagedSubnet, Managers};
+use crate::manager_settings::SettingsFiles;
 use crate::names::near;
 
 /// Why the subnet manager did not do as it was asked.
@@ -129,8 +130,8 @@ pub(crate) fn of(
         .collect()
 }
 
-/// Has the manager of a subnet, or all of them, sweep; with `partitions`, having first taken over
-/// these in place of those of the partition configuration file.
+/// Has the manager of a subnet, or all of them, sweep; with `files`, having first taken over
+/// these in place of the former ones.
 ///
 /// # Errors
 /// [`SmError`]; some may sweep then.
@@ -138,7 +139,7 @@ pub(crate) fn sweep(
     subnets: &mut [ManagedSubnet],
     managers: &mut Managers,
     subnet: Option<&str>,
-    partitions: Option<Option<Partitions>>,
+    files: Option<SettingsFiles>,
     mut tag: impl FnMut() -> u64,
 ) -> Result<(), SmError> {
     check_name(subnets, subnet)?;
@@ -149,9 +150,9 @@ pub(crate) fn sweep(
         if master != SmState::Master {
             return Err(SmError::NotMaster { state: master });
         }
-        match &partitions {
+        match files.clone() {
             None => manager.request_sweep(),
-            Some(partitions) => manager.set_partition_file(partitions.clone()),
+            Some(SettingsFiles { partitions, roles }) => manager.set_files(partitions, roles),
         }
         managed.swept.push(tag());
     }
