@@ -235,7 +235,7 @@ impl Place {
                     is_own(&frame);
                     self.sent.push(frame);
                 }
-                Output::Mad(mad) => self.asked.push(mad),
+                Output::Mad(mad) => self.asked.push(*mad),
             }
         }
         assert!(count <= MAX_SENT, "{count} at once");

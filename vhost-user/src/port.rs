@@ -68,7 +68,7 @@ pub enum Output {
     /// A datagram of its queue pair.
     Frame(Frame),
     /// One of its queue pair 1.
-    Mad(MadPacket),
+    Mad(Box<MadPacket>),
 }
 
 /// Counters of what went nowhere, by reason.
@@ -570,7 +570,7 @@ impl Port {
             }
         }
         for mad in mads {
-            self.outputs.push_back(Output::Mad(MadPacket {
+            let packet = Box::new(MadPacket {
                 slid: self.surroundings.view.lid,
                 dlid: lid,
                 sl,
@@ -580,7 +580,8 @@ impl Port {
                 qkey: QKey::QP1,
                 grh: None,
                 mad,
-            }));
+            });
+            self.outputs.push_back(Output::Mad(packet));
         }
     }
 

@@ -65,10 +65,11 @@ pub trait Outside: Send {
     fn set_takes_trains(&mut self, takes: bool);
     /// Whether a train may leave as it is. Otherwise its datagrams are sent.
     fn passes_whole(&mut self, train: &Frame) -> bool;
-    /// Something leaves the port. It is returned where there is no room for it.
-    fn send(&mut self, output: Output) -> Option<Output>;
+    /// Something leaves the port. It is returned where there is no room for it. Its receiver is woken before the
+    /// thread sleeps.
+    fn send(&mut self, now: u64, output: Output) -> Option<Output>;
     /// Takes the next arrival.
-    fn receive(&mut self) -> Option<Arrival>;
+    fn receive(&mut self, now: u64) -> Option<Arrival>;
     /// When something arrives, if that is known.
     fn deadline(&self) -> Option<u64>;
     /// The thread is about to sleep, or not any more. Whether something has arrived already.
@@ -243,7 +244,8 @@ impl<O: Outside> Server<O> {
                     _ => {}
                 }
             }
-            while self.outside.receive().is_some() {}
+            let now = self.outside.now();
+            while self.outside.receive(now).is_some() {}
         }
     }
 
@@ -408,12 +410,13 @@ impl<O: Outside> Server<O> {
     /// Moves what there is to move, or some of it; whether there is more.
     fn work(&mut self, client: &mut Client) -> Result<bool, End> {
         let mut more = self.arrivals(client)?;
+        let now = self.outside.now();
         if client.up {
-            more |= self.flush() && self.departures(client)?;
-            self.port.poll(self.outside.now());
+            more |= self.flush(now) && self.departures(client, now)?;
+            self.port.poll(now);
             self.ask(client)?;
         }
-        let gone = self.flush();
+        let gone = self.flush(now);
         for ring in 0..RINGS {
             if let Some(mut running) = client.session.running(ring) {
                 running.finish();
@@ -430,30 +433,27 @@ impl<O: Outside> Server<O> {
     }
 
     /// Sends what leaves the port; whether all of it is gone.
-    fn flush(&mut self) -> bool {
+    fn flush(&mut self, now: u64) -> bool {
         let (mut next, since) = match self.stuck.take() {
-            Some((output, since)) => (Some(output), Some(since)),
-            None => (self.port.poll_output(), None),
+            Some((output, since)) => (Some(output), since),
+            None => (self.port.poll_output(), now),
         };
         while let Some(output) = next {
-            let output = match output {
+            match output {
                 Output::Frame(train)
                     if train.train.is_some() && !self.outside.passes_whole(&train) =>
                 {
                     self.port.cut(train);
-                    next = self.port.poll_output();
-                    continue;
                 }
-                output => output,
-            };
-            if let Some(output) = self.outside.send(output) {
-                let now = self.outside.now();
-                let since = since.unwrap_or(now);
-                if now < since + JAM {
-                    self.stuck = Some((output, since));
-                    return false;
+                output => {
+                    if let Some(output) = self.outside.send(now, output) {
+                        if now < since + JAM {
+                            self.stuck = Some((output, since));
+                            return false;
+                        }
+                        self.port.drop_outputs();
+                    }
                 }
-                self.port.drop_outputs();
             }
             next = self.port.poll_output();
         }
@@ -468,7 +468,7 @@ impl<O: Outside> Server<O> {
             if descriptors > DESCRIPTORS {
                 break;
             }
-            let Some(arrival) = self.outside.receive() else {
+            let Some(arrival) = self.outside.receive(now) else {
                 return Ok(false);
             };
             match arrival {
@@ -525,8 +525,8 @@ impl<O: Outside> Server<O> {
     }
 
     /// Handles frames that the guest sends.
-    fn departures(&mut self, client: &mut Client) -> Result<bool, End> {
-        let (now, generation) = (self.outside.now(), self.outside.generation());
+    fn departures(&mut self, client: &mut Client, now: u64) -> Result<bool, End> {
+        let generation = self.outside.generation();
         let mut descriptors = 0;
         for _ in 0..BATCH {
             if descriptors > DESCRIPTORS {
@@ -544,7 +544,7 @@ impl<O: Outside> Server<O> {
                     let packet = &mut self.packet;
                     self.port.from_guest(now, generation, &header, packet);
                     descriptors += self.port.outputs();
-                    if !self.flush() {
+                    if !self.flush(now) {
                         return Ok(false);
                     }
                 }

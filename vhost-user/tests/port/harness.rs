@@ -170,7 +170,7 @@ impl Outside for Place {
         self.net.lock().trains.contains(&train.address.dlid.into())
     }
 
-    fn send(&mut self, output: Output) -> Option<Output> {
+    fn send(&mut self, _: u64, output: Output) -> Option<Output> {
         let mut net = self.net.lock();
         if net.full.contains(&self.lid) {
             return Some(output);
@@ -185,7 +185,7 @@ impl Outside for Place {
         None
     }
 
-    fn receive(&mut self) -> Option<Arrival> {
+    fn receive(&mut self, _: u64) -> Option<Arrival> {
         self.inbox.arrivals.lock().pop_front()
     }
 

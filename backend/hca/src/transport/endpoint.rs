@@ -153,6 +153,9 @@ pub trait Endpoint: Debug + Send {
         true
     }
 
+    /// Wakes the receivers of the frames that have left: an endpoint may wake them once for several.
+    fn announce(&mut self) {}
+
     /// Whether frames on a way may lend their payload: they go to another engine of the program, and nobody
     /// needs their bytes on the way.
     fn lends(&self, _route: &Route) -> bool {
@@ -181,6 +184,10 @@ impl Endpoint for Box<dyn Endpoint> {
 
     fn carries(&self, from: VfId, to: VfId) -> bool {
         (**self).carries(from, to)
+    }
+
+    fn announce(&mut self) {
+        (**self).announce();
     }
 
     fn has_room(&mut self, from: VfId, route: &Route) -> bool {

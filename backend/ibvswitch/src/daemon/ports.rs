@@ -210,7 +210,7 @@ impl Ports {
         let subnet = vswitch.for_engine(Waker::from(Arc::new(Bellhop(woken))));
         let place = Place {
             vf,
-            station: Station::new(vf, subnet, mesh, Arc::clone(&clock), counters),
+            station: Station::new(vf, subnet, mesh, counters),
             function,
             vswitch,
             clock,
@@ -335,17 +335,17 @@ impl Outside for Place {
         self.station.passes_whole(train)
     }
 
-    fn send(&mut self, output: Output) -> Option<Output> {
+    fn send(&mut self, now: u64, output: Output) -> Option<Output> {
         match output {
-            Output::Frame(frame) => self.station.send(frame).map(Output::Frame),
+            Output::Frame(frame) => self.station.send(now, frame).map(Output::Frame),
             Output::Mad(datagram) => {
-                self.station.send_mad(datagram);
+                self.station.send_mad(*datagram);
                 None
             }
         }
     }
 
-    fn receive(&mut self) -> Option<Arrival> {
+    fn receive(&mut self, now: u64) -> Option<Arrival> {
         loop {
             match self.inbox.next() {
                 Some(Notice::Arrival(arrival)) => return Some(arrival),
@@ -353,7 +353,7 @@ impl Outside for Place {
                 None => break,
             }
         }
-        let frame = self.station.receive()?;
+        let frame = self.station.receive(now)?;
         Some(Arrival::Frame(frame))
     }
 
@@ -362,7 +362,9 @@ impl Outside for Place {
     }
 
     fn sleep(&mut self, asleep: bool) -> bool {
-        if !asleep {
+        if asleep {
+            self.station.announce();
+        } else {
             self.inbox.answer();
         }
         self.door.sleep(asleep) || !self.inbox.notices.lock().is_empty()

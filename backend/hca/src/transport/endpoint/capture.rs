@@ -167,6 +167,10 @@ impl<E: Endpoint> Endpoint for Captured<E> {
         self.next.carries(from, to)
     }
 
+    fn announce(&mut self) {
+        self.next.announce();
+    }
+
     fn has_room(&mut self, from: VfId, route: &Route) -> bool {
         self.next.has_room(from, route)
     }

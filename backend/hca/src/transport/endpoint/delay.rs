@@ -86,6 +86,10 @@ impl<E: Wire> Endpoint for Delayed<E> {
             .any(|&(by, end)| by == from || end == End::Here(to))
     }
 
+    fn announce(&mut self) {
+        self.next.announce();
+    }
+
     fn has_room(&mut self, from: VfId, route: &Route) -> bool {
         self.next.has_room(from, route)
     }

@@ -19,6 +19,8 @@ use crate::transport::endpoint::{Destination, Endpoint, Outside, Transmit, Wire}
 
 /// Frames that a ring holds.
 pub const RING: usize = 256;
+/// Frames of a batch: word of them is left once, and once is looked whether their sender waits for room.
+const BATCH: usize = 32;
 
 /// Where a function lives.
 #[derive(Debug)]
@@ -161,6 +163,10 @@ struct Peer {
     back: Consumer<Transmit>,
     /// Somebody there waits for room on the way here.
     wanted_there: Arc<AtomicBool>,
+    /// Frames that have gone there since word was left.
+    unannounced: usize,
+    /// Frames that were taken since the look whether somebody there waits for room.
+    taken: usize,
     /// Calls it when it sleeps.
     waker: Waker,
 }
@@ -179,6 +185,8 @@ pub struct Mesh {
     /// The engine whose ring is looked at first.
     turn: usize,
     crossings: Arc<Crossings>,
+    /// Word of frames is left by [`Endpoint::announce`], or when there is a batch.
+    announces_late: bool,
 }
 
 impl std::fmt::Debug for Mesh {
@@ -209,6 +217,7 @@ impl Mesh {
                 engines,
                 turn: 0,
                 crossings: Crossings::new(homes.0.len(), engines),
+                announces_late: false,
             })
             .collect();
         for a in 0..engines {
@@ -223,6 +232,8 @@ impl Mesh {
                     wanted: Arc::clone(&wanted[at]),
                     back: consumer,
                     wanted_there: Arc::clone(&wanted[1 - at]),
+                    unannounced: 0,
+                    taken: 0,
                     waker,
                 };
                 meshes[a].peers[b] = Some(peer(there, arrives_back, 0, waker(a, b)));
@@ -235,6 +246,11 @@ impl Mesh {
     /// The first so many are engines, the others ports: what goes to a port is on its way no more.
     pub const fn set_engines(&mut self, count: usize) {
         self.engines = count;
+    }
+
+    /// Leaves word of frames for others once for several, by [`Endpoint::announce`].
+    pub(crate) const fn announce_late(&mut self) {
+        self.announces_late = true;
     }
 
     /// Whether a function lives in this engine.
@@ -270,8 +286,20 @@ impl Mesh {
         let Some(Some(peer)) = self.peers.get_mut(to) else {
             return;
         };
-        peer.backlog.push_back(frame);
-        peer.flush(&self.doors[to]);
+        if !peer.backlog.is_empty() {
+            peer.backlog.push_back(frame);
+            return peer.flush(&self.doors[to]);
+        }
+        match peer.out.push(frame) {
+            Ok(()) => peer.unannounced += 1,
+            Err(PushError::Full(frame)) => {
+                peer.backlog.push_back(frame);
+                return peer.flush(&self.doors[to]);
+            }
+        }
+        if !self.announces_late || peer.unannounced >= BATCH {
+            peer.announce(&self.doors[to]);
+        }
     }
 
     /// Whether all of a frame is for functions of this engine.
@@ -295,13 +323,9 @@ impl Mesh {
             if let Some(peer) = &mut self.peers[at]
                 && let Ok(frame) = peer.back.pop()
             {
-                // A sender that found the ring full looks once more after having said so.
-                fence(Ordering::SeqCst);
-                if peer.wanted_there.load(Ordering::Relaxed)
-                    && peer.wanted_there.swap(false, Ordering::Relaxed)
-                    && self.doors[at].knock()
-                {
-                    peer.waker.wake_by_ref();
+                peer.taken += 1;
+                if peer.taken >= BATCH || peer.back.is_empty() {
+                    peer.invite(&self.doors[at]);
                 }
                 return Some((at, frame));
             }
@@ -325,7 +349,28 @@ impl Peer {
                 }
             }
         }
-        if moved && door.knock() {
+        if moved {
+            self.announce(door);
+        }
+    }
+
+    /// Leaves word of the frames in the ring.
+    fn announce(&mut self, door: &Door) {
+        self.unannounced = 0;
+        if door.knock() {
+            self.waker.wake_by_ref();
+        }
+    }
+
+    /// Has a sender go on that waits for room.
+    fn invite(&mut self, door: &Door) {
+        self.taken = 0;
+        // A sender that found the ring full looks once more after having said so.
+        fence(Ordering::SeqCst);
+        if self.wanted_there.load(Ordering::Relaxed)
+            && self.wanted_there.swap(false, Ordering::Relaxed)
+            && door.knock()
+        {
             self.waker.wake_by_ref();
         }
     }
@@ -460,6 +505,16 @@ impl Endpoint for Mesh {
         let room = peer.backlog.is_empty() && !peer.is_full();
         peer.waits |= !room;
         room
+    }
+
+    fn announce(&mut self) {
+        for (engine, peer) in self.peers.iter_mut().enumerate() {
+            if let Some(peer) = peer
+                && peer.unannounced > 0
+            {
+                peer.announce(&self.doors[engine]);
+            }
+        }
     }
 
     fn lends(&self, route: &Route) -> bool {

@@ -139,6 +139,10 @@ impl<E: Wire> Endpoint for Shared<E> {
         self.next.carries(from, to) || waiting.any(|(frame, _)| frame.is_between(from, to))
     }
 
+    fn announce(&mut self) {
+        self.next.announce();
+    }
+
     fn has_room(&mut self, from: VfId, route: &Route) -> bool {
         let backlog = route
             .shares

@@ -36,6 +36,10 @@ impl<E: Endpoint> Endpoint for Single<E> {
         self.0.carries(from, to)
     }
 
+    fn announce(&mut self) {
+        self.0.announce();
+    }
+
     fn has_room(&mut self, from: VfId, route: &Route) -> bool {
         self.0.has_room(from, route)
     }

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use wire::{Gid, Lid, MadPacket, PKey, Sl};
 
-use crate::engine::Clock;
 use crate::objects::counters::TrafficCounters;
 use crate::objects::ids::VfId;
 use crate::objects::vf::port::PortView;
@@ -36,7 +35,6 @@ pub struct Station {
     traffic: Arc<crate::PathTraffic>,
     generation: Arc<AtomicU64>,
     counters: Arc<TrafficCounters>,
-    clock: Arc<dyn Clock>,
     endpoint: Captured<Box<dyn Endpoint>>,
     homes: Arc<Homes>,
     /// Generation of the ways below.
@@ -53,10 +51,10 @@ impl Station {
     pub fn new(
         vf: VfId,
         subnet: Box<dyn Subnet>,
-        mesh: Mesh,
-        clock: Arc<dyn Clock>,
+        mut mesh: Mesh,
         counters: Arc<TrafficCounters>,
     ) -> Self {
+        mesh.announce_late();
         Self {
             vf,
             port: PortView::default(),
@@ -69,7 +67,6 @@ impl Station {
             },
             subnet,
             counters,
-            clock,
             seen: 0,
             ways: HashMap::new(),
             last: None,
@@ -125,9 +122,10 @@ impl Station {
         does_nothing && route.here().is_some_and(takes)
     }
 
-    /// Sends a datagram, or a train of them that [passes whole](Self::passes_whole). It is returned where there is no room for it: then the one who has the station is
-    /// woken when there is.
-    pub fn send(&mut self, frame: Frame) -> Option<Frame> {
+    /// Sends a datagram, or a train of them that [passes whole](Self::passes_whole). It is returned where there is no
+    /// room for it: then the one who has the station is woken when there is. Its receiver is woken by
+    /// [`Station::announce`] at the latest.
+    pub fn send(&mut self, now: u64, frame: Frame) -> Option<Frame> {
         let address = frame.address;
         if !self.port.active
             || !address.pkey.is_valid()
@@ -138,7 +136,7 @@ impl Station {
         }
         self.forget_old_ways();
         if address.dlid.is_multicast() {
-            self.send_to_group(frame);
+            self.send_to_group(now, frame);
             return None;
         }
         let global = address.global.map(|(global, _)| global);
@@ -151,7 +149,7 @@ impl Station {
             Ok(route) if fits(&route) => {
                 self.counters.sent(address.sl, words, packets);
                 match route.here() {
-                    Some(to) => self.send_routed(Destination::Function(to), route, frame),
+                    Some(to) => self.send_routed(now, Destination::Function(to), route, frame),
                     None => TrafficCounters::add(&self.counters.xmit_discards, 1),
                 }
             }
@@ -193,7 +191,7 @@ impl Station {
         way
     }
 
-    fn send_to_group(&mut self, frame: Frame) {
+    fn send_to_group(&mut self, now: u64, frame: Frame) {
         let address = frame.address;
         let Some((global, _)) = address.global else {
             return TrafficCounters::add(&self.counters.xmit_discards, 1);
@@ -216,11 +214,11 @@ impl Station {
             .collect();
         if let Some(&first) = routes.first() {
             let to = Destination::Group(routes, global.dgid, self.port.cluster);
-            self.send_routed(to, first, frame);
+            self.send_routed(now, to, first, frame);
         }
     }
 
-    fn send_routed(&mut self, to: Destination, route: Route, frame: Frame) {
+    fn send_routed(&mut self, now: u64, to: Destination, route: Route, frame: Frame) {
         if !route.faulty {
             let packets = frame.packets().into();
             self.traffic.add(route.path, frame.words(), packets);
@@ -235,17 +233,22 @@ impl Station {
             in_flight: None,
         };
         let mut outside = Outside {
-            now: self.clock.now(),
+            now,
             subnet: &mut *self.subnet,
             traffic: &self.traffic,
         };
         self.endpoint.transmit(transmit, &mut outside);
     }
 
+    /// Wakes the receivers of the datagrams that were sent.
+    pub fn announce(&mut self) {
+        self.endpoint.announce();
+    }
+
     /// The next datagram that has arrived.
-    pub fn receive(&mut self) -> Option<Frame> {
+    pub fn receive(&mut self, now: u64) -> Option<Frame> {
         loop {
-            let transmit = self.endpoint.receive(self.clock.now())?;
+            let transmit = self.endpoint.receive(now)?;
             let Transmit {
                 from,
                 to,

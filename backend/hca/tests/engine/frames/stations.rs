@@ -1,15 +1,15 @@
 //! Functions that live in no engine: trains of datagrams between them, and what links do to what they send.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::Waker;
+use std::task::{Wake, Waker};
 
-use hca::transport::{Address, Content, Frame, Homes, Mesh, Seen, Station, Watch};
+use hca::transport::{Address, Content, Frame, Homes, Mesh, MyDoor, Seen, Station, Watch};
 use hca::{LinkId, PortView, TrafficCounters, VfId};
 use wire::header::Service;
 use wire::ipoib::Train;
 use wire::{Lid, Mtu, PKey, Psn, QKey, Qpn, Sl};
 
-use crate::lab::ManualClock;
 use crate::lab::net::{Loss, Net};
 
 /// Payload of TCP in each datagram.
@@ -20,9 +20,9 @@ const HEADERS: usize = 4 + 20 + 20;
 /// Stations at LIDs from 1 on.
 struct Stations {
     net: Net,
-    clock: Arc<ManualClock>,
     all: Vec<Station>,
     counters: Vec<Arc<TrafficCounters>>,
+    doors: Vec<MyDoor>,
 }
 
 const fn lid(station: usize) -> Lid {
@@ -32,19 +32,24 @@ const fn lid(station: usize) -> Lid {
 impl Stations {
     /// `line` is how long a byte takes on the line that all ways share, in nanoseconds.
     fn new(count: usize, line: Option<u64>) -> Self {
-        let (net, clock) = (Net::default(), Arc::new(ManualClock::default()));
+        Self::woken_by(count, line, Waker::noop())
+    }
+
+    fn woken_by(count: usize, line: Option<u64>, waker: &Waker) -> Self {
+        let net = Net::default();
         net.change(|net| {
             net.line = line;
             net.lids
                 .extend((0..count).map(|at| (lid(at), VfId(at as u16))));
         });
         let homes = Homes::new((0..count).map(|at| at as u16));
-        let meshes = Mesh::all(count, &homes, |_, _| Waker::noop().clone());
+        let meshes = Mesh::all(count, &homes, |_, _| waker.clone());
+        let doors = meshes.iter().map(Mesh::door).collect();
         let counters: Vec<Arc<TrafficCounters>> = (0..count).map(|_| Arc::default()).collect();
         let all = meshes.into_iter().enumerate().map(|(at, mesh)| {
-            let (clock, counters) = (clock.clone(), Arc::clone(&counters[at]));
+            let counters = Arc::clone(&counters[at]);
             let vf = VfId(at as u16);
-            let mut station = Station::new(vf, Box::new(net.clone()), mesh, clock, counters);
+            let mut station = Station::new(vf, Box::new(net.clone()), mesh, counters);
             station.set_port(PortView {
                 lid: lid(at),
                 active: true,
@@ -56,8 +61,8 @@ impl Stations {
         Self {
             all: all.collect(),
             net,
-            clock,
             counters,
+            doors,
         }
     }
 }
@@ -126,10 +131,10 @@ fn a_train_is_the_datagrams_that_it_stands_for() {
     b.set_takes_trains(true);
     let sent = train(1, 5);
     assert!(sent.is_well_formed() && a.passes_whole(&sent));
-    assert_eq!(a.send(sent.clone()), None);
-    let received = b.receive().unwrap();
+    assert_eq!(a.send(0, sent.clone()), None);
+    let received = b.receive(0).unwrap();
     assert_eq!(received, sent);
-    assert_eq!(b.receive(), None);
+    assert_eq!(b.receive(0), None);
     let seen = watcher.0.lock().unwrap();
     let (left, came): (Vec<_>, Vec<_>) = seen.iter().partition(|seen| seen.leaves);
     for shown in [left, came] {
@@ -203,20 +208,58 @@ fn datagrams_take_their_time_on_links_that_are_shared() {
     b.set_takes_trains(true);
     assert!(!a.passes_whole(&train(1, 5)));
     for _ in 0..2 {
-        assert_eq!(a.send(datagram(1, vec![7; 1000])), None);
+        assert_eq!(a.send(0, datagram(1, vec![7; 1000])), None);
     }
     // With headers and check sums of 34 bytes, without half a word.
     let due = a.deadline().unwrap();
     assert_eq!(due, (1000 + 32) * 10);
-    let arrived = |stations: &mut [Station]| {
+    let mut arrived = |now| {
         // Who has sent it lets it go.
-        assert_eq!(stations[0].receive(), None);
-        stations[1].receive().is_some()
+        assert_eq!(a.receive(now), None);
+        b.receive(now).is_some()
     };
-    stations.clock.turn_to(due - 1);
-    assert!(!arrived(&mut stations.all));
-    stations.clock.turn_to(due);
-    assert!(arrived(&mut stations.all) && !arrived(&mut stations.all));
-    stations.clock.turn_to(2 * due);
-    assert!(arrived(&mut stations.all));
+    assert!(!arrived(due - 1));
+    assert!(arrived(due) && !arrived(due));
+    assert!(arrived(2 * due));
+}
+
+/// Counts how often a receiver is woken.
+#[derive(Debug, Default)]
+struct Calls(AtomicUsize);
+
+impl Wake for Calls {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_receiver_is_woken_once_for_several_datagrams() {
+    let calls = Arc::new(Calls::default());
+    let mut stations = Stations::woken_by(2, None, &Waker::from(Arc::clone(&calls)));
+    let [a, b] = &mut stations.all[..] else {
+        unreachable!()
+    };
+    stations.doors[1].sleep(true);
+    let send = |a: &mut Station, count| {
+        for _ in 0..count {
+            assert_eq!(a.send(0, datagram(1, vec![7; 10])), None);
+        }
+        calls.0.swap(0, Ordering::Relaxed)
+    };
+    assert_eq!(send(a, 3), 0);
+    a.announce();
+    assert_eq!(send(a, 0), 1);
+    a.announce();
+    // One that sends without end wakes it all the same.
+    assert_eq!(send(a, 70), 2);
+    while b.receive(0).is_some() {}
+    assert_eq!(send(a, 0), 0);
+    // A ring has room for 256 frames, and a sender that has found none is told of some.
+    stations.doors[0].sleep(true);
+    while a.send(0, datagram(1, Vec::new())).is_none() {}
+    calls.0.store(0, Ordering::Relaxed);
+    assert!(b.receive(0).is_some());
+    while b.receive(0).is_some() {}
+    assert_eq!(send(a, 1), 1);
 }
