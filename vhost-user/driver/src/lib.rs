@@ -303,32 +303,39 @@ impl Driver {
 
     /// The next frame but for queries, if there is one.
     pub fn try_receive(&mut self) -> Option<Vec<u8>> {
-        loop {
-            let frame = self.take_frame()?;
-            if !is_query(&frame) {
-                return Some(frame);
-            }
-            self.queries.push(frame);
-        }
+        let mut frame = Vec::new();
+        self.try_receive_into(&mut frame).then_some(frame)
     }
 
-    fn take_frame(&mut self) -> Option<Vec<u8>> {
+    /// Takes the next frame but for queries into `frame`, in place of what is there; whether there is one.
+    pub fn try_receive_into(&mut self, frame: &mut Vec<u8>) -> bool {
+        while self.take_frame(frame) {
+            if !is_query(frame) {
+                return true;
+            }
+            self.queries.push(frame.clone());
+        }
+        false
+    }
+
+    fn take_frame(&mut self, frame: &mut Vec<u8>) -> bool {
         let queue = &mut self.queues[RECEIVE];
-        let first = queue.take()?;
-        let (header, begin) = first.split_at(HEADER);
+        let mut header = [0; HEADER];
+        frame.clear();
+        if !queue.take_behind(&mut header, frame) {
+            return false;
+        }
         // num_buffers of the header.
         let buffers = u16::from_le_bytes([header[10], header[11]]);
-        self.header = NetHeader::parse(header);
-        let mut frame = Vec::with_capacity(begin.len().max(BUFFER * usize::from(buffers)));
-        frame.extend(begin);
+        self.header = NetHeader::parse(&header);
         for _ in 1..buffers {
-            if !queue.take_into(&mut frame) {
-                return None;
+            if !queue.take_into(frame) {
+                return false;
             }
         }
         queue.fill();
         let _ = self.kick_if_wanted(RECEIVE);
-        Some(frame)
+        true
     }
 
     /// Sleeps until something has come, or for so long.

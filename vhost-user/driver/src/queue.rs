@@ -9,7 +9,10 @@ use std::time::Duration;
 use virtio_bindings::virtio_ring::{
     VRING_AVAIL_F_NO_INTERRUPT, VRING_DESC_F_NEXT, VRING_DESC_F_WRITE,
 };
-use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+use vm_memory::{
+    Bytes, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion, MemoryRegionAddress,
+    VolatileSlice,
+};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
@@ -81,13 +84,21 @@ impl Queue {
         self.base + 0x1_0000 + descriptor as u64 * BUFFER as u64
     }
 
+    /// Returns the memory at an address of the guest's.
+    fn bytes(&self, at: u64, len: usize) -> VolatileSlice<'_> {
+        let region = self.memory.iter().next();
+        let at = MemoryRegionAddress(at - BASE);
+        let bytes = region.and_then(|region| region.get_slice(at, len).ok());
+        bytes.expect("is the guest's memory")
+    }
+
     fn put<T: vm_memory::ByteValued>(&self, at: u64, value: T) {
-        let written = self.memory.write_obj(value, GuestAddress(at));
+        let written = self.bytes(at, size_of::<T>()).write_obj(value, 0);
         written.expect("is the guest's memory");
     }
 
     fn get<T: vm_memory::ByteValued>(&self, at: u64) -> T {
-        let read = self.memory.read_obj(GuestAddress(at));
+        let read = self.bytes(at, size_of::<T>()).read_obj(0);
         read.expect("is the guest's memory")
     }
 
@@ -111,8 +122,8 @@ impl Queue {
 
     /// Says that everything before this index is available.
     pub fn announce(&self, index: u16) {
-        let at = GuestAddress(self.places()[1] + 2);
-        let stored = self.memory.store(index, at, Ordering::Release);
+        let place = self.bytes(self.places()[1] + 2, 2);
+        let stored = place.store(index, 0, Ordering::Release);
         stored.expect("is the guest's memory");
     }
 
@@ -128,10 +139,11 @@ impl Queue {
         if self.free.len() < count {
             return false;
         }
-        let mut rest = self.free.split_off(self.free.len() - count);
-        let Some(head) = rest.pop() else {
+        let Some(head) = self.free.pop() else {
             return false;
         };
+        let mut rest = std::mem::take(&mut self.chains[usize::from(head)]);
+        rest.extend(self.free.drain(self.free.len() + 1 - count..));
         let (mut at, mut written) = (head, 0);
         for next in rest.iter().rev().copied().map(Some).chain([None]) {
             let len = left.min(BUFFER);
@@ -151,10 +163,9 @@ impl Queue {
     }
 
     fn fill_buffer(&self, descriptor: u16, header: &[u8], frame: &[u8]) {
-        let at = GuestAddress(self.buffer(descriptor));
-        let behind = GuestAddress(at.0 + header.len() as u64);
-        let written = self.memory.write_slice(header, at);
-        let written = written.and_then(|()| self.memory.write_slice(frame, behind));
+        let buffer = self.bytes(self.buffer(descriptor), header.len() + frame.len());
+        let written = buffer.write_slice(header, 0);
+        let written = written.and_then(|()| buffer.write_slice(frame, header.len()));
         written.expect("is the guest's memory");
     }
 
@@ -187,10 +198,15 @@ impl Queue {
 
     /// Appends what the device has written to the next chain that it has used; whether there is one.
     pub fn take_into(&mut self, bytes: &mut Vec<u8>) -> bool {
+        self.take_behind(&mut [], bytes)
+    }
+
+    /// The same of a chain that begins with a header.
+    pub(crate) fn take_behind(&mut self, header: &mut [u8], bytes: &mut Vec<u8>) -> bool {
         let at = self.places()[2];
         let index = self
-            .memory
-            .load::<u16>(GuestAddress(at + 2), Ordering::Acquire);
+            .bytes(at + 2, 2)
+            .load::<u16>(0, Ordering::Acquire);
         if index.expect("is the guest's memory") == self.used {
             return false;
         }
@@ -205,10 +221,10 @@ impl Queue {
         let len = if self.writes { written as usize } else { 0 };
         assert!(len <= BUFFER, "{len} bytes in a buffer of {BUFFER}");
         let before = bytes.len();
-        bytes.resize(before + len, 0);
-        let read = self
-            .memory
-            .read_slice(&mut bytes[before..], GuestAddress(self.buffer(head as u16)));
+        bytes.resize(before + len - header.len(), 0);
+        let buffer = self.bytes(self.buffer(head as u16), len);
+        let read = buffer.read_slice(header, 0);
+        let read = read.and_then(|()| buffer.read_slice(&mut bytes[before..], header.len()));
         read.expect("is the guest's memory");
         true
     }
