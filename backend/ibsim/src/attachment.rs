@@ -123,13 +123,14 @@ impl Attachment {
         })
     }
 
-    /// Makes this process the subnet manager at its port, until it is detached.
+    /// Makes this process the subnet manager at its port, or makes it none any more.
     ///
     /// # Errors
     /// [`AttachError`].
-    pub fn become_manager(&self) -> Result<(), AttachError> {
+    pub fn set_manager(&self, manages: bool) -> Result<(), AttachError> {
         let what = "have this program as the subnet manager at its port";
-        self.ask(Kind::SetIsSm, &1u32.to_ne_bytes(), what).map(drop)
+        let data = u32::from(manages).to_ne_bytes();
+        self.ask(Kind::SetIsSm, &data, what).map(drop)
     }
 
     /// The socket for MADs.

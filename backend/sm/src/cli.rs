@@ -141,6 +141,7 @@ impl Cli {
                 settings.option(option, key, value)?;
             }
         }
+        settings.check()?;
         Ok(settings)
     }
 }
@@ -158,7 +159,7 @@ enum SmError {
     Attach(#[from] ibsim::AttachError),
     #[error(transparent)]
     Device(#[from] DeviceError),
-    #[error("the port is gone: {0}")]
+    #[error("the port is gone: {0}; start this program again when it is back")]
     Port(io::Error),
     #[error("cannot take signals: {0}")]
     Signals(io::Error),

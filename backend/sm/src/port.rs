@@ -25,6 +25,9 @@ pub trait Port: Transport {
     /// The port is gone.
     fn flush(&mut self) -> io::Result<()>;
 
+    /// Shows others no subnet manager any more.
+    fn resign(&mut self);
+
     /// Whether packets wait to be sent.
     fn is_behind(&self) -> bool;
 

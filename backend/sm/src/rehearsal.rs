@@ -238,6 +238,10 @@ impl<P: Port> Port for Rehearsal<P> {
         self.port.flush()
     }
 
+    fn resign(&mut self) {
+        // Nobody has seen one.
+    }
+
     fn is_behind(&self) -> bool {
         self.port.is_behind()
     }

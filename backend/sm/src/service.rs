@@ -69,7 +69,11 @@ pub fn run(
         while let Some(signal) = signals.next()? {
             if signal != Signal::SIGHUP {
                 info!(%signal, "ending");
-                return Ok(());
+                // Requests on their way here get their answers: programs of ibsim wait for them without a limit.
+                port.resign();
+                port.take()?;
+                manager.poll(began.elapsed(), port);
+                return port.flush();
             }
             manager.request_sweep();
         }

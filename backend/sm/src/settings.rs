@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::ops::RangeInclusive;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use subnet_manager::routing::{Dfsssp, DimensionOrder, FatTree, Lash, VSwitchFatTree};
@@ -25,6 +25,9 @@ const ENGINES: [&str; 7] = [
     "lash",
     "dor",
 ];
+
+/// Engines that give paths service levels, which lanes keep apart.
+const LAYERED: [&str; 3] = ["dfsssp", "lash", "dor"];
 
 /// The tables of arbitration that OpenSM has where only some are given.
 const HIGH: &str = "0:4";
@@ -65,6 +68,7 @@ pub struct Settings {
     pub guid: Option<Guid>,
     engine: &'static str,
     roots: Vec<Guid>,
+    partitions: Option<(PathBuf, Partitions)>,
     quality: Quality,
 }
 
@@ -79,6 +83,7 @@ impl Default for Settings {
             guid: None,
             engine: ENGINES[0],
             roots: Vec::new(),
+            partitions: None,
             quality: Quality::default(),
         }
     }
@@ -158,9 +163,40 @@ fn guids(path: &Path) -> Result<Vec<Guid>, Refusal> {
     lines.map(guid).collect()
 }
 
-fn partitions(path: &Path) -> Result<Option<Partitions>, Refusal> {
-    // OpenSM writes this name into configurations whether there is such a file or not.
-    if path == Path::new("/etc/opensm/partitions.conf") && !path.exists() {
+/// Whether a file is not there and need not be: OpenSM writes these names into configurations in any case.
+fn is_default(path: &Path) -> bool {
+    path.starts_with("/etc/opensm") && !path.exists()
+}
+
+/// A file of routers' ports: the prefix of a subnet and the GUID of the port that leads there, on each line.
+fn prefix_routes(path: &Path) -> Result<Vec<(u64, Guid)>, Refusal> {
+    if is_default(path) {
+        return Ok(Vec::new());
+    }
+    let text = text(path)?;
+    let mut routes = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.split('#').next().unwrap_or_default();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        // Both are numbers of 64 bits.
+        let numbers: Option<Vec<Guid>> = words.iter().map(|word| word.parse().ok()).collect();
+        match numbers.as_deref() {
+            Some([]) => {}
+            Some(&[prefix, guid]) => routes.push((prefix.value(), guid)),
+            _ => {
+                let path = path.display();
+                return Err(Refusal::Wrong(format!(
+                    "{path}:{number}: write the prefix of a subnet and the GUID of a router's port, each as 0x and at \
+                     most 16 hexadecimal digits"
+                )));
+            }
+        }
+    }
+    Ok(routes)
+}
+
+fn partitions(path: &Path) -> Result<Option<(PathBuf, Partitions)>, Refusal> {
+    if is_default(path) {
         return Ok(None);
     }
     let parsed = Partitions::parse(&text(path)?, |_| None);
@@ -171,7 +207,7 @@ fn partitions(path: &Path) -> Result<Option<Partitions>, Refusal> {
             .map(|it| format!("{path}:{}: {}", it.line, it.what));
         Refusal::Wrong(lines.collect::<Vec<_>>().join("\n"))
     });
-    parsed.map(Some)
+    Ok(Some((path.to_owned(), parsed?)))
 }
 
 impl Settings {
@@ -264,7 +300,8 @@ impl Settings {
             "lmc" => config.lmc = number(value, 0..=7)?,
             "max_op_vls" => config.max_lanes = Some(lanes_of_code(number(value, 1..=5)?)),
             "subnet_timeout" => config.subnet_timeout = number(value, 0..=31)?,
-            "partition_config_file" => config.partition_file = partitions(Path::new(value))?,
+            "partition_config_file" => self.partitions = partitions(Path::new(value))?,
+            "prefix_routes_file" => config.prefix_routes = prefix_routes(Path::new(value))?,
             "part_enforce" => {
                 config.enforce_partitions = match value {
                     "both" | "in" | "out" => true,
@@ -306,11 +343,36 @@ impl Settings {
         Ok(())
     }
 
+    /// Whether the settings agree with each other.
+    ///
+    /// # Errors
+    /// Partitions have service levels where the routing engine chooses them.
+    pub fn check(&self) -> Result<(), Mistakes> {
+        let Some((path, partitions)) = &self.partitions else {
+            return Ok(());
+        };
+        let chosen = partitions.levels().filter(|(.., level)| level.value() != 0);
+        let mistakes = chosen.map(|(line, _, level)| {
+            let (path, engine) = (path.display(), self.engine);
+            let level = level.value();
+            format!(
+                "{path}:{line}: sl={level}: the routing engine {engine} chooses the service levels of paths; leave sl= \
+                 out, or choose another engine"
+            )
+        });
+        let mistakes: Vec<String> = mistakes.take(MAX_MISTAKES).collect();
+        if mistakes.is_empty() || !LAYERED.contains(&self.engine) {
+            return Ok(());
+        }
+        Err(Mistakes(mistakes))
+    }
+
     /// Settings of the manager itself, with these LIDs from an earlier run.
     #[must_use]
     pub fn manager(&self, known_lids: BTreeMap<Guid, Lid>) -> Config {
         let mut config = self.config.clone();
         config.known_lids = known_lids;
+        config.partition_file = self.partitions.as_ref().map(|(_, file)| file.clone());
         let Quality {
             is_on,
             lanes,
@@ -374,6 +436,10 @@ fn engine(list: &str) -> Result<&'static str, Refusal> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
     use super::*;
 
     #[test]
@@ -405,4 +471,73 @@ mod tests {
         assert!(lines[2].starts_with(engine), "{error}");
         assert_eq!(settings.manager(BTreeMap::new()).lmc, 2);
     }
+
+    #[test]
+    fn files_that_are_named() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, text).expect("is written");
+            path.display().to_string()
+        };
+        let mut settings = Settings::default();
+        let mut set = |key: &str, path: &str| {
+            let set = settings.parse("f", &format!("routing_engine dfsssp\n{key} {path}\n"));
+            let checked = set.and_then(|_| settings.check());
+            checked.map_err(|error| error.to_string()).err()
+        };
+        let routes = file("routes", "# none\n0xfec0000000000001 0x11 # a router\n");
+        assert_eq!(set("prefix_routes_file", &routes), None);
+        let routes = file("routes", "\n* 0x11\n");
+        let error = set("prefix_routes_file", &routes).expect("is wrong");
+        assert!(error.starts_with(&format!(
+            "f:2: prefix_routes_file {routes}: {routes}:2: write "
+        )));
+        assert_eq!(
+            set("root_guid_file", &file("roots", "0x11 spine1\n\n0x12\n")),
+            None
+        );
+        let error = set("root_guid_file", &file("roots", "0x11\nspine1\n"));
+        assert!(error.expect("is wrong").contains("roots:2: "));
+        assert_eq!(
+            set("partition_config_file", "/etc/opensm/no-such-file"),
+            None
+        );
+        let error = set(
+            "partition_config_file",
+            &file("p", "A=0x1,sl=3: ALL=full;\n"),
+        );
+        let error = error.expect("is wrong");
+        assert!(
+            error.contains("p:1: sl=3: the routing engine dfsssp chooses "),
+            "{error}"
+        );
+        let error = set("partition_config_file", &file("p", "A=0x1: everybody;\n"));
+        assert!(error.expect("is wrong").contains("p:1: "));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text(lines in vec((select(KEYS), "\\PC{0,20}"), 0..20), rest in "\\PC*") {
+            let lines: Vec<String> = lines.iter().map(|(key, value)| format!("{key} {value}")).collect();
+            let _ = Settings::default().parse("f", &lines.join("\n"));
+            let _ = Settings::default().parse("f", &rest);
+        }
+    }
+
+    const KEYS: &[&str] = &[
+        "guid",
+        "m_key",
+        "lmc",
+        "max_op_vls",
+        "part_enforce",
+        "sweep_interval",
+        "routing_engine",
+        "root_guid_file",
+        "qos",
+        "qos_max_vls",
+        "qos_high_limit",
+        "qos_vlarb_low",
+        "qos_sl2vl",
+    ];
 }

@@ -89,7 +89,7 @@ pub struct DevicePort {
     port: AdapterPort,
     device: OwnedFd,
     /// Open as long as others see a subnet manager at this port.
-    _manages: Option<OwnedFd>,
+    manages: Option<OwnedFd>,
     header: usize,
     agents: [(Class, u32); VERSIONS.len()],
     timeout_ms: u32,
@@ -187,7 +187,7 @@ impl DevicePort {
             },
             port,
             device: opened,
-            _manages: managed,
+            manages: managed,
             agents,
             timeout_ms,
             received: VecDeque::new(),
@@ -260,6 +260,10 @@ impl Port for DevicePort {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+
+    fn resign(&mut self) {
+        self.manages = None;
     }
 
     fn is_behind(&self) -> bool {

@@ -31,7 +31,7 @@ impl SimulatedPort {
     pub fn new(base: &str, node: Option<&str>, manages: bool) -> Result<Self, AttachError> {
         let attachment = Attachment::new(base, node)?;
         if manages {
-            attachment.become_manager()?;
+            attachment.set_manager(true)?;
         }
         Ok(Self {
             attachment,
@@ -107,6 +107,11 @@ impl Port for SimulatedPort {
             let answered = self.batch.datagrams().filter(|bytes| !is_timed_out(bytes));
             self.received.extend(answered.map(packet));
         }
+    }
+
+    fn resign(&mut self) {
+        // Where that fails, the port is gone.
+        let _ = self.attachment.set_manager(false);
     }
 
     fn is_behind(&self) -> bool {

@@ -3,3 +3,4 @@
 mod command_line;
 mod managers;
 mod place;
+mod restarts;

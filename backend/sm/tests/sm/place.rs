@@ -45,7 +45,7 @@ Hca 1 "d"
 /// A subnet without a manager.
 pub struct Place {
     pub dir: tempfile::TempDir,
-    socket: String,
+    pub socket: String,
     _side: Program,
 }
 

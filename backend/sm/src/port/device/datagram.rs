@@ -82,3 +82,63 @@ impl Arrival {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use wire::mad::{Class, Mad};
+
+    use super::*;
+
+    /// Offsets as a C compiler lays `struct ib_user_mad_hdr` out, of which no field needs padding.
+    #[test]
+    fn layout_of_a_header() {
+        let mut mad = [7; mad::SIZE];
+        let mut header = Mad::new_checked(&mut mad[..]).expect("is long enough");
+        header.set_class(Class::SUBN_ADM);
+        let packet = MadPacket {
+            dst_qp: Qpn::new(0x1234),
+            qkey: QKey::QP1,
+            sl: Sl::new(3),
+            ..MadPacket::smp(Lid::NONE, Lid::new(0x5678), mad)
+        };
+        let datagram = Datagram {
+            agent: 2,
+            timeout_ms: 150,
+            pkey: 5,
+            packet,
+        };
+        let bytes = datagram.emit(HEADER);
+        assert_eq!(bytes.len(), 320);
+        let native = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("4"));
+        assert_eq!([0, 4, 8, 12, 16].map(native), [2, 0, 150, 0, 320]);
+        assert_eq!(
+            bytes[20..32],
+            [0, 0, 0x12, 0x34, 0x80, 1, 0, 0, 0x56, 0x78, 3, 0]
+        );
+        assert_eq!(bytes[32..56], [0; 24]);
+        assert_eq!(bytes[56..58], 5u16.to_ne_bytes());
+        assert_eq!(bytes[64..], datagram.packet.mad);
+        assert_eq!(datagram.emit(SHORT_HEADER)[56..], datagram.packet.mad);
+
+        let arrival = Arrival::parse(&bytes, HEADER).expect("is one");
+        assert!(!arrival.is_timed_out && !arrival.packet.is_smp());
+        assert_eq!((arrival.pkey, arrival.packet.slid), (5, Lid::new(0x5678)));
+        assert_eq!(arrival.packet.src_qp, Qpn::new(0x1234));
+        let mut late = bytes;
+        late[4..8].copy_from_slice(&110u32.to_ne_bytes());
+        let arrival = Arrival::parse(&late[..HEADER + 24], HEADER).expect("is one");
+        assert!(arrival.is_timed_out);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes(bytes in vec(any::<u8>(), 0..400)) {
+            for header in [HEADER, SHORT_HEADER] {
+                let fits = (header..=header + mad::SIZE).contains(&bytes.len());
+                prop_assert_eq!(Arrival::parse(&bytes, header).is_some(), fits);
+            }
+        }
+    }
+}
