@@ -88,6 +88,13 @@ impl Attachment {
         let service = service_name(base, attachment.id as u16);
         let connected = address(service).and_then(|to| attachment.data.connect_addr(&to));
         connected.map_err(unreachable)?;
+        // From here on only the other side can send; it has sent nothing yet.
+        let drain = || {
+            attachment.data.set_nonblocking(true)?;
+            while attachment.data.recv(&mut [0]).is_ok() {}
+            attachment.data.set_nonblocking(false)
+        };
+        drain().map_err(unreachable)?;
         Ok(attachment)
     }
 

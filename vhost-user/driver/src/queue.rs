@@ -204,9 +204,7 @@ impl Queue {
     /// The same of a chain that begins with a header.
     pub(crate) fn take_behind(&mut self, header: &mut [u8], bytes: &mut Vec<u8>) -> bool {
         let at = self.places()[2];
-        let index = self
-            .bytes(at + 2, 2)
-            .load::<u16>(0, Ordering::Acquire);
+        let index = self.bytes(at + 2, 2).load::<u16>(0, Ordering::Acquire);
         if index.expect("is the guest's memory") == self.used {
             return false;
         }

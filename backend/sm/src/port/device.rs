@@ -62,7 +62,7 @@ pub enum DeviceError {
     #[error("port {0} has no MAD device; load the kernel's module: modprobe ib_umad")]
     NoDevice(Guid),
     /// The system refuses it.
-    #[error("cannot open {}: {source}; run this program as root", .path.display())]
+    #[error("cannot use {}: {source}; load the module ib_umad, and run this program as root", .path.display())]
     Refused {
         /// The device.
         path: PathBuf,

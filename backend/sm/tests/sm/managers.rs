@@ -1,5 +1,7 @@
 //! The subnet comes up; OpenSM takes it over and gives it back.
 
+use nix::sys::signal::Signal;
+
 use crate::place::{Place, Program};
 
 /// `links` are the ends of links that are Active.
@@ -48,6 +50,21 @@ fn of_ibsim() {
 #[test]
 fn of_the_daemon() {
     takes_turns(&Place::daemon(), 14);
+}
+
+/// Switches' traps reach the manager, and a signal has it look at the whole subnet.
+#[test]
+fn sweeps() {
+    let place = Place::daemon();
+    let manager = Program::start(&mut place.manager(&["--sweep", "0"]));
+    let line = manager.says("sweep=1 ");
+    assert!(line.contains("active=8 "), "{line}");
+    manager.signal(Signal::SIGHUP);
+    manager.says("sweep=2 ");
+    place.command(&["link", "down", "a:1"]);
+    manager.says("active=7 ");
+    place.command(&["link", "up", "a:1"]);
+    manager.says("active=8 ");
 }
 
 /// libumad2sim takes the place of the kernel's MAD device.

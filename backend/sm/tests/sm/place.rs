@@ -6,6 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use testing::{Configuration, wait_until};
 
 const LIBRARY: &str = "umad2sim/libumad2sim.so";
@@ -93,6 +95,14 @@ impl Place {
             socket,
             _side: side,
         }
+    }
+
+    /// A command of the daemon, which has to succeed.
+    #[track_caller]
+    pub fn command(&self, arguments: &[&str]) {
+        let mut command = Command::new(beside("ibvswitch"));
+        command.arg("--runtime-dir").arg(self.dir.path());
+        text(command.args(arguments));
     }
 
     /// The manager with these arguments.
@@ -206,11 +216,16 @@ impl Program {
         found.unwrap_or_else(|| panic!("ended without `{wanted}`"))
     }
 
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id() as i32);
+        kill(pid, signal).expect("is running");
+    }
+
     /// Ends it as a service is ended; it has to succeed.
     #[track_caller]
     pub fn end(mut self) {
-        let pid = nix::unistd::Pid::from_raw(self.child.id() as i32);
-        nix::sys::signal::kill(pid, nix::sys::signal::SIGTERM).expect("is running");
+        self.signal(Signal::SIGTERM);
         assert!(self.child.wait().expect("ends").success());
     }
 }
