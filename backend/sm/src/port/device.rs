@@ -212,10 +212,15 @@ impl DevicePort {
     fn is_readable(&self) -> io::Result<bool> {
         let mut waited = [PollFd::new(self.device.as_fd(), PollFlags::POLLIN)];
         match poll(&mut waited, PollTimeout::ZERO) {
-            Ok(count) => Ok(count > 0),
-            Err(Errno::EINTR) => Ok(false),
-            Err(error) => Err(error.into()),
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
         }
+        let [waited] = waited;
+        let found = waited.revents().unwrap_or(PollFlags::empty());
+        if found.intersects(PollFlags::POLLERR | PollFlags::POLLHUP) {
+            return Err(Errno::ENODEV.into());
+        }
+        Ok(found.contains(PollFlags::POLLIN))
     }
 }
 

@@ -1,6 +1,7 @@
 //! A packet as the kernel's MAD device has it: `struct ib_user_mad_hdr` of `include/uapi/rdma/ib_user_mad.h`, and the MAD.
 
-use wire::{Lid, MadPacket, QKey, Qpn, Sl, mad};
+use wire::header::GlobalRoute;
+use wire::{Gid, Lid, MadPacket, QKey, Qpn, Sl, mad};
 
 /// Bytes of the header.
 pub(super) const HEADER: usize = 64;
@@ -32,6 +33,12 @@ impl Datagram {
         bytes[24..28].copy_from_slice(&packet.qkey.value().to_be_bytes());
         bytes[28..30].copy_from_slice(&packet.dlid.value().to_be_bytes());
         bytes[30] = packet.sl.value();
+        if let Some(grh) = &packet.grh {
+            // Sent from the port's first GID.
+            (bytes[32], bytes[34], bytes[35]) = (1, grh.hop_limit, grh.traffic_class);
+            bytes[36..52].copy_from_slice(&grh.dgid.to_bytes());
+            bytes[52..56].copy_from_slice(&grh.flow_label.to_be_bytes());
+        }
         if let Some(pkey) = bytes.get_mut(56..58) {
             pkey.copy_from_slice(&self.pkey.to_ne_bytes());
         }
@@ -69,6 +76,7 @@ impl Arrival {
                 src_qp: Qpn::new(u32::from_be_bytes(word(20)?)),
                 dst_qp: Qpn::QP1,
                 qkey: QKey::QP1,
+                grh: (head[32] != 0).then(|| global_route(head)).flatten(),
                 ..packet
             }
         };
@@ -81,6 +89,19 @@ impl Arrival {
             packet,
         })
     }
+}
+
+/// The global route of a packet that came, by its header; the destination is this port.
+fn global_route(head: &[u8]) -> Option<GlobalRoute> {
+    Some(GlobalRoute {
+        ip_version: 6,
+        traffic_class: head[35],
+        flow_label: u32::from_be_bytes(head.get(52..56)?.try_into().ok()?),
+        next_header: GlobalRoute::IBA_TRANSPORT,
+        hop_limit: head[34],
+        sgid: Gid::from_bytes(head.get(36..52)?.try_into().ok()?),
+        ..GlobalRoute::default()
+    })
 }
 
 #[cfg(test)]
@@ -126,6 +147,26 @@ mod tests {
         assert!(!arrival.is_timed_out && !arrival.packet.is_smp());
         assert_eq!((arrival.pkey, arrival.packet.slid), (5, Lid::new(0x5678)));
         assert_eq!(arrival.packet.src_qp, Qpn::new(0x1234));
+        let grh = GlobalRoute {
+            dgid: Gid::new(0xfec0 << 48, wire::Guid::new(0x11)),
+            flow_label: 0x12345,
+            hop_limit: 64,
+            traffic_class: 9,
+            ..GlobalRoute::default()
+        };
+        let mut routed = datagram.clone();
+        routed.packet.grh = Some(grh);
+        let routed = routed.emit(HEADER);
+        assert_eq!(routed[32..40], [1, 0, 64, 9, 0xfe, 0xc0, 0, 0]);
+        assert_eq!(routed[51..56], [0x11, 0, 1, 0x23, 0x45]);
+        let arrival = Arrival::parse(&routed, HEADER).expect("is one");
+        let came = arrival.packet.grh.expect("a global route");
+        assert_eq!((came.sgid, came.flow_label), (grh.dgid, grh.flow_label));
+        assert_eq!(
+            arrival.packet.reply().grh.expect("a global route").dgid,
+            grh.dgid
+        );
+
         let mut late = bytes;
         late[4..8].copy_from_slice(&110u32.to_ne_bytes());
         let arrival = Arrival::parse(&late[..HEADER + 24], HEADER).expect("is one");
