@@ -66,9 +66,15 @@ pub struct Cli {
         value_name = "ENGINE"
     )]
     routing_engine: Option<String>,
-    /// File with the GUIDs of the roots of up/down routing.
+    /// File with the node GUIDs of the roots, for up/down and fat-tree routing.
     #[arg(long = "root_guid_file", short = 'a', value_name = "FILE")]
     root_guid_file: Option<String>,
+    /// File with the port GUIDs of compute nodes, for fat-tree routing.
+    #[arg(long = "cn_guid_file", short = 'u', value_name = "FILE")]
+    cn_guid_file: Option<String>,
+    /// File with the port GUIDs of adapters that are no compute nodes, for fat-tree routing.
+    #[arg(long = "io_guid_file", short = 'G', value_name = "FILE")]
+    io_guid_file: Option<String>,
     /// LID mask control: each port of an adapter has 2 to this power LIDs, 0 to 7 [default: 0].
     #[arg(long, short, value_name = "LMC")]
     lmc: Option<String>,
@@ -128,6 +134,8 @@ impl Cli {
             ("--priority", "sm_priority", &self.priority),
             ("--routing_engine", "routing_engine", &self.routing_engine),
             ("--root_guid_file", "root_guid_file", &self.root_guid_file),
+            ("--cn_guid_file", "cn_guid_file", &self.cn_guid_file),
+            ("--io_guid_file", "io_guid_file", &self.io_guid_file),
             ("--lmc", "lmc", &self.lmc),
             ("--Pconfig", "partition_config_file", &self.partitions),
             ("--sweep", "sweep_interval", &self.sweep),

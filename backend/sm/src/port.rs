@@ -11,9 +11,12 @@ use subnet_manager::Transport;
 pub use device::{DeviceError, DevicePort};
 pub use simulated::SimulatedPort;
 
+/// Packets that are taken before the manager has its turn.
+const MAX_TAKEN: usize = 1024;
+
 /// A port, of which the packets that wait to be sent or to be received are in memory.
 pub trait Port: Transport {
-    /// Takes the packets that have come.
+    /// Takes packets that have come, as many as the manager takes at a time.
     ///
     /// # Errors
     /// The port is gone.

@@ -5,12 +5,15 @@ use std::fs;
 use std::io;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use subnet_manager::routing::{Dfsssp, DimensionOrder, FatTree, Lash, VSwitchFatTree};
+use subnet_manager::routing::{
+    Dfsssp, DimensionOrder, FatTree, Lash, Roles, VSwitchFatTree, parse_guids,
+};
 use subnet_manager::{
-    Arbitration, Config, FILE_MAX, KeyPolicy, MinHop, Partitions, QualityError, RoutingEngine,
-    UpDown, parse_lanes,
+    Arbitration, Config, FILE_MAX, KeyPolicy, MinHop, Mistake, Partitions, QualityError,
+    RoutingEngine, UpDown, parse_lanes,
 };
 use wire::attribute::SlToVl;
 use wire::{Guid, Lid};
@@ -67,7 +70,7 @@ pub struct Settings {
     /// GUID of the port to work at.
     pub guid: Option<Guid>,
     engine: &'static str,
-    roots: Vec<Guid>,
+    roles: Roles,
     partitions: Option<(PathBuf, Partitions)>,
     quality: Quality,
 }
@@ -82,7 +85,7 @@ impl Default for Settings {
             },
             guid: None,
             engine: ENGINES[0],
-            roots: Vec::new(),
+            roles: Roles::default(),
             partitions: None,
             quality: Quality::default(),
         }
@@ -142,25 +145,20 @@ fn text(path: &Path) -> Result<String, Refusal> {
     })
 }
 
+/// Mistakes of a file, each with its line.
+fn of_file(path: &Path, mistakes: &[Mistake]) -> Refusal {
+    let path = path.display();
+    let lines = mistakes
+        .iter()
+        .map(|it| format!("{path}:{}: {}", it.line, it.what));
+    Refusal::Wrong(lines.collect::<Vec<_>>().join("\n"))
+}
+
 /// A file of GUIDs, one at the beginning of each line.
-fn guids(path: &Path) -> Result<Vec<Guid>, Refusal> {
-    let text = text(path)?;
-    let lines = (1..).zip(text.lines()).filter_map(|(number, line)| {
-        let word = line
-            .split('#')
-            .next()
-            .unwrap_or_default()
-            .split_whitespace()
-            .next()?;
-        Some((number, word))
-    });
-    let guid = |(number, word): (usize, &str)| {
-        word.parse().map_err(|error| {
-            let path = path.display();
-            Refusal::Wrong(format!("{path}:{number}: {error}"))
-        })
-    };
-    lines.map(guid).collect()
+fn guids(path: &str) -> Result<BTreeSet<Guid>, Refusal> {
+    let path = Path::new(path);
+    let guids = parse_guids(&text(path)?).map_err(|mistakes| of_file(path, &mistakes))?;
+    Ok(guids.into_iter().map(|(_, guid)| guid).collect())
 }
 
 /// Whether a file is not there and need not be: OpenSM writes these names into configurations in any case.
@@ -200,14 +198,8 @@ fn partitions(path: &Path) -> Result<Option<(PathBuf, Partitions)>, Refusal> {
         return Ok(None);
     }
     let parsed = Partitions::parse(&text(path)?, |_| None);
-    let parsed = parsed.map_err(|mistakes| {
-        let path = path.display();
-        let lines = mistakes
-            .iter()
-            .map(|it| format!("{path}:{}: {}", it.line, it.what));
-        Refusal::Wrong(lines.collect::<Vec<_>>().join("\n"))
-    });
-    Ok(Some((path.to_owned(), parsed?)))
+    let parsed = parsed.map_err(|mistakes| of_file(path, &mistakes))?;
+    Ok(Some((path.to_owned(), parsed)))
 }
 
 impl Settings {
@@ -320,7 +312,9 @@ impl Settings {
             "transaction_timeout" => config.timeout = millis(value)?,
             "transaction_retries" => config.retries = number(value, 0..=255)?,
             "routing_engine" => self.engine = engine(value)?,
-            "root_guid_file" => self.roots = guids(Path::new(value))?,
+            "root_guid_file" => self.roles.roots = guids(value)?,
+            "cn_guid_file" => self.roles.compute = Some(guids(value)?),
+            "io_guid_file" => self.roles.io = guids(value)?,
             "qos" => quality.is_on = flag(value)?,
             "qos_max_vls" => {
                 quality.lanes = Some(number(value, 0..=15)?).filter(|lanes| *lanes > 0);
@@ -372,6 +366,7 @@ impl Settings {
     pub fn manager(&self, known_lids: BTreeMap<Guid, Lid>) -> Config {
         let mut config = self.config.clone();
         config.known_lids = known_lids;
+        config.roles = Arc::new(self.roles.clone());
         config.partition_file = self.partitions.as_ref().map(|(_, file)| file.clone());
         let Quality {
             is_on,
@@ -406,7 +401,7 @@ impl Settings {
     #[must_use]
     pub fn routing(&self) -> Box<dyn RoutingEngine> {
         match self.engine {
-            "updn" => Box::new(UpDown::new(self.roots.iter().copied())),
+            "updn" => Box::new(UpDown::new(self.roles.roots.iter().copied())),
             "ftree" => Box::new(FatTree),
             "vswitch-ftree" => Box::new(VSwitchFatTree),
             // Whether links have so many lanes the manager finds out.

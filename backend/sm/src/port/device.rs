@@ -26,7 +26,7 @@ use wire::{Guid, MadPacket, PKey, mad};
 
 use self::datagram::{Arrival, Datagram, HEADER, SHORT_HEADER};
 use self::sysfs::AdapterPort;
-use super::Port;
+use super::{MAX_TAKEN, Port};
 
 /// Class version of subnet management packets, and of the subnet administration.
 const VERSIONS: [(Class, u8); 3] = [
@@ -241,7 +241,7 @@ impl Port for DevicePort {
     fn take(&mut self) -> io::Result<()> {
         let mut bytes = [0; HEADER + mad::SIZE];
         // libumad2sim answers a read that finds nothing with something else than an error.
-        while self.is_readable()? {
+        while self.received.len() < MAX_TAKEN && self.is_readable()? {
             let length = match read(&self.device, &mut bytes) {
                 Ok(length) => length,
                 Err(Errno::EINTR | Errno::EAGAIN) => continue,

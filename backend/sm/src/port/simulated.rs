@@ -12,7 +12,7 @@ use nix::sys::socket::MsgFlags;
 use subnet_manager::Transport;
 use wire::{Lid, MadPacket, QKey, Qpn};
 
-use super::Port;
+use super::{MAX_TAKEN, Port};
 
 /// A port of a subnet behind sockets.
 #[derive(Debug)]
@@ -96,7 +96,7 @@ impl Port for SimulatedPort {
 
     fn take(&mut self) -> io::Result<()> {
         let socket = self.attachment.socket();
-        loop {
+        while self.received.len() < MAX_TAKEN {
             match self.batch.receive(socket, MsgFlags::MSG_DONTWAIT) {
                 Ok(()) => {}
                 Err(Errno::EINTR) => continue,
@@ -107,6 +107,7 @@ impl Port for SimulatedPort {
             let answered = self.batch.datagrams().filter(|bytes| !is_timed_out(bytes));
             self.received.extend(answered.map(packet));
         }
+        Ok(())
     }
 
     fn resign(&mut self) {
