@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
@@ -156,6 +157,12 @@ pub struct ManagerFiles {
     pub compute: Option<PathBuf>,
     /// GUIDs of the ports of I/O nodes.
     pub io: Option<PathBuf>,
+    /// Forwarding tables, in the form in which OpenSM dumps them.
+    pub tables: Option<PathBuf>,
+    /// The program that computes forwarding tables, with its arguments.
+    pub routing_program: Vec<String>,
+    /// Its time limit.
+    pub routing_timeout: Duration,
     /// Directory of what they are to remember.
     pub state_dir: Option<PathBuf>,
 }
@@ -163,8 +170,9 @@ pub struct ManagerFiles {
 impl ManagerFiles {
     /// The files that are read, also when the daemon runs.
     pub fn read(&self) -> impl Iterator<Item = &PathBuf> {
-        let files = [&self.partitions, &self.roots, &self.compute, &self.io];
-        files.into_iter().flatten()
+        let guids = [&self.roots, &self.compute, &self.io];
+        let files = [&self.partitions, &self.tables];
+        files.into_iter().chain(guids).flatten()
     }
 }
 

@@ -46,6 +46,8 @@ enum When {
     NoRoots,
     /// The engine is none for fat-trees.
     NoTree,
+    /// Another engine computes the paths.
+    Engine(RoutingChoice),
     /// There are no management keys.
     NoManagementKey,
     /// Links have no bandwidth.
@@ -70,6 +72,7 @@ impl When {
             Self::External => manager.place == ManagerPlace::External && config.subnets.len() < 2,
             Self::NoRoots => manager.routing != RoutingChoice::UpDown && !manager.routing.is_tree(),
             Self::NoTree => !manager.routing.is_tree(),
+            Self::Engine(engine) => manager.routing != engine,
             Self::NoManagementKey => manager.m_key == KeyChoice::None,
             Self::Unlimited => config.fabric.bandwidth == Bandwidth::Unlimited,
             Self::NothingShared => !config.fabric.model.has_shared_ports(),
@@ -85,6 +88,13 @@ impl When {
             Self::NoRoots => format!("{}, `\"updn\"`", Self::NoTree.text()),
             Self::NoTree => {
                 "with another `sm.routing` than `\"ftree\"`, `\"vswitch-ftree\"`".to_owned()
+            }
+            Self::Engine(engine) => {
+                let named = RoutingChoice::NAMES
+                    .iter()
+                    .find(|(_, other)| *other == engine);
+                let name = named.map_or("", |(name, _)| name);
+                format!("with another `sm.routing` than `\"{name}\"`")
             }
             Self::NoManagementKey => "with `sm.m_key = \"none\"`".to_owned(),
             Self::Unlimited => "without `fabric.bandwidth = \"model\"`".to_owned(),
@@ -228,6 +238,11 @@ const NO_TREE: Elsewhere = warned(
     "only fat-tree routing tells compute nodes from others",
     "write sm.routing = \"ftree\", or remove the key",
 );
+const NO_PROGRAM: Elsewhere = warned(
+    When::Engine(RoutingChoice::External),
+    "only the engine `external` starts a program",
+    "write sm.routing = \"external\", or remove the key",
+);
 const NO_KEY: Elsewhere = warned(
     When::NoManagementKey,
     "there are no management keys",
@@ -337,6 +352,28 @@ pub const SCOPES: &[Scope] = &[
         "sm.routing",
         "minhop",
         "OpenSM's option is `routing_engine`"
+    ),
+    manager!(
+        "sm.lfts_file",
+        "",
+        "OpenSM's option has the same name",
+        warned(
+            When::Engine(RoutingChoice::File),
+            "only the engine `file` has tables from a file",
+            "write sm.routing = \"file\", or remove the key",
+        )
+    ),
+    manager!(
+        "sm.routing_program",
+        "",
+        "OpenSM has no such option",
+        NO_PROGRAM
+    ),
+    manager!(
+        "sm.routing_timeout",
+        "10",
+        "OpenSM has no such option",
+        NO_PROGRAM
     ),
     manager!(
         "sm.roots",

@@ -223,7 +223,7 @@ fn unknown_keys() {
     head_case(
         "[sm]\nsweep = 3",
         "2:1: `sm.sweep`: unknown key; the keys here are `manager`, `switch`, `host`, `lid`, `lmc`, \
-         `sweep_interval`, `priority`, `routing`, `roots`, `root_guid_file`, `cn_guid_file`, `io_guid_file`, `partitions_file`, `enforce_partitions`, \
+         `sweep_interval`, `priority`, `routing`, `lfts_file`, `routing_program`, `routing_timeout`, `roots`, `root_guid_file`, `cn_guid_file`, `io_guid_file`, `partitions_file`, `enforce_partitions`, \
          `state_dir`, `qos_max_vls`, \
          `qos_sl2vl`, `qos_vlarb_high`, `qos_vlarb_low`, `qos_high_limit`, `m_key`, `m_key_protect`, `m_key_lease`, \
          `rebalance_threshold` and `path_caching`",

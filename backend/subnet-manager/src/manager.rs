@@ -135,6 +135,8 @@ impl<T: Transport> Transport for Counted<'_, T> {
 struct Knowledge {
     config: Config,
     routing: Box<dyn RoutingEngine>,
+    /// The paths are those of another engine.
+    outdated: bool,
     /// As the sweep that runs, or that ran last, finds it.
     subnet: Subnet,
     /// As the sweep before found it, while a sweep runs.
@@ -183,6 +185,7 @@ impl SubnetManager {
             requests: Requests::new(config.window, config.timeout, config.retries),
             known: Knowledge {
                 routing,
+                outdated: false,
                 subnet: Subnet::default(),
                 before: None,
                 paths: Paths::default(),
@@ -297,9 +300,18 @@ impl SubnetManager {
         self.sweeps.changed = true;
     }
 
-    /// Gives the ports without a table of their own those of another partition configuration file, and nodes
-    /// other roles; takes effect with the sweep that this begins.
-    pub fn set_files(&mut self, partitions: Option<Partitions>, roles: Roles) {
+    /// Gives the ports without a table of their own those of another partition configuration file, nodes
+    /// other roles, and the subnet the paths of another engine, if there is one; takes effect with the sweep that this begins.
+    pub fn set_files(
+        &mut self,
+        partitions: Option<Partitions>,
+        roles: Roles,
+        routing: Option<Box<dyn RoutingEngine>>,
+    ) {
+        if let Some(routing) = routing {
+            self.known.routing = routing;
+            self.known.outdated = true;
+        }
         self.known.config.partition_file = partitions;
         self.known.config.roles = Arc::new(roles);
         self.sweeps.changed = true;

@@ -4,6 +4,7 @@ mod balance;
 mod bottleneck;
 mod check;
 mod columns;
+mod dump;
 mod engines;
 mod lanes;
 pub mod reconfiguration;
@@ -22,9 +23,11 @@ use wire::{Guid, Lid};
 
 pub(crate) use bottleneck::bottleneck;
 pub use check::{Break, Circle, Fault, Loads, Verdict, transition};
+pub use dump::{DUMP_MAX, TableDump};
 pub use engines::dfsssp::Dfsssp;
 pub use engines::dimension_order::DimensionOrder;
 pub use engines::fat_tree::{FatTree, VSwitchFatTree};
+pub use engines::imported::{Imported, TableFile, TableSource};
 pub use engines::lash::Lash;
 pub use engines::min_hop::MinHop;
 pub use engines::up_down::UpDown;
@@ -204,6 +207,11 @@ pub trait RoutingEngine: fmt::Debug + Send {
     /// Whether it keeps paths free of deadlock by spreading them over virtual lanes, so that ports
     /// need a lane for each service level.
     fn is_layered(&self) -> bool {
+        false
+    }
+
+    /// Whether tables that are good stay when it has no others: it does not compute them itself.
+    fn keeps_tables(&self) -> bool {
         false
     }
 

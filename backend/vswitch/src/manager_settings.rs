@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use subnet_manager::routing::{Dfsssp, DimensionOrder, FatTree, Lash, Roles, VSwitchFatTree};
+use subnet_manager::routing::{
+    Dfsssp, DimensionOrder, FatTree, Lash, Roles, TableSource, VSwitchFatTree,
+};
 use subnet_manager::{KeyPolicy, MinHop, Partitions, RoutingEngine, UpDown};
 use wire::{Guid, PKey};
 
@@ -16,12 +18,15 @@ pub struct SettingsFiles {
     pub partitions: Option<Partitions>,
     /// Roles of nodes besides the roots that the model has.
     pub roles: Roles,
+    /// Forwarding tables that the managers do not compute themselves.
+    pub tables: Option<Arc<dyn TableSource>>,
 }
 
 /// The routing engine that a manager with these settings uses.
 pub(crate) fn routing(manager: &Manager) -> Box<dyn RoutingEngine> {
     match manager.routing {
-        RoutingChoice::MinHop => Box::new(MinHop),
+        // Tables of others come in `SettingsFiles`.
+        RoutingChoice::MinHop | RoutingChoice::File | RoutingChoice::External => Box::new(MinHop),
         RoutingChoice::FatTree => Box::new(FatTree),
         RoutingChoice::VSwitchFatTree => Box::new(VSwitchFatTree),
         RoutingChoice::UpDown => Box::new(UpDown::default()),
@@ -42,6 +47,7 @@ pub(crate) fn manager_config(
     let SettingsFiles {
         partitions,
         mut roles,
+        tables: _,
     } = files;
     roles.roots.extend(&model.manager.roots);
     let host = &model.subnets[subnet].manager;

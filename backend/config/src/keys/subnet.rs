@@ -127,6 +127,24 @@ pub static SM: &[Key] = &[
          shows the reason.",
     ),
     key(
+        "lfts_file",
+        Other("path"),
+        "none",
+        "For `\"file\"`: [forwarding tables](routing-programs.md) in the form of OpenSM's `opensm-lfts.dump` and of `dump_lfts.sh`.",
+    ),
+    key(
+        "routing_program",
+        Other("list of texts"),
+        "none",
+        "For `\"external\"`: [a program that computes forwarding tables](routing-programs.md), and its arguments.",
+    ),
+    key(
+        "routing_timeout",
+        Integer(1..=300),
+        "`10`",
+        "Seconds after which the program is killed.",
+    ),
+    key(
         "roots",
         Other("list of GUIDs"),
         "found",

@@ -18,6 +18,11 @@ pub(super) fn manager(sm: &Section<'_>) -> (Manager, ManagerFiles) {
         roots: path(sm, "root_guid_file"),
         compute: path(sm, "cn_guid_file"),
         io: path(sm, "io_guid_file"),
+        tables: path(sm, "lfts_file"),
+        routing_program: routing_program(sm),
+        routing_timeout: sm
+            .number("routing_timeout", "write seconds, 1 to 300")
+            .map_or(ROUTING_TIMEOUT, Duration::from_secs),
         state_dir: path(sm, "state_dir"),
     };
     let seconds = "write seconds, from 1 to 86400 (a day)";
@@ -47,7 +52,45 @@ pub(super) fn manager(sm: &Section<'_>) -> (Manager, ManagerFiles) {
         rebalance_threshold: sm.number("rebalance_threshold", percentage),
         path_caching: sm.flag("path_caching").unwrap_or_default(),
     };
+    let needed = match manager.routing {
+        RoutingChoice::File => "lfts_file",
+        RoutingChoice::External => "routing_program",
+        _ => return (manager, files),
+    };
+    let is_empty = |list: &DeValue<'_>| list.as_array().is_some_and(|list| list.is_empty());
+    let lacks = sm.value(needed).is_none_or(|entry| is_empty(entry.value));
+    if let (true, Some(entry)) = (lacks, sm.value("routing")) {
+        entry.reject(
+            format!("needs sm.{needed}"),
+            "add it, or write another engine",
+        );
+    }
     (manager, files)
+}
+
+/// Time limit of a program that computes paths.
+const ROUTING_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The program, whose path may be relative to the configuration, and its arguments.
+fn routing_program(section: &Section<'_>) -> Vec<String> {
+    let entries = section
+        .array("routing_program")
+        .map_or_else(Vec::new, |list| list.value);
+    let words = entries.iter().filter_map(|entry| {
+        let word = entry.value.as_str().map(str::to_owned);
+        entry.meaning(
+            word,
+            "no text",
+            "write a list of texts: the program, and its arguments",
+        )
+    });
+    let mut words: Vec<String> = words.collect();
+    if let Some(program) = words.first_mut() {
+        let path = section.document().path(program);
+        let path = std::path::absolute(&path).unwrap_or(path);
+        *program = path.display().to_string();
+    }
+    words
 }
 
 fn roots(section: &Section<'_>) -> Vec<Guid> {

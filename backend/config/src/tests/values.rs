@@ -223,7 +223,15 @@ fn values_of_the_other_tables() {
         ),
         (
             "[sm]\nrouting = \"fast\"",
-            "2:11: `sm.routing = \"fast\"`: unknown value; the values are `minhop`, `updn`, `ftree`, `vswitch-ftree`, `dfsssp`, `lash` and `dor`",
+            "2:11: `sm.routing = \"fast\"`: unknown value; the values are `minhop`, `updn`, `ftree`, `vswitch-ftree`, `dfsssp`, `lash`, `dor`, `file` and `external`",
+        ),
+        (
+            "[sm]\nrouting = \"file\"",
+            "2:11: `sm.routing = \"file\"`: needs sm.lfts_file; add it, or write another engine",
+        ),
+        (
+            "[sm]\nrouting_program = [3]\nrouting = \"external\"",
+            "2:20: `sm.routing_program = 3`: no text; write a list of texts: the program, and its arguments",
         ),
         (
             "[sm]\nroots = [\"sw1\"]",

@@ -1,6 +1,7 @@
 //! The thread that has the vSwitch work, and hands out what it puts out.
 
 pub mod manager_files;
+mod routing_program;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;

@@ -229,3 +229,81 @@ fn adapters_at_spines() {
     );
     assert_eq!(message, expected);
 }
+
+/// Shortest ways, as docs/users/routing-programs.md has them; `FAULT` is where others do something wrong.
+const PROGRAM: &str = r#"
+import json, os, sys, time
+net = json.load(sys.stdin)
+assert net["version"] == 1
+links = {switch["guid"]: switch["links"] for switch in net["switches"]}
+tables = {switch: {} for switch in links}
+for end in net["lids"]:
+    lid, queue = end["lid"], [end["switch"]]
+    tables[end["switch"]][lid] = end["port"]
+    for at in queue:
+        for link in links[at]:
+            if lid not in tables[link["to"]]:
+                tables[link["to"]][lid] = link["to_port"]
+                queue.append(link["to"])
+FAULT
+for switch, table in tables.items():
+    print("Unicast lids guid", switch)
+    for lid, port in table.items():
+        print(f"0x{lid:04x} {port}")
+"#;
+
+/// A program of others routes the subnet; whatever goes wrong with it, its last good tables stay.
+#[test]
+fn a_program_computes_the_paths() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let write = |fault: &str| {
+        fs::write(path("route.py"), PROGRAM.replace("FAULT", fault)).expect("is written");
+    };
+    fs::write(path("net"), SPINES).expect("is written");
+    write("");
+    let command = ["/usr/bin/python3".to_owned(), path("route.py")];
+    let daemon = Daemon::configured(
+        Configuration::new()
+            .set("fabric.topology", path("net"))
+            .set("sm.routing", "external")
+            .set("sm.routing_program", command)
+            .set("sm.routing_timeout", 1),
+    );
+    let status = daemon.ask(&["sm", "status"]);
+    assert_eq!(status["errors"], json!([]));
+    assert_eq!(status["routed_by"], "external");
+    let last = "end = net['lids'][-1]; at = end['switch']";
+    for (fault, reason) in [
+        (
+            "sys.exit('no licence')",
+            "ended with exit status: 1; its last error: no licence",
+        ),
+        ("time.sleep(60)", "has not ended after 1 s and was killed"),
+        (
+            "os.close(1); time.sleep(60)",
+            "has not ended after 1 s and was killed",
+        ),
+        (
+            "print('Unicast lids guid', at); sys.exit()",
+            "has no port for LID",
+        ),
+        ("del tables[at]", "no table of switch"),
+        (
+            &format!("{last}; tables[at][end['lid']] = links[at][0]['port']"),
+            "is sent round in a loop",
+        ),
+        ("sys.stdout.buffer.write(b'\\xff'); sys.exit()", "no UTF-8"),
+        ("os.kill(os.getpid(), 9)", "signal: 9"),
+    ] {
+        write(fault);
+        let status = daemon.ask(&["sm", "reload"]);
+        let why = status["errors"][0].as_str().expect("is text");
+        assert!(why.contains(reason), "{fault}: {why}");
+        assert!(why.ends_with("; the last good tables stay"), "{why}");
+        assert_eq!(status["routed_by"], "external");
+        assert_eq!(status["sets"], 0, "{fault}");
+    }
+    write("");
+    assert_eq!(daemon.ask(&["sm", "reload"])["errors"], json!([]));
+}

@@ -78,6 +78,7 @@ pages! {
     migrate_a_vm: "migrate-a-vm.md",
     monitoring: "monitoring.md",
     passthrough: "passthrough.md",
+    routing_programs: "routing-programs.md",
     subnet_manager: "subnet-manager.md",
     subnet: "subnet.md",
     virtual_clusters: "virtual-clusters.md",

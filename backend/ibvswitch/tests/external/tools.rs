@@ -575,6 +575,73 @@ fn records(text: &str) -> Vec<String> {
     records
 }
 
+/// Ports by the GUIDs of a switch and of a port that it sends to, of forwarding tables that a program has printed.
+fn forwarding(text: &str) -> HashMap<(String, String), u8> {
+    let guid = |line: &str, key: &str| {
+        let (_, rest) = line.split_once(key)?;
+        let guid = rest.get(..18)?;
+        Some(guid.to_owned())
+    };
+    let mut switch = String::new();
+    let mut found = HashMap::new();
+    for line in text.lines() {
+        if line.starts_with("Unicast lids") {
+            switch = guid(line, " guid ").expect("a GUID");
+        } else if let Some(port) = guid(line, "portguid ") {
+            let out = line.split_whitespace().nth(1).expect("a port");
+            found.insert((switch.clone(), port), out.parse().expect("a number"));
+        }
+    }
+    found
+}
+
+/// Tables that OpenSM has dumped are those of the switches, whatever LIDs there are then; so are those that infiniband-diags
+/// have printed.
+#[test]
+fn tables_of_opensm_are_taken() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let tree = topologies::FatTree::rlft(4, 16).expect("is one");
+    let topology = tree.topology(topologies::Hosts::Adapters);
+    std::fs::write(path("net"), topology.to_netlist().expect("is a fabric")).expect("is written");
+    let subnet = || Configuration::new().set("fabric.topology", path("net"));
+    let daemon = Daemon::configured(subnet().set("sm.manager", "external"));
+    let opensm = Opensm::start(&daemon, None, &["-R", "updn", "-D", "0x43"]);
+    opensm.subnet_up();
+    let dumped = opensm.written("opensm-lfts.dump", "lids dumped");
+    let printed = Programs::new(&daemon).run(&["dump_fts"]);
+    let theirs = forwarding(&dumped);
+    assert!(
+        theirs.len() > 20 * 16,
+        "all hosts, and switches where up*/down* leads"
+    );
+    assert_eq!(forwarding(&printed), theirs);
+    drop((opensm, daemon));
+    for text in [dumped, printed] {
+        std::fs::write(path("lfts"), &text).expect("is written");
+        let file = subnet()
+            .set("sm.routing", "file")
+            .set("sm.lfts_file", path("lfts"));
+        let daemon = Daemon::configured(file);
+        let status = daemon.ask(&["sm", "status"]);
+        assert_eq!(status["errors"], serde_json::json!([]));
+        assert_eq!(status["routed_by"], "file");
+        let programs = Programs::new(&daemon);
+        assert_eq!(forwarding(&programs.run(&["dump_fts"])), theirs);
+        // One that leads nowhere is refused: the others stay.
+        let last = text.rfind("Unicast lids").expect("a table");
+        std::fs::write(path("lfts"), &text[..last]).expect("is written");
+        let status = daemon.ask(&["sm", "reload"]);
+        let why = status["errors"][0].as_str().expect("is text");
+        let start = format!(
+            "file cannot route this subnet: {}: no table of switch 0x",
+            path("lfts")
+        );
+        assert!(why.starts_with(&start), "{why}");
+        assert_eq!(forwarding(&programs.run(&["dump_fts"])), theirs);
+    }
+}
+
 /// A fat-tree written here is to ibsim what it is here; and what `ibnetdiscover` prints here can be
 /// read here again.
 #[test]

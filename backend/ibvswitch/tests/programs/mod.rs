@@ -11,6 +11,7 @@ use std::sync::mpsc::{Receiver, channel};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use testing::wait_until;
 
 use crate::daemon::Daemon;
 
@@ -184,7 +185,7 @@ impl Drop for Program {
 #[derive(Debug)]
 pub struct Opensm {
     program: Program,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl Opensm {
@@ -215,7 +216,7 @@ impl Opensm {
             .args(arguments);
         Self {
             program: Program::start(&mut command),
-            _dir: programs.dir,
+            dir: programs.dir,
         }
     }
 
@@ -229,6 +230,14 @@ impl Opensm {
     #[track_caller]
     pub fn subnet_up(&self) {
         self.program.says("SUBNET UP");
+    }
+
+    /// The text of a file that it has written, once it ends with a line of this text.
+    pub fn written(&self, name: &str, end: &str) -> String {
+        let path = self.dir.path().join(name);
+        let read = || std::fs::read_to_string(&path).unwrap_or_default();
+        wait_until(name, || read().trim_end().ends_with(end));
+        read()
     }
 
     /// Has it look at the whole subnet once more.

@@ -13,7 +13,8 @@ use std::{fs, io};
 
 use fabric::Topology;
 use subnet_manager::routing::Roles;
-use subnet_manager::{Graph, Routing};
+use subnet_manager::{Graph, Mistake, Routing};
+use wire::Guid;
 
 use crate::network::TooManyLids;
 
@@ -61,13 +62,11 @@ pub enum OpenSmError {
     #[error("the subnet has no channel adapter that OpenSM could be at")]
     NoAdapter,
     /// A file of OpenSM's cannot be read.
-    #[error("OpenSM's table of forwarding entries, line {line}: {text:?} is not understood")]
-    Dump {
-        /// Number of the line, from 1.
-        line: usize,
-        /// The line.
-        text: String,
-    },
+    #[error("OpenSM's forwarding tables: {}", .0.first().map(ToString::to_string).unwrap_or_default())]
+    Dump(Vec<Mistake>),
+    /// OpenSM has left out a port.
+    #[error("OpenSM's forwarding tables have no LID of port {0:#}")]
+    NoLid(Guid),
     /// Too large.
     #[error(transparent)]
     TooManyLids(#[from] TooManyLids),

@@ -11,15 +11,44 @@ use wire::{Guid, Lid, PortState, Sl};
 use super::discovery::switch_info_data;
 use super::{Knowledge, Purpose, SubnetManager};
 use crate::model::At;
-use crate::routing::{Graph, MinHop, Routing, RoutingEngine, RoutingError};
+use crate::routing::{
+    ForwardingTable, Graph, MinHop, Routing, RoutingEngine, RoutingError, Verdict, Vertex,
+};
 use crate::sa::Paths;
+
+/// The paths that there were and their engine, if they lead everywhere in the graph of now.
+fn keep(before: &Paths, graph: &Graph) -> Option<(Routing, &'static str)> {
+    let switches = before.graph.switches.iter().map(|switch| switch.guid);
+    let tables: HashMap<Guid, &ForwardingTable> = switches.zip(&before.tables).collect();
+    let of = |switch: &Vertex| {
+        tables
+            .get(&switch.guid)
+            .copied()
+            .cloned()
+            .unwrap_or_default()
+    };
+    let kept = Routing {
+        tables: graph.switches.iter().map(of).collect(),
+        levels: before.levels.clone(),
+    };
+    let verdict = Verdict::new(graph, &kept);
+    let is_good = verdict.is_connected() && verdict.endless.is_none();
+    before
+        .engine
+        .filter(|_| is_good)
+        .map(|engine| (kept, engine))
+}
 
 impl Knowledge {
     /// The paths of a graph: those that there are if nothing has changed, or new ones and true.
     fn route(&mut self, graph: Graph, nodes: Vec<usize>) -> (Paths, bool) {
         let before = mem::take(&mut self.paths);
         let lanes = self.service_lanes();
-        if !before.tables.is_empty() && (&before.graph, before.lanes) == (&graph, lanes) {
+        let outdated = mem::take(&mut self.outdated);
+        if !outdated
+            && !before.tables.is_empty()
+            && (&before.graph, before.lanes) == (&graph, lanes)
+        {
             return (Paths { nodes, ..before }, false);
         }
         let before = Some(before).filter(|paths| !paths.tables.is_empty());
@@ -54,6 +83,24 @@ impl Knowledge {
             }),
         });
         let own = own.map(|routing| (routing, self.routing.name()));
+        let kept = before.filter(|_| own.is_err() && self.routing.keeps_tables());
+        if let (Err(error), Some((kept, engine))) =
+            (&own, kept.and_then(|before| keep(before, &graph)))
+        {
+            let reason = format!("{}; the last good tables stay", error.reason);
+            return Paths {
+                tables: kept.tables,
+                levels: kept.levels,
+                lanes: self.service_lanes(),
+                engine: Some(engine),
+                refusals: vec![RoutingError {
+                    engine: error.engine,
+                    reason,
+                }],
+                graph,
+                nodes,
+            };
+        }
         // As OpenSM does.
         let found = own.or_else(|error| {
             refusals.push(RoutingError {

@@ -68,6 +68,8 @@ pub struct Verdict {
     pub faults: Vec<Fault>,
     /// Paths between switches without adapters that do not arrive.
     pub between_switches: u64,
+    /// A path, also between such switches, that goes round in a circle: the switch, and the LID.
+    pub endless: Option<(usize, Lid)>,
     /// Paths that cross more links than they must.
     pub detours: u64,
     /// Paths by the number of links between switches that they cross.
@@ -361,6 +363,9 @@ impl<'a> Walker<'a> {
         }
         let to_adapter = port != 0;
         for at in 0..switches {
+            if breaks[at] == Some(Break::Circle) {
+                self.verdict.endless.get_or_insert((at, lid));
+            }
             if !to_adapter && self.adapters[at] == 0 {
                 self.verdict.between_switches += u64::from(hops[at] == LOST);
                 continue;

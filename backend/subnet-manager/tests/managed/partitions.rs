@@ -37,7 +37,7 @@ fn a_file_fills_the_tables() {
     let guid = |hypervisor| layout.vf_guid(hypervisor, 0);
     managed
         .manager
-        .set_files(Some(file(FILE, guid)), Roles::default());
+        .set_files(Some(file(FILE, guid)), Roles::default(), None);
     managed.settle();
     assert_eq!(managed.manager.report().errors, Vec::<String>::new());
     let keys = |managed: &Managed, guid| {
@@ -51,7 +51,7 @@ fn a_file_fills_the_tables() {
     assert_eq!(keys(&managed, guid(2)), [0xffff, 0x20]);
     // Another file, at run time.
     let red = file("Default : SELF=full, ALL ; red=0x20 : ALL_CAS=full ;", guid);
-    managed.manager.set_files(Some(red), Roles::default());
+    managed.manager.set_files(Some(red), Roles::default(), None);
     managed.settle();
     assert_eq!(keys(&managed, guid(0)), [0x7fff, 0x8020]);
     assert_eq!(keys(&managed, layout.manager_guid()), [0xffff, 0x8020]);
@@ -72,7 +72,7 @@ fn switches_enforce() {
     let guid = |hypervisor| layout.vf_guid(hypervisor, 0);
     managed
         .manager
-        .set_files(Some(file(FILE, guid)), Roles::default());
+        .set_files(Some(file(FILE, guid)), Roles::default(), None);
     managed.settle();
     assert_eq!(managed.manager.report().errors, Vec::<String>::new());
     managed.all_active_and_reachable();
@@ -97,7 +97,9 @@ fn switches_enforce() {
     assert_eq!(managed.manager.report().sets, 0);
     // Fewer keys, and the switch forgets them.
     let none = file("Default : ALL=full ;", guid);
-    managed.manager.set_files(Some(none), Roles::default());
+    managed
+        .manager
+        .set_files(Some(none), Roles::default(), None);
     managed.settle();
     let keys = managed.link.fabric.pkeys(facing).unwrap();
     assert_eq!(keys[..2], [PKey::DEFAULT_FULL, PKey::INVALID]);

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use fabric::{Fabric, Owner, PortRef, SmpAccess};
+use subnet_manager::routing::Imported;
 use subnet_manager::{MigrationError, SubnetManager, Ticket, Transport};
 use tracing::{debug, warn};
 use wire::attribute::CapabilityMask;
@@ -90,7 +91,10 @@ impl ManagedSubnet {
                     settings.known_lids.clone_from(known);
                     managed.reported.clone_from(known);
                 }
-                let routing = (environment.routing)(&model.manager);
+                let routing = match &environment.files.tables {
+                    Some(source) => Box::new(Imported::new(Arc::clone(source))),
+                    None => (environment.routing)(&model.manager),
+                };
                 let manager = SubnetManager::new(settings, routing)?;
                 managed.embedded = true;
                 let keys = Arc::clone(&environment.keys);

@@ -82,6 +82,10 @@ pub enum RoutingChoice {
     Lash,
     /// Tori and meshes, one dimension after the other.
     DimensionOrder,
+    /// Tables of a file.
+    File,
+    /// Tables of a program.
+    External,
 }
 
 impl RoutingChoice {
@@ -98,7 +102,7 @@ impl RoutingChoice {
     }
 
     /// All engines with their names in the configuration.
-    pub const NAMES: [(&'static str, Self); 7] = [
+    pub const NAMES: [(&'static str, Self); 9] = [
         ("minhop", Self::MinHop),
         ("updn", Self::UpDown),
         ("ftree", Self::FatTree),
@@ -106,6 +110,8 @@ impl RoutingChoice {
         ("dfsssp", Self::Dfsssp),
         ("lash", Self::Lash),
         ("dor", Self::DimensionOrder),
+        ("file", Self::File),
+        ("external", Self::External),
     ];
 }
 

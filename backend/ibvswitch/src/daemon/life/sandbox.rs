@@ -12,7 +12,7 @@ mod tests;
 
 use std::env;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use tracing::{info, warn};
@@ -104,7 +104,7 @@ impl Needs {
         needs.programs = system.map(PathBuf::from).into();
         // Where a new version is put, whatever its name is until it has that of this one.
         let own = own_program().ok();
-        let above = own.as_deref().and_then(std::path::Path::parent);
+        let above = own.as_deref().and_then(Path::parent);
         needs.programs.extend(above.map(PathBuf::from));
         // Also by libraries, by what loads them, and by the log of a panic.
         let read = [
@@ -123,6 +123,15 @@ impl Needs {
         needs
             .read
             .extend(named.filter_map(|file| Some(file.parent()?.to_owned())));
+        // A program that computes paths, and the files that it is told of.
+        let mut command = config.files.routing_program.iter().map(Path::new);
+        let folder = |path: &Path| {
+            path.parent()
+                .filter(|_| path.is_absolute())
+                .map(PathBuf::from)
+        };
+        needs.programs.extend(command.next().and_then(folder));
+        needs.read.extend(command.filter_map(folder));
         needs.own.push(config.runtime_dir.clone());
         needs.own.extend(config.files.state_dir.clone());
         let vfs = config.vfs().map(|(_, vf)| &vf.socket);

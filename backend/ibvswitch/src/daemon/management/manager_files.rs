@@ -7,14 +7,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hca::Clock;
-use subnet_manager::routing::{Roles, parse_guids};
+use subnet_manager::routing::{DUMP_MAX, Roles, TableDump, TableFile, TableSource, parse_guids};
 use subnet_manager::{FILE_MAX, Partitions, persistence};
 use tracing::{debug, warn};
 use vswitch::{Environment, Plan, SettingsFiles};
 use wire::{Guid, Lid, PKey};
 
+use super::routing_program::RoutingProgram;
 use crate::warnings;
-use config::{Config, ManagerPlace, Subnet};
+use config::{Config, ManagerPlace, RoutingChoice, Subnet};
 
 /// Warnings about members that are no ports.
 const STRANGERS_MAX: usize = 16;
@@ -92,6 +93,30 @@ pub fn read_settings(config: &Config) -> Result<SettingsFiles, FileError> {
             compute: compute?,
             io: io?.unwrap_or_default(),
         },
+        tables: tables(config)?,
+    })
+}
+
+/// The source of forwarding tables that the manager does not compute itself.
+fn tables(config: &Config) -> Result<Option<Arc<dyn TableSource>>, FileError> {
+    let files = &config.files;
+    Ok(match (config.manager.routing, &files.tables) {
+        (RoutingChoice::File, Some(path)) => {
+            let dump = TableDump::parse(&read(path, DUMP_MAX)?);
+            let dump = dump.map_err(|mistakes| FileError::Mistakes {
+                path: path.clone(),
+                mistakes,
+            });
+            Some(Arc::new(TableFile {
+                path: path.display().to_string(),
+                dump: Arc::new(dump?),
+            }))
+        }
+        (RoutingChoice::External, _) => Some(Arc::new(RoutingProgram {
+            command: files.routing_program.clone(),
+            limit: files.routing_timeout,
+        })),
+        _ => None,
     })
 }
 

@@ -3,62 +3,34 @@
 use std::collections::HashMap;
 
 use fabric::Topology;
-use subnet_manager::{ForwardingTable, Graph, Routing};
+use subnet_manager::routing::TableDump;
+use subnet_manager::{Graph, Routing};
+use wire::Guid;
 use wire::attribute::NodeType;
-use wire::{Guid, Lid};
 
 use super::OpenSmError;
-
-/// An entry: index of the switch, LID, port.
-type Entry = (usize, Lid, u8);
-
-/// The GUID after `key`.
-fn guid_after(line: &str, key: &str) -> Option<u64> {
-    let (_, rest) = line.split_once(key)?;
-    let guid: Guid = rest.split([' ', ':', ',']).next()?.parse().ok()?;
-    Some(guid.value())
-}
 
 /// The forwarding tables of an `opensm-lfts.dump`.
 pub(super) fn read(topology: &Topology, dump: &str) -> Result<(Graph, Routing), OpenSmError> {
     let mut graph = crate::graph(topology)?;
-    let switches = graph.switches.iter().enumerate();
-    let switches: HashMap<u64, usize> = switches
-        .map(|(index, vertex)| (vertex.guid.value(), index))
-        .collect();
-    let mut lids: HashMap<u64, Lid> = HashMap::new();
-    let mut entries: Vec<Entry> = Vec::new();
-    let mut switch = 0;
-    for (number, line) in dump.lines().enumerate() {
-        let bad = || OpenSmError::Dump {
-            line: number + 1,
-            text: line.to_owned(),
-        };
-        if line.starts_with("Unicast lids") {
-            let guid = guid_after(line, " guid ").ok_or_else(bad)?;
-            switch = *switches.get(&guid).ok_or_else(bad)?;
-        } else if line.starts_with("0x") {
-            let (lid, guid, port) = entry(line).ok_or_else(bad)?;
-            lids.insert(guid, lid);
-            entries.extend(port.map(|port| (switch, lid, port)));
-        }
-    }
-    // LIDs of ours are by rising GUID.
-    let guids = guids(topology);
+    let dump = TableDump::parse(dump).map_err(OpenSmError::Dump)?;
+    let lids = dump.owners();
+    let guids: HashMap<u64, u64> = guids(topology).into_iter().collect();
+    let theirs = |guid: Guid| {
+        guids
+            .get(&guid.value())
+            .map_or(guid, |&guid| Guid::new(guid))
+    };
     for endpoint in &mut graph.endpoints {
-        let guid = guids.get(usize::from(endpoint.lid.value()).wrapping_sub(1));
-        let lid = guid.and_then(|(_, guid)| lids.get(guid));
-        endpoint.lid = *lid.ok_or_else(|| OpenSmError::Dump {
-            line: dump.lines().count(),
-            text: format!("the end, without a LID of {guid:x?}"),
-        })?;
+        let guid = theirs(endpoint.guid);
+        endpoint.lid = *lids.get(&guid).ok_or(OpenSmError::NoLid(guid))?;
     }
     graph.endpoints.sort_by_key(|endpoint| endpoint.lid);
-    let mut tables = vec![ForwardingTable::new(graph.top()); graph.switches.len()];
-    for (switch, lid, port) in entries {
-        tables[switch].set(lid, port);
+    let mut renamed = graph.clone();
+    for endpoint in &mut renamed.endpoints {
+        endpoint.guid = theirs(endpoint.guid);
     }
-    Ok((graph, tables.into()))
+    Ok((graph, dump.tables(&renamed).into()))
 }
 
 /// The GUIDs of the ports that have LIDs, by rising GUID, with what ibsim makes of them: the GUID of an
@@ -89,13 +61,4 @@ pub(super) fn translate<'a>(
     let ports = ports.into_iter();
     let known = ports.filter_map(|port| guids.get(&port.value()));
     known.map(|&guid| Guid::new(guid)).collect()
-}
-
-/// LID, GUID of the port and port to send by, if there is one, of a line like
-/// `0x0001 007 : (Channel Adapter portguid 0x0002c90300000001: 'H2c90300000000')`.
-fn entry(line: &str) -> Option<(Lid, u64, Option<u8>)> {
-    let mut words = line.split_whitespace();
-    let lid = words.next()?.parse().ok()?;
-    let port = words.next()?.parse().ok();
-    Some((lid, guid_after(line, "portguid ")?, port))
 }

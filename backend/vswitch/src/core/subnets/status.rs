@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use fabric::Fabric;
+use subnet_manager::routing::Imported;
 use subnet_manager::{Balance, SubnetManager};
 use wire::attribute::{SmInfo, SmState};
 use wire::mad::{AttributeId, Method};
@@ -152,7 +153,12 @@ pub(crate) fn sweep(
         }
         match files.clone() {
             None => manager.request_sweep(),
-            Some(SettingsFiles { partitions, roles }) => manager.set_files(partitions, roles),
+            Some(files) => {
+                let routing = files
+                    .tables
+                    .map(|source| Box::new(Imported::new(source)) as _);
+                manager.set_files(files.partitions, files.roles, routing);
+            }
         }
         managed.swept.push(tag());
     }
