@@ -6,7 +6,7 @@ pub(crate) mod datagram;
 pub(crate) mod key_update;
 pub(crate) mod message;
 pub(crate) mod path;
+mod payload;
 pub(crate) mod requester;
 mod segments;
 mod steering;
-mod tagged;

@@ -11,7 +11,7 @@ pub(crate) mod dynamic;
 pub(crate) mod endpoint;
 mod exchange;
 mod frame;
-mod payload;
+pub(crate) mod payload;
 pub(crate) mod refusal;
 mod reply;
 pub(crate) mod requester;

@@ -2,33 +2,30 @@
 //! copy from guest memory to guest memory, in slices.
 
 use vm_memory::VolatileSlice;
-use wire::{Qpn, Sl};
+use wire::Sl;
 
 use crate::engine::progress::Outcome;
+use crate::local::payload::Payload;
 use crate::memory::access::{
-    CopyError, Cursor, Source, as_a_whole, check_list, checked_window, copy, fits, missing,
-    read_list, window,
+    CopyError, Cursor, Source, as_a_whole, checked_window, copy, fits, missing, read_list, window,
 };
 use crate::memory::dma::copy_in_order;
 use crate::memory::domain::{Domain, WINDOW_COST};
-use crate::memory::mr::{Access, KeyError, MemoryKey};
-use crate::memory::sge::Sge;
+use crate::memory::mr::{Access, KeyError};
 use crate::objects::counters::traffic::{PathId, PathTraffic};
 use crate::objects::page_fault::PageFault;
-use crate::objects::qp::attributes::{Inbound, RemoteRights};
-use crate::objects::qp::{Core, RecvQueue, Requester, Responder};
+use crate::objects::qp::attributes::RemoteRights;
+use crate::objects::qp::{Core, Requester};
 use crate::objects::reason::Reason;
 use crate::objects::refusal::Refusal;
-use crate::objects::srq::Srq;
 use crate::objects::vf::Vf;
-use crate::objects::work::payload::{check_local, local_access, missing_of, read_payload};
-use crate::objects::work::{Operation, RecvWr, SendWr};
+use crate::objects::work::payload::{check_local, local_access, missing_of};
+use crate::objects::work::{Operation, SendWr};
 use crate::queue_format::QueueFormat;
-use crate::storage::slab::Slab;
-use crate::storage::spares::Spares;
 use crate::transport::HEADER_WORDS;
-use crate::transport::refusal::Refused;
-use crate::transport::responder::{atomic_at, check_remote, invalidate, take_receive, xrc_domain};
+use crate::transport::Target;
+use crate::transport::payload::Part;
+use crate::transport::responder::{Reception, atomic_at};
 
 /// Longest local list element that is not checked ahead of the copy, in bytes:
 /// what is copied in one go is checked by the copy itself.
@@ -45,15 +42,12 @@ pub(crate) enum Progress {
 /// One message between two halves of queue pairs.
 pub(crate) struct Message<'a, F: QueueFormat> {
     pub from_core: &'a Core,
-    pub to_core: &'a Core,
-    /// Protection domain in which the responder takes the message: its own, or
-    /// that of the shared receive queue which an XRC packet names.
-    pub pd: u32,
+    pub from_vf: &'a Vf<F>,
     pub req: &'a mut Requester<F>,
-    pub resp: &'a mut Responder<F>,
-    pub vfs: &'a mut [Vf<F>],
-    pub srqs: &'a mut Slab<Srq<F>>,
-    pub spare_recvs: &'a mut Spares<RecvWr>,
+    /// The responder.
+    pub to: Reception<'a, F>,
+    /// Protection domain in which the responder takes the message.
+    pub pd: u32,
     pub traffic: &'a PathTraffic,
     pub paths: [PathId; 2],
     pub levels: [Sl; 2],
@@ -61,7 +55,7 @@ pub(crate) struct Message<'a, F: QueueFormat> {
     pub mtu: u32,
 }
 
-impl<F: QueueFormat> Message<'_, F> {
+impl<'a, F: QueueFormat> Message<'a, F> {
     /// Packets of the message, or of the response to a read.
     #[inline]
     pub fn packets(&self) -> u32 {
@@ -78,17 +72,17 @@ impl<F: QueueFormat> Message<'_, F> {
     pub fn account(&mut self, operation: Operation) {
         let packets = self.packets();
         // A read that is behind is answered again; it is not a new message.
-        if self.resp.psn == self.req.psn {
-            self.resp.psn = self.resp.psn.plus(packets);
-            self.resp.msn = (self.resp.msn + 1) & 0xff_ffff;
+        let resp = &mut *self.to.resp;
+        if resp.psn == self.req.psn {
+            resp.psn = resp.psn.plus(packets);
+            resp.msn = (resp.msn + 1) & 0xff_ffff;
         }
         self.req.psn = self.req.psn.plus(packets);
-        self.resp.received = 0;
+        resp.received = 0;
         let packets = u64::from(packets);
         let words = self.len / 4 + packets * HEADER_WORDS;
-        let from = &self.vfs[usize::from(self.from_core.vf.0)].counters;
-        let to = &self.vfs[usize::from(self.to_core.vf.0)].counters;
-        self.to_core.set.counters.requests.received(operation);
+        let [from, to] = [&self.from_vf.counters, &self.to.vf.counters];
+        self.to.core.set.counters.requests.received(operation);
         let [there, back] = self.paths;
         let [sl, back_sl] = self.levels;
         if operation == Operation::Read {
@@ -110,35 +104,31 @@ impl<F: QueueFormat> Message<'_, F> {
     /// requester takes for an answer to something else, and waits.
     #[cold]
     pub fn strays(&self) -> Outcome {
-        let (to, packets) = (self.to_core, self.packets());
-        let retries = self.vfs[usize::from(to.vf.0)].retries(to);
+        let retries = self.to.vf.retries(self.to.core);
+        let packets = self.packets();
         retries.add(|of| &of.out_of_sequence, packets.into());
         Outcome::OutOfSequence
     }
 
-    pub(super) fn requester_domain(&self) -> Domain<'_, F::Dma> {
-        let vf = &self.vfs[usize::from(self.from_core.vf.0)];
+    const fn requester_domain(&self) -> Domain<'a, F::Dma> {
         Domain {
-            dma: &vf.dma,
-            keys: &vf.keys,
+            dma: &self.from_vf.dma,
+            keys: &self.from_vf.keys,
             pd: self.from_core.pd,
         }
     }
 
-    pub(super) fn responder_domain(&self) -> Domain<'_, F::Dma> {
-        let vf = &self.vfs[usize::from(self.to_core.vf.0)];
-        Domain {
-            dma: &vf.dma,
-            keys: &vf.keys,
-            pd: self.pd,
-        }
+    fn responder_domain(&self) -> Domain<'_, F::Dma> {
+        self.to.domain(self.pd)
     }
 
-    /// Memory that the message goes to, where that is a receive request or an entry of a tag list.
-    pub(super) fn message_domain(&self) -> Domain<'_, F::Dma> {
-        let domain = self.responder_domain();
-        let pd = self.resp.inbound.as_ref().map_or(self.pd, |it| it.pd);
-        Domain { pd, ..domain }
+    /// Memory that the request names at the responder.
+    const fn target(&self, wr: &SendWr) -> Target {
+        Target {
+            addr: wr.remote_addr,
+            rkey: wr.rkey,
+            length: self.len as u32,
+        }
     }
 
     /// Moves the message on.
@@ -149,7 +139,7 @@ impl<F: QueueFormat> Message<'_, F> {
     #[inline(always)]
     pub fn execute(&mut self, wr: &mut SendWr, budget: &mut i64) -> Result<Progress, Refusal> {
         if self.req.offset == 0 {
-            self.resp.received = 0;
+            self.to.resp.received = 0;
         }
         let result = self.dispatch(wr, budget);
         result.map_err(|refusal| self.blame(wr, refusal))
@@ -157,11 +147,8 @@ impl<F: QueueFormat> Message<'_, F> {
 
     #[inline(always)]
     fn dispatch(&mut self, wr: &mut SendWr, budget: &mut i64) -> Result<Progress, Refusal> {
-        if let RecvQueue::Xrc(xrcd) = self.resp.queue {
-            let vf = &self.vfs[usize::from(self.to_core.vf.0)];
-            self.pd = xrc_domain(vf, self.srqs, xrcd, Qpn::new(wr.xrc_srqn))?;
-        }
-        let rights = self.to_core.attr.rights;
+        self.pd = self.to.pd(wr.xrc_srqn)?;
+        let rights = self.to.core.attr.rights;
         match wr.operation {
             Operation::Write | Operation::WriteImm => self.write(wr, rights, budget),
             Operation::Send | Operation::SendImm | Operation::SendInvalidate => {
@@ -171,7 +158,7 @@ impl<F: QueueFormat> Message<'_, F> {
             Operation::CompareSwap
             | Operation::FetchAdd
             | Operation::MaskedCompareSwap
-            | Operation::MaskedFetchAdd => self.atomic(wr, rights, budget),
+            | Operation::MaskedFetchAdd => self.atomic(wr, budget),
             Operation::Nop
             | Operation::LocalInvalidate
             | Operation::UpdateKey
@@ -193,7 +180,8 @@ impl<F: QueueFormat> Message<'_, F> {
         if let Some(absent) = self.absent(wr, refusal) {
             return absent;
         }
-        wr.reason = self.reason(wr, refusal);
+        let target = self.target(wr);
+        wr.reason = self.to.reason(self.pd, wr.operation, target, refusal);
         refusal
     }
 
@@ -202,16 +190,16 @@ impl<F: QueueFormat> Message<'_, F> {
     fn absent(&self, wr: &SendWr, refusal: Refusal) -> Option<Refusal> {
         let at = self.req.offset;
         let found = match refusal {
-            Refusal::LocalAbsent => true,
+            Refusal::LocalAbsent | Refusal::Absent => true,
             Refusal::Local => {
                 let needed = local_access(wr.operation);
                 missing_of(self.requester_domain(), wr, at, needed).is_some()
             }
             Refusal::Operation => {
-                let inbound = self.resp.inbound.as_ref()?;
-                let domain = self.message_domain();
+                let inbound = self.to.resp.inbound.as_ref()?;
+                let domain = self.to.domain(inbound.pd);
                 // A header may stay out.
-                let skip = self.resp.arrival().skip();
+                let skip = self.to.resp.arrival().skip();
                 let [at, end] = [at, self.len].map(|to| to.saturating_sub(skip));
                 missing(domain, &inbound.wr.sges, [at, end], Access::LOCAL_WRITE).is_some()
             }
@@ -222,11 +210,7 @@ impl<F: QueueFormat> Message<'_, F> {
                     operation if operation.is_atomic() => Access::ATOMIC,
                     _ => return None,
                 };
-                let list = [Sge {
-                    addr: wr.remote_addr,
-                    lkey: wr.rkey,
-                    len: self.len as u32,
-                }];
+                let list = [self.target(wr).stretch()];
                 missing(self.responder_domain(), &list, [at, self.len], needed).is_some()
             }
             _ => false,
@@ -239,33 +223,9 @@ impl<F: QueueFormat> Message<'_, F> {
 
     /// The page fault of a responder.
     #[cold]
-    pub fn fault(&self, wr: &SendWr) -> PageFault {
-        let at = self.req.offset;
-        let of_message = match Refusal::without_page(wr.operation) {
-            Refusal::Operation => {
-                let memory = self.message_domain();
-                PageFault::message(self.to_core, self.resp, memory, [at, self.len])
-            }
-            _ => None,
-        };
-        of_message.unwrap_or_else(|| {
-            let named = (wr.rkey, wr.remote_addr, self.len as u32);
-            let memory = self.responder_domain();
-            PageFault::remote(self.to_core, memory, wr.operation, named, at)
-        })
-    }
-
-    /// Why the requester's request was refused, its own list apart.
-    fn reason(&self, wr: &SendWr, refusal: Refusal) -> Reason {
-        refusal.reason(&Refused {
-            core: self.to_core,
-            xrc: matches!(self.resp.queue, RecvQueue::Xrc(_)),
-            domain: self.responder_domain(),
-            operation: wr.operation,
-            addr: wr.remote_addr,
-            rkey: wr.rkey,
-            len: self.len,
-        })
+    pub fn fault(&self, wr: &SendWr) -> Option<PageFault> {
+        let (target, part) = (self.target(wr), [self.req.offset, self.len]);
+        self.to.page_fault(self.pd, wr.operation, target, part)
     }
 
     /// Checks what the copy would notice only when the responder's memory has
@@ -278,24 +238,28 @@ impl<F: QueueFormat> Message<'_, F> {
         Ok(())
     }
 
-    #[inline]
-    fn check_remote(&self, wr: &SendWr, len: u64, needed: Access) -> Result<&MemoryKey, Refusal> {
-        let domain = self.responder_domain();
-        check_remote(domain, self.to_core, wr.rkey, wr.remote_addr, len, needed)
-    }
-
     /// Where the message stands after `done` more bytes. A copy stops early
     /// only for its budget; were it to stop otherwise, it would for ever.
     #[inline]
-    pub(super) fn advance(&mut self, done: u64, budget: i64) -> Result<Progress, Refusal> {
+    fn advance(&mut self, done: u64, budget: i64) -> Result<Progress, Refusal> {
         self.req.offset += done;
-        self.resp.received = self.req.offset;
+        self.to.resp.received = self.req.offset;
         if self.req.offset >= self.len {
             Ok(Progress::Done)
         } else if budget <= 0 {
             Ok(Progress::Partly)
         } else {
             Err(Refusal::LocalLength)
+        }
+    }
+
+    /// The part of the message that its payload is: all of it.
+    const fn part(&self) -> Part {
+        Part {
+            begin: 0,
+            at: self.req.offset,
+            end: self.len,
+            is_whole: true,
         }
     }
 
@@ -322,7 +286,7 @@ impl<F: QueueFormat> Message<'_, F> {
             }
         }
         if wr.operation == Operation::WriteImm {
-            self.take_receive(wr)?;
+            self.to.take_receive(wr.xrc_srqn)?;
         }
         Ok(Progress::Done)
     }
@@ -335,7 +299,9 @@ impl<F: QueueFormat> Message<'_, F> {
             return Ok(None);
         }
         let (key, addr, len) = (wr.rkey, wr.remote_addr, self.len);
-        let region = self.check_remote(wr, len, Access::REMOTE_WRITE)?;
+        let region = self
+            .to
+            .check_remote(self.pd, self.target(wr), Access::REMOTE_WRITE)?;
         let source = if wr.is_inline {
             VolatileSlice::from(&mut wr.inline[..])
         } else if let [sge] = wr.sges[..] {
@@ -365,177 +331,36 @@ impl<F: QueueFormat> Message<'_, F> {
 
     fn write_piecewise(&self, wr: &mut SendWr, budget: &mut i64) -> Result<u64, Refusal> {
         self.check_ahead(wr)?;
-        self.check_remote(wr, self.len, Access::REMOTE_WRITE)?;
-        let target = [Sge {
-            addr: wr.remote_addr,
-            lkey: wr.rkey,
-            len: self.len as u32,
-        }];
-        let mut to = Cursor::new(
-            self.responder_domain(),
-            &target,
-            self.req.offset,
-            Access::REMOTE_WRITE,
-        );
-        self.gather(wr, &mut to, budget, Refusal::Access)
+        let (target, part) = (self.target(wr), self.part());
+        self.to
+            .check_remote(self.pd, target, Access::REMOTE_WRITE)?;
+        let (domain, len) = (self.requester_domain(), self.len);
+        let mut payload = Payload { domain, wr, len };
+        let at = self.to.write(self.pd, target, part, &mut payload, budget)?;
+        Ok(at - part.at)
     }
 
     #[inline]
     fn send(&mut self, wr: &mut SendWr, budget: &mut i64) -> Result<Progress, Refusal> {
-        if let RecvQueue::Tagged(_) = self.resp.queue {
-            return self.send_tagged(wr, budget);
-        }
-        if self.req.offset == 0 {
+        let (part, domain, len) = (self.part(), self.requester_domain(), self.len);
+        if part.at == 0 {
             // The gather list is checked before the responder gives up a
             // receive request for a message that will never come.
-            check_local(self.requester_domain(), wr).map_err(|_| Refusal::Local)?;
-            self.take_receive(wr)?;
+            check_local(domain, wr).map_err(|_| Refusal::Local)?;
         }
-        let Some(mut inbound) = self.resp.inbound.take() else {
-            return Err(Refusal::Operation);
-        };
-        let result = if self.to_core.in_completion.receives(self.len) && self.req.offset == 0 {
-            self.hold(wr, &mut inbound, budget)
-        } else {
-            self.scatter(wr, &inbound, budget)
-        };
-        self.resp.inbound = Some(inbound);
-        if self.advance(result?, *budget)? == Progress::Partly {
+        let mut payload = Payload { domain, wr, len };
+        if part.at == 0 {
+            let srqn = payload.wr.xrc_srqn;
+            self.to.begin_send(srqn, &mut payload, budget)?;
+        }
+        let at = self.to.scatter(part, &mut payload, budget)?;
+        if self.advance(at - part.at, *budget)? == Progress::Partly {
             return Ok(Progress::Partly);
         }
-        self.invalidate(wr)?;
-        Ok(Progress::Done)
-    }
-
-    /// Invalidates the key that a message names which does that, and is complete.
-    #[inline]
-    pub(super) fn invalidate(&mut self, wr: &SendWr) -> Result<(), Refusal> {
         if wr.operation == Operation::SendInvalidate {
-            let vf = &mut self.vfs[usize::from(self.to_core.vf.0)];
-            invalidate(vf, self.to_core, self.pd, wr.immediate)?;
+            self.to.check_invalidation(self.pd, wr.immediate)?;
         }
-        Ok(())
-    }
-
-    /// Keeps the message for its completion. The memory that it would have gone to is looked at no less.
-    #[inline(never)]
-    fn hold(&self, wr: &SendWr, inbound: &mut Inbound, budget: &mut i64) -> Result<u64, Refusal> {
-        let domain = Domain {
-            pd: inbound.pd,
-            ..self.responder_domain()
-        };
-        check_room(domain, &inbound.wr.sges, self.len)?;
-        let from = self.requester_domain();
-        let held = &mut inbound.wr.held;
-        held.resize(self.len as usize, 0);
-        let needed = Access::LOCAL_READ;
-        let read = as_a_whole(budget, |left| read_payload(from, wr, 0, needed, held, left));
-        match read {
-            Ok(read) if read == held.len() => {}
-            _ => {
-                held.clear();
-                return Err(Refusal::Local);
-            }
-        }
-        Ok(self.len)
-    }
-
-    fn scatter(
-        &self,
-        wr: &mut SendWr,
-        inbound: &Inbound,
-        budget: &mut i64,
-    ) -> Result<u64, Refusal> {
-        let domain = Domain {
-            pd: inbound.pd,
-            ..self.responder_domain()
-        };
-        let capacity: u64 = inbound.wr.sges.iter().map(|sge| u64::from(sge.len)).sum();
-        if capacity < self.len {
-            return Err(Refusal::Invalid);
-        }
-        let mut to = Cursor::new(
-            domain,
-            &inbound.wr.sges,
-            self.req.offset,
-            Access::LOCAL_WRITE,
-        );
-        self.gather(wr, &mut to, budget, Refusal::Operation)
-    }
-
-    /// Copies the requester's payload, from the current offset on, to `to`.
-    #[inline]
-    pub(super) fn gather(
-        &self,
-        wr: &mut SendWr,
-        to: &mut Cursor<'_, F::Dma>,
-        budget: &mut i64,
-        at_fault: Refusal,
-    ) -> Result<u64, Refusal> {
-        let left = self.len - self.req.offset;
-        let copied = if wr.is_inline {
-            let bytes = VolatileSlice::from(&mut wr.inline[..]);
-            let bytes = bytes
-                .offset(self.req.offset as usize)
-                .map_err(|_| Refusal::LocalLength)?;
-            copy::<F::Dma, F::Dma>(&mut Source::Bytes(bytes), to, left, budget)
-        } else if wr.is_mixed() {
-            self.copy_pieces(wr, to, budget)
-        } else {
-            let from = Cursor::new(
-                self.requester_domain(),
-                &wr.sges,
-                self.req.offset,
-                Access::LOCAL_READ,
-            );
-            copy(&mut Source::Memory(from), to, left, budget)
-        };
-        copied.map_err(|error| match error {
-            CopyError::From(_) => Refusal::Local,
-            CopyError::To(_) => at_fault,
-        })
-    }
-
-    /// Copies a payload that is inline data and memory in turns, from the
-    /// current offset on.
-    #[inline(never)]
-    fn copy_pieces(
-        &self,
-        wr: &mut SendWr,
-        to: &mut Cursor<'_, F::Dma>,
-        budget: &mut i64,
-    ) -> Result<u64, CopyError> {
-        let SendWr {
-            sges,
-            inline,
-            inlined,
-            ..
-        } = wr;
-        let inline = VolatileSlice::from(&mut inline[..]);
-        let domain = self.requester_domain();
-        let (mut offset, mut done) = (self.req.offset, 0);
-        for (index, piece) in sges.iter().enumerate() {
-            let len = u64::from(piece.len);
-            if offset >= len {
-                offset -= len;
-                continue;
-            }
-            let left = len - offset;
-            let mut from = if *inlined >> index & 1 == 0 {
-                let list = std::slice::from_ref(piece);
-                Source::Memory(Cursor::new(domain, list, offset, Access::LOCAL_READ))
-            } else {
-                let bytes = inline.subslice((piece.addr + offset) as usize, left as usize);
-                Source::Bytes(bytes.map_err(|_| CopyError::From(KeyError::Invalid(piece.lkey)))?)
-            };
-            let copied = copy::<F::Dma, F::Dma>(&mut from, to, left, budget)?;
-            done += copied;
-            if copied < left {
-                break;
-            }
-            offset = 0;
-        }
-        Ok(done)
+        Ok(Progress::Done)
     }
 
     #[inline(never)]
@@ -552,12 +377,9 @@ impl<F: QueueFormat> Message<'_, F> {
             return Ok(Progress::Done);
         }
         self.check_ahead(wr)?;
-        self.check_remote(wr, self.len, Access::REMOTE_READ)?;
-        let source = [Sge {
-            addr: wr.remote_addr,
-            lkey: wr.rkey,
-            len: self.len as u32,
-        }];
+        let target = self.target(wr);
+        self.to.check_remote(self.pd, target, Access::REMOTE_READ)?;
+        let source = [target.stretch()];
         if self.from_core.in_completion.answers(wr, self.len) && self.req.offset == 0 {
             check_local(self.requester_domain(), wr).map_err(|_| Refusal::Local)?;
             wr.inline.clear();
@@ -595,17 +417,10 @@ impl<F: QueueFormat> Message<'_, F> {
     }
 
     #[inline(never)]
-    fn atomic(
-        &mut self,
-        wr: &mut SendWr,
-        rights: RemoteRights,
-        budget: &mut i64,
-    ) -> Result<Progress, Refusal> {
+    fn atomic(&mut self, wr: &mut SendWr, budget: &mut i64) -> Result<Progress, Refusal> {
         let len = wr.atomic.size();
-        if !rights.atomic || !wr.remote_addr.is_multiple_of(len) {
-            return Err(Refusal::Invalid);
-        }
-        self.check_remote(wr, len, Access::ATOMIC)?;
+        self.to
+            .check_atomic(self.pd, (wr.remote_addr, wr.rkey), wr.atomic)?;
         check_local(self.requester_domain(), wr).map_err(|_| Refusal::Local)?;
         let held = self.from_core.in_completion.answers(wr, len);
         // The answer has a place before there is one: an atomic is not done twice.
@@ -653,35 +468,4 @@ impl<F: QueueFormat> Message<'_, F> {
         .map_err(|_| Refusal::Local)?;
         Ok(Progress::Done)
     }
-
-    #[inline]
-    fn take_receive(&mut self, wr: &SendWr) -> Result<(), Refusal> {
-        take_receive(
-            self.to_core,
-            self.resp,
-            &self.vfs[usize::from(self.to_core.vf.0)],
-            self.srqs,
-            self.spare_recvs,
-            wr.xrc_srqn,
-        )
-    }
-}
-
-/// Checks that a scatter list has room for a message, and what of it that would take.
-///
-/// # Errors
-/// [`Refusal`].
-pub(crate) fn check_room<D>(domain: Domain<'_, D>, sges: &[Sge], len: u64) -> Result<(), Refusal> {
-    let capacity: u64 = sges.iter().map(|sge| u64::from(sge.len)).sum();
-    if capacity < len {
-        return Err(Refusal::Invalid);
-    }
-    let mut left = len;
-    for sge in sges {
-        let part = left.min(sge.len.into()) as u32;
-        let list = [Sge { len: part, ..*sge }];
-        check_list(domain, &list, Access::LOCAL_WRITE).map_err(|_| Refusal::Operation)?;
-        left -= u64::from(part);
-    }
-    Ok(())
 }

@@ -26,6 +26,8 @@ use crate::objects::work::{MAX_MESSAGE, Operation, RecvKind, SendWr};
 use crate::path::NoRoute;
 use crate::queue_format::{Event, QueueFormat};
 use crate::transport::HEADER_WORDS;
+use crate::transport::responder::Reception;
+use crate::transport::responder::request::invalidate;
 
 impl<F: QueueFormat> Engine<F> {
     /// One attempt at a request of a connected (or key-update) queue pair.
@@ -82,57 +84,49 @@ impl<F: QueueFormat> Engine<F> {
             ..
         } = self;
         let Objects { vfs, qps, srqs, .. } = objects;
-        let mut message = if peer.qp == index {
+        let (from_core, req, core, resp) = if peer.qp == index {
             let Some(Qp { core, req, resp }) = qps.get_mut(index.0) else {
                 return Outcome::Unanswered;
             };
-            Message {
-                from_core: &*core,
-                to_core: &*core,
-                pd: core.pd,
-                req,
-                resp,
-                vfs,
-                srqs,
-                spare_recvs,
-                traffic,
-                paths: peer.paths,
-                levels: peer.levels,
-                len,
-                mtu: peer.mtu,
-            }
+            (&*core, req, &*core, resp)
         } else {
             let Some((from, to)) = qps.pair_mut(index.0, peer.qp.0) else {
                 return Outcome::Unanswered;
             };
-            Message {
-                from_core: &from.core,
-                to_core: &to.core,
-                pd: to.core.pd,
-                req: &mut from.req,
-                resp: &mut to.resp,
-                vfs,
+            (&from.core, &mut from.req, &to.core, &mut to.resp)
+        };
+        let mut message = Message {
+            from_core,
+            from_vf: &vfs[usize::from(from_core.vf.0)],
+            req,
+            pd: core.pd,
+            to: Reception {
+                core,
+                resp,
+                vf: &vfs[usize::from(core.vf.0)],
                 srqs,
                 spare_recvs,
-                traffic,
-                paths: peer.paths,
-                levels: peer.levels,
-                len,
-                mtu: peer.mtu,
-            }
+                lends: false,
+            },
+            traffic,
+            paths: peer.paths,
+            levels: peer.levels,
+            len,
+            mtu: peer.mtu,
         };
         let transport = message.from_core.transport;
-        let ends = [message.from_core.vf, message.to_core.vf];
-        if message.resp.paging != Paging::None {
+        let ends = [message.from_core.vf, message.to.core.vf];
+        if message.to.resp.paging != Paging::None {
             return self.waits_for_page(index, peer, wr, len);
         }
         if message.req.offset == 0 {
-            if message.req.psn != message.resp.psn
+            if message.req.psn != message.to.resp.psn
                 && let Some(outcome) = out_of_order(&mut message, transport, wr.operation)
             {
                 return outcome;
             }
-        } else if message.req.offset != message.resp.received && wr.operation != Operation::Read {
+        } else if message.req.offset != message.to.resp.received && wr.operation != Operation::Read
+        {
             // The responder is not the one that has the beginning.
             return if transport == Transport::Uc {
                 self.objects.dropped(index, len, peer.mtu)
@@ -160,7 +154,7 @@ impl<F: QueueFormat> Engine<F> {
                 return self.refused(index, peer, transport, refusal, len);
             }
         };
-        if !std::mem::replace(&mut message.resp.established, true) {
+        if !std::mem::replace(&mut message.to.resp.established, true) {
             self.objects.established(peer.qp);
         }
         if self.objects.has_failed(ends) {
@@ -196,9 +190,9 @@ impl<F: QueueFormat> Engine<F> {
         index: QpIndex,
         peer: Peer,
         wr: &mut SendWr,
-        fault: PageFault,
+        fault: Option<PageFault>,
     ) -> Outcome {
-        let refusal = if self.responder_waits(peer.qp, fault) {
+        let refusal = if fault.is_none_or(|fault| self.responder_waits(peer.qp, fault)) {
             Refusal::Absent
         } else {
             wr.reason = Reason::RemoteKey(KeyFault::Absent);
@@ -223,6 +217,12 @@ impl<F: QueueFormat> Engine<F> {
             return;
         };
         if let Some(inbound) = qp.resp.inbound.take() {
+            if kind == RecvKind::SendInvalidate {
+                invalidate(
+                    &mut self.objects.vfs[usize::from(qp.core.vf.0)],
+                    wr.immediate,
+                );
+            }
             let received = (kind, wr.immediate);
             self.complete_recv(
                 peer.qp,
@@ -445,10 +445,10 @@ fn out_of_order<F: QueueFormat>(
     transport: Transport,
     operation: Operation,
 ) -> Option<Outcome> {
-    let (psn, expected) = (message.req.psn, message.resp.psn);
+    let (psn, expected) = (message.req.psn, message.to.resp.psn);
     if transport == Transport::Uc {
         // Unreliable: resynchronises on the first packet (9.8.2.2).
-        message.resp.psn = psn;
+        message.to.resp.psn = psn;
         return None;
     }
     // Behind is what has been executed before, up to half the number space
@@ -456,7 +456,7 @@ fn out_of_order<F: QueueFormat>(
     if !psn.precedes(expected) {
         return Some(message.strays());
     }
-    let retries = message.vfs[usize::from(message.to_core.vf.0)].retries(message.to_core);
+    let retries = message.to.vf.retries(message.to.core);
     let packets = if operation == Operation::Read {
         1
     } else {

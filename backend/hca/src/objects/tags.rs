@@ -112,9 +112,10 @@ impl Head {
         head
     }
 
-    /// As much as there is.
-    pub fn bytes(&self) -> &[u8] {
-        self.bytes.get(..self.len).unwrap_or(&self.bytes)
+    /// As much as there is, to be copied from.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        let len = self.len.min(RENDEZVOUS);
+        &mut self.bytes[..len]
     }
 
     fn header(&self) -> [u8; HEADER] {

@@ -533,7 +533,7 @@ impl<F: QueueFormat> Engine<F> {
             let mut reception = Reception {
                 core,
                 resp,
-                vf: &mut vfs[usize::from(core.vf.0)],
+                vf: &vfs[usize::from(core.vf.0)],
                 srqs,
                 spare_recvs,
                 lends,

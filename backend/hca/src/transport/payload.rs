@@ -4,7 +4,7 @@
 
 use vm_memory::VolatileSlice;
 
-use super::frame::Bytes;
+use super::frame::{Bytes, Frame};
 use super::requester::Payload;
 use crate::memory::access::{CopyError, Cursor, Source, copy, read_list};
 use crate::memory::dma::Dma;
@@ -13,9 +13,110 @@ use crate::memory::lending::{Lending, Loan, Unread};
 use crate::memory::mr::{Access, KeyError};
 use crate::memory::sge::Sge;
 use crate::objects::reason::{KeyFault, Reason};
+use crate::objects::refusal::Refusal;
+use crate::objects::tags::Head;
 use crate::objects::work::SendWr;
 use crate::objects::work::payload::check_local;
 use crate::objects::work::payload::read_payload;
+
+/// The part of a message that a payload is, in bytes from the message's first one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Part {
+    /// Its beginning.
+    pub begin: u64,
+    /// Its first byte that is yet to go where it goes.
+    pub at: u64,
+    /// Its end.
+    pub end: u64,
+    /// It is all of the message.
+    pub is_whole: bool,
+}
+
+/// The payload that a request brings to its responder: a packet's bytes, a loan of another engine, or memory of a sender
+/// in this engine.
+pub(crate) trait Incoming<D> {
+    /// Copies it from its byte `from` on, as far as the budget goes. Returns how many bytes.
+    ///
+    /// # Errors
+    /// [`Unfilled`].
+    fn fill(
+        &mut self,
+        to: &mut Cursor<'_, D>,
+        from: u64,
+        budget: &mut i64,
+    ) -> Result<u64, Unfilled>;
+
+    /// The beginning of a message, which tags are matched with.
+    ///
+    /// # Errors
+    /// Refusal of a message without it.
+    fn head(&mut self, budget: &mut i64) -> Result<Head, Refusal>;
+
+    /// Appends all of it to what a completion holds, and returns true, unless it is nowhere that a completion is filled
+    /// from.
+    ///
+    /// # Errors
+    /// Refusal of a message whose bytes cannot be read.
+    fn hold(&self, held: &mut Vec<u8>, budget: &mut i64) -> Result<bool, Refusal>;
+}
+
+/// Cause of a payload that did not come to where it goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unfilled {
+    /// It cannot be had: the message is refused so.
+    Source(Refusal),
+    /// The memory that it goes to cannot be used, or ends.
+    Target(Option<KeyError>),
+}
+
+impl Unfilled {
+    /// Refusal of the message, where its responder's memory is `at_fault`.
+    pub const fn refusal(self, at_fault: Refusal) -> Refusal {
+        match self {
+            Self::Source(refusal) => refusal,
+            Self::Target(error) => refused(error, at_fault),
+        }
+    }
+}
+
+/// Refusal for memory that cannot be used.
+pub(super) const fn refused(error: Option<KeyError>, at_fault: Refusal) -> Refusal {
+    match error {
+        Some(KeyError::Absent(_)) => Refusal::Absent,
+        _ => at_fault,
+    }
+}
+
+impl<D: Dma> Incoming<D> for Frame {
+    fn fill(
+        &mut self,
+        to: &mut Cursor<'_, D>,
+        from: u64,
+        budget: &mut i64,
+    ) -> Result<u64, Unfilled> {
+        match fill(to, self.bytes(), from as u32, budget) {
+            Ok(filled) => Ok(filled.into()),
+            Err(Unread::Stale) => Err(Unfilled::Source(Refusal::Stale)),
+            Err(Unread::Void) => Err(Unfilled::Source(Refusal::Void)),
+            Err(Unread::Fault(error)) => Err(Unfilled::Target(error)),
+        }
+    }
+
+    fn head(&mut self, _budget: &mut i64) -> Result<Head, Refusal> {
+        self.take_along();
+        if self.loan.is_some() {
+            return Err(Refusal::Void);
+        }
+        Ok(Head::of(&self.payload))
+    }
+
+    fn hold(&self, held: &mut Vec<u8>, _budget: &mut i64) -> Result<bool, Refusal> {
+        if self.loan.is_none() {
+            held.extend_from_slice(&self.payload);
+        }
+        Ok(self.loan.is_none())
+    }
+}
 
 impl<D: Dma> Payload for Domain<'_, D> {
     fn check(&self, wr: &SendWr) -> Result<(), Reason> {

@@ -6,6 +6,7 @@ use wire::Psn;
 
 use super::endpoint::InFlight;
 use super::frame::{Content, Frame, Syndrome};
+use super::responder::request::invalidate;
 use crate::engine::Engine;
 use crate::memory::lending::Loan;
 use crate::objects::ids::QpIndex;
@@ -89,6 +90,9 @@ impl<F: QueueFormat> Engine<F> {
             && let Some(qp) = self.objects.qps.get_mut(index.0)
             && let Some(inbound) = qp.resp.inbound.take()
         {
+            if kind == RecvKind::SendInvalidate {
+                invalidate(&mut self.objects.vfs[usize::from(qp.core.vf.0)], immediate);
+            }
             let received = (kind, immediate);
             self.complete_recv(index, inbound, Status::Success, len, received, solicited);
         }

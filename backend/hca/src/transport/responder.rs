@@ -1,25 +1,23 @@
-//! The responding side of a connection, for requests that come in frames. It owns its own side alone,
-//! and checks what a frame says and nothing else: where it comes from, a frame may say anything.
+//! The responding side of a connection. It owns its own side alone, and checks what a request says and nothing else: a
+//! frame from afar may say anything.
 
-mod held;
 mod paging;
 pub(crate) mod receiving;
+pub(crate) mod request;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use vm_memory::VolatileMemory;
-use wire::Qpn;
 
 use super::arrived::Arrived;
 use super::frame::{Content, Frame, LOAN, MAX_PAYLOAD, Syndrome, Tail, Target};
-use super::payload::{fill, read};
-use super::refusal::Refused;
+use super::payload::{Part, read, refused};
 use super::reply::{Delivery, Reply};
 use super::requester::MAX_READS;
 use crate::local::atomic::atomic_result;
-use crate::memory::access::{Cursor, window};
+use crate::memory::access::window;
 use crate::memory::dma::Dma;
 use crate::memory::domain::Domain;
-use crate::memory::lending::{Loan, Unread};
+use crate::memory::lending::Loan;
 use crate::memory::mr::{Access, KeyError, MemoryKey};
 use crate::objects::counters::TrafficCounters;
 use crate::objects::page_fault::Paging;
@@ -39,7 +37,7 @@ use crate::transport::responder::receiving::Open;
 pub(crate) struct Reception<'a, F: QueueFormat> {
     pub core: &'a Core,
     pub resp: &'a mut Responder<F>,
-    pub vf: &'a mut Vf<F>,
+    pub vf: &'a Vf<F>,
     pub srqs: &'a mut Slab<Srq<F>>,
     pub spare_recvs: &'a mut Spares<RecvWr>,
     /// Answers may lend their payload.
@@ -267,49 +265,45 @@ impl<F: QueueFormat> Reception<'_, F> {
         }
         Reply {
             refusal: Some(refusal),
-            reason: self.reason(frame, refusal),
+            reason: self.reason_of(frame, refusal),
             ..reply
         }
     }
 
-    /// Why a frame is refused.
-    #[cold]
-    fn reason(&self, frame: &Frame, refusal: Refusal) -> Reason {
-        if !frame.is_well_formed() || frame.mtu != self.core.attr.mtu {
-            return Reason::Status;
-        }
-        let named = |target: Target| (target.addr, target.rkey, target.length.into());
-        let (operation, (addr, rkey, len)) = match frame.content {
+    /// Operation that a frame asks for, and the memory that it names.
+    fn named(&self, frame: &Frame) -> (Operation, Target) {
+        match frame.content {
             Content::Write(target, _) => {
                 let open = match self.resp.receiving.open {
                     Some(Open::Write(target)) => Some(target),
                     _ => None,
                 };
-                (Operation::Write, target.or(open).map_or((0, 0, 0), named))
+                (Operation::Write, target.or(open).unwrap_or_default())
             }
-            Content::Read(target) => (Operation::Read, named(target)),
+            Content::Read(target) => (Operation::Read, target),
             Content::Atomic {
                 operation,
                 addr,
                 rkey,
                 operands,
-            } => (operation, (addr, rkey, operands.size())),
-            Content::Send(Tail::Invalidate(_)) => (Operation::SendInvalidate, (0, 0, 0)),
-            _ => (Operation::Send, (0, 0, 0)),
-        };
-        let (pd, xrc) = match self.resp.queue {
-            RecvQueue::Xrc(xrcd) => (xrc_domain(self.vf, self.srqs, xrcd, frame.srq), true),
-            _ => (Ok(self.core.pd), false),
-        };
-        refusal.reason(&Refused {
-            core: self.core,
-            xrc,
-            domain: self.domain(pd.unwrap_or(self.core.pd)),
-            operation,
-            addr,
-            rkey,
-            len,
-        })
+            } => {
+                let length = operands.size() as u32;
+                (operation, Target { addr, rkey, length })
+            }
+            Content::Send(Tail::Invalidate(_)) => (Operation::SendInvalidate, Target::default()),
+            _ => (Operation::Send, Target::default()),
+        }
+    }
+
+    /// Why a frame is refused.
+    #[cold]
+    fn reason_of(&self, frame: &Frame, refusal: Refusal) -> Reason {
+        if !frame.is_well_formed() || frame.mtu != self.core.attr.mtu {
+            return Reason::Status;
+        }
+        let pd = self.pd(frame.srq.value()).unwrap_or(self.core.pd);
+        let (operation, target) = self.named(frame);
+        self.reason(pd, operation, target, refusal)
     }
 
     /// Carries out a frame that is expected.
@@ -346,10 +340,8 @@ impl<F: QueueFormat> Reception<'_, F> {
 
     fn carry_out(&mut self, arrival: &mut Arrived, budget: &mut i64) -> Result<Reply, Refusal> {
         let frame = &mut arrival.frame;
-        let mut pd = self.core.pd;
-        if let RecvQueue::Xrc(xrcd) = self.resp.queue {
-            pd = xrc_domain(self.vf, self.srqs, xrcd, frame.srq)?;
-        }
+        let srqn = frame.srq.value();
+        let pd = self.pd(srqn)?;
         let rights = self.core.attr.rights;
         let opens = frame.first && self.resp.receiving.open.is_none();
         let mut reply = Reply::default();
@@ -358,15 +350,14 @@ impl<F: QueueFormat> Reception<'_, F> {
                 match self.resp.receiving.open {
                     Some(Open::Send) if !frame.first => {}
                     _ if opens => {
-                        match self.resp.queue {
-                            RecvQueue::Tagged(_) => self.take_tagged(frame)?,
-                            _ => self.take_receive(frame.srq)?,
-                        }
+                        self.begin_send(srqn, frame, budget)?;
                         self.resp.received = 0;
                     }
                     _ => return Err(Refusal::Invalid),
                 }
-                self.scatter(arrival, budget)?;
+                let part = self.part(arrival);
+                let at = self.scatter(part, &mut arrival.frame, budget)?;
+                arrival.done = (at - part.begin) as u32;
                 let frame = &arrival.frame;
                 if arrival.packets_done() > 0 {
                     self.resp.receiving.open = Some(Open::Send);
@@ -378,7 +369,7 @@ impl<F: QueueFormat> Reception<'_, F> {
                 if let Tail::Invalidate(key) = tail
                     && frame.last
                 {
-                    invalidate(self.vf, self.core, pd, key)?;
+                    self.check_invalidation(pd, key)?;
                 }
                 if frame.last {
                     let (kind, immediate) = match tail {
@@ -409,12 +400,14 @@ impl<F: QueueFormat> Reception<'_, F> {
                 if end > length || frame.last && end < length {
                     return Err(Refusal::Invalid);
                 }
-                self.write(pd, target, arrival, budget)?;
+                let part = self.part(arrival);
+                let at = self.write(pd, target, part, &mut arrival.frame, budget)?;
+                arrival.done = (at - part.begin) as u32;
                 if arrival.is_complete()
                     && let Some(data) = immediate
                     && arrival.frame.last
                 {
-                    self.take_receive(arrival.frame.srq)?;
+                    self.take_receive(srqn)?;
                     let mut delivery = self.delivery(&arrival.frame, RecvKind::WriteImm, data);
                     delivery.len = target.length;
                     reply.delivery = Some(delivery);
@@ -445,11 +438,10 @@ impl<F: QueueFormat> Reception<'_, F> {
                 rkey,
                 operands,
             } => {
-                let len = operands.size();
-                if !rights.atomic || !addr.is_multiple_of(len) || !self.may_begin(frame) {
+                if !self.may_begin(frame) {
                     return Err(Refusal::Invalid);
                 }
-                check_remote(self.domain(pd), self.core, rkey, addr, len, Access::ATOMIC)?;
+                self.check_atomic(pd, (addr, rkey), operands)?;
                 let domain = self.domain(pd);
                 let original = atomic_at(domain, operation, addr, rkey, operands, budget)
                     .map_err(|error| refused(Some(error), Refusal::Access))?;
@@ -480,83 +472,15 @@ impl<F: QueueFormat> Reception<'_, F> {
         }
     }
 
-    pub(super) fn domain(&self, pd: u32) -> Domain<'_, F::Dma> {
-        Domain {
-            dma: &self.vf.dma,
-            keys: &self.vf.keys,
-            pd,
+    /// The part of its message that a frame has.
+    fn part(&self, Arrived { frame, done, .. }: &Arrived) -> Part {
+        let begin = self.resp.received;
+        Part {
+            begin,
+            at: begin + u64::from(*done),
+            end: begin + u64::from(frame.len()),
+            is_whole: frame.first && frame.last,
         }
-    }
-
-    /// The key of a transfer of no bytes is not looked at (9.7.4.1.5).
-    fn check_target(&self, pd: u32, target: Target, needed: Access) -> Result<(), Refusal> {
-        let Target { addr, rkey, length } = target;
-        if u64::from(length) > crate::objects::work::MAX_MESSAGE {
-            return Err(Refusal::Invalid);
-        }
-        if length > 0 {
-            check_remote(
-                self.domain(pd),
-                self.core,
-                rkey,
-                addr,
-                length.into(),
-                needed,
-            )?;
-        }
-        Ok(())
-    }
-
-    fn take_receive(&mut self, srq: Qpn) -> Result<(), Refusal> {
-        take_receive(
-            self.core,
-            self.resp,
-            self.vf,
-            self.srqs,
-            self.spare_recvs,
-            srq.value(),
-        )
-    }
-
-    /// Fills the receive request on.
-    fn scatter(&mut self, arrival: &mut Arrived, budget: &mut i64) -> Result<(), Refusal> {
-        if let RecvQueue::Tagged(_) = self.resp.queue {
-            return self.scatter_tagged(arrival, budget);
-        }
-        let Arrived { frame, done, .. } = arrival;
-        if *done == 0 && self.hold(frame)? {
-            *done = frame.len();
-            return Ok(());
-        }
-        let Some(inbound) = &self.resp.inbound else {
-            return Err(Refusal::Operation);
-        };
-        let end = self.resp.received + u64::from(frame.len());
-        let capacity: u64 = inbound.wr.sges.iter().map(|sge| u64::from(sge.len)).sum();
-        if capacity < end {
-            return Err(Refusal::Invalid);
-        }
-        let domain = self.domain(inbound.pd);
-        let at = self.resp.received + u64::from(*done);
-        let mut to = Cursor::new(domain, &inbound.wr.sges, at, Access::LOCAL_WRITE);
-        let taken = fill(&mut to, frame.bytes(), *done, budget);
-        *done += taken.map_err(|why| unread(why, Refusal::Operation))?;
-        Ok(())
-    }
-
-    fn write(
-        &self,
-        pd: u32,
-        target: Target,
-        Arrived { frame, done, .. }: &mut Arrived,
-        budget: &mut i64,
-    ) -> Result<(), Refusal> {
-        let list = [target.stretch()];
-        let at = self.resp.received + u64::from(*done);
-        let mut to = Cursor::new(self.domain(pd), &list, at, Access::REMOTE_WRITE);
-        let taken = fill(&mut to, frame.bytes(), *done, budget);
-        *done += taken.map_err(|why| unread(why, Refusal::Access))?;
-        Ok(())
     }
 
     /// Lends memory for an answer.
@@ -594,34 +518,17 @@ impl<F: QueueFormat> Reception<'_, F> {
     }
 }
 
-/// Refusal for memory that cannot be used.
-const fn refused(error: Option<KeyError>, at_fault: Refusal) -> Refusal {
-    match error {
-        Some(KeyError::Absent(_)) => Refusal::Absent,
-        _ => at_fault,
-    }
-}
-
-/// Refusal for a payload that was not copied.
-pub(super) const fn unread(why: Unread<Option<KeyError>>, at_fault: Refusal) -> Refusal {
-    match why {
-        Unread::Stale => Refusal::Stale,
-        Unread::Void => Refusal::Void,
-        Unread::Fault(error) => refused(error, at_fault),
-    }
-}
-
 /// The protection domain of the shared receive queue that an XRC request names. The target belongs to
 /// whoever opened the XRC domain first, often the guest's kernel; memory is that of the queue's owner
 /// (annex A14).
 #[inline]
-pub(crate) fn xrc_domain<F: QueueFormat>(
+fn xrc_domain<F: QueueFormat>(
     vf: &Vf<F>,
     srqs: &Slab<Srq<F>>,
     xrcd: u32,
-    srq: Qpn,
+    srqn: u32,
 ) -> Result<u32, Refusal> {
-    let named = vf.srqs.get(srq.value());
+    let named = vf.srqs.get(srqn);
     match named.and_then(|index| srqs.get(index.0)) {
         Some(srq) if srq.xrc.is_some_and(|(domain, _)| domain == xrcd) => Ok(srq.pd),
         _ => Err(Refusal::Invalid),
@@ -630,7 +537,7 @@ pub(crate) fn xrc_domain<F: QueueFormat>(
 
 /// A remote key must be unrestricted or meant for this responder.
 #[inline]
-pub(crate) fn check_remote<'a, D>(
+fn check_remote<'a, D>(
     domain: Domain<'a, D>,
     core: &Core,
     rkey: u32,
@@ -651,7 +558,7 @@ pub(crate) fn check_remote<'a, D>(
 /// Takes the responder's next receive request, for the message to fill. One that an aborted message
 /// left behind is filled anew.
 #[inline]
-pub(crate) fn take_receive<F: QueueFormat>(
+fn take_receive<F: QueueFormat>(
     core: &Core,
     resp: &mut Responder<F>,
     vf: &Vf<F>,
@@ -704,28 +611,6 @@ pub(crate) fn take_receive<F: QueueFormat>(
             Err(Refusal::Operation)
         }
         Err(WqeError::Unmapped) => give_back(recv, Refusal::Catastrophe),
-    }
-}
-
-/// Invalidates a key of the responder on behalf of its peer (10.6.5).
-pub(crate) fn invalidate<F: QueueFormat>(
-    vf: &mut Vf<F>,
-    core: &Core,
-    pd: u32,
-    key: u32,
-) -> Result<(), Refusal> {
-    match vf.keys.get_mut(key >> 8) {
-        Some(region)
-            if region.variant == key as u8
-                && region.pd == pd
-                && region.qpn.is_none_or(|only| only == core.qpn)
-                && region.remote_invalidate
-                && !region.free =>
-        {
-            region.free = true;
-            Ok(())
-        }
-        _ => Err(Refusal::Access),
     }
 }
 

@@ -1,29 +1,26 @@
 //! Queue pairs that match messages with tags: how a message is taken, what completes, what the HCA reads by itself,
 //! and changes of the list.
 
-use super::arrived::Arrived;
-use super::frame::{Bytes, Frame};
-use super::payload::fill;
-use super::responder::{Reception, take_receive, unread};
+use vm_memory::VolatileSlice;
+
+use super::payload::{Incoming, Part, refused};
+use super::responder::Reception;
+use super::responder::request::capacity;
 use crate::engine::Engine;
 use crate::engine::progress::{Outcome, failed};
-use crate::memory::access::Cursor;
+use crate::memory::access::{CopyError, Cursor, Source, as_a_whole, copy};
 use crate::memory::mr::Access;
 use crate::objects::Objects;
 use crate::objects::dynamic::Role;
 use crate::objects::ids::QpIndex;
 use crate::objects::qp::attributes::Inbound;
-use crate::objects::qp::{Core, Qp, RecvQueue, Responder};
+use crate::objects::qp::{Qp, RecvQueue, Responder};
 use crate::objects::reason::Reason;
 use crate::objects::reason::Status;
 use crate::objects::refusal::Refusal;
-use crate::objects::srq::Srq;
 use crate::objects::tags::{Arrival, Head, Step, TagList, Tagged};
-use crate::objects::vf::Vf;
 use crate::objects::work::{CompletionEntry, Operation, RecvKind, RecvWr, SendWr, Side, TagEvent};
 use crate::queue_format::QueueFormat;
-use crate::storage::slab::Slab;
-use crate::storage::spares::Spares;
 
 impl<F: QueueFormat> Responder<F> {
     /// Result of matching the message that arrives at a queue pair with tags.
@@ -50,104 +47,83 @@ impl<F: QueueFormat> Responder<F> {
     }
 }
 
-/// Takes the memory of the entry that a message has matched which begins so, or else the next receive request. A
-/// receive request taken for a message whose copy failed is filled anew.
-pub(crate) fn take_tagged<F: QueueFormat>(
-    core: &Core,
-    resp: &mut Responder<F>,
-    vf: &Vf<F>,
-    srqs: &mut Slab<Srq<F>>,
-    spare_recvs: &mut Spares<RecvWr>,
-    head: &Head,
-) -> Result<(), Refusal> {
-    if resp.inbound.is_some() {
-        return Ok(());
-    }
-    let srq = match resp.queue {
-        RecvQueue::Tagged(index) => srqs.get_mut(index.0),
-        _ => None,
-    };
-    let (Some(srq), Role::Tagged(tagged)) = (srq, &mut resp.role) else {
-        return Err(Refusal::Invalid);
-    };
-    let list = srq.tags.as_mut().ok_or(Refusal::Invalid)?;
-    let (arrival, memory) = list.classify(head, tagged.fetches);
-    (tagged.arrival, tagged.head) = (arrival, *head);
-    if let (Some(index), Some(memory)) = (arrival.matched(), memory) {
-        let mut wr = spare_recvs.take(RecvWr::with_capacity);
-        wr.clear();
-        wr.index = index;
-        wr.sges.push(memory);
-        let (srqn, pd) = (Some(srq.srqn), srq.pd);
-        resp.inbound = Some(Inbound { wr, srqn, pd });
-        return Ok(());
-    }
-    take_receive(core, resp, vf, srqs, spare_recvs, 0)?;
-    if arrival == Arrival::Unexpected
-        && let RecvQueue::Tagged(index) = resp.queue
-        && let Some(list) = srqs.get_mut(index.0).and_then(|srq| srq.tags.as_mut())
-    {
-        list.count_unexpected();
-    }
-    Ok(())
-}
-
 impl<F: QueueFormat> Reception<'_, F> {
-    /// Takes what the message goes to that a frame begins.
-    pub(super) fn take_tagged(&mut self, frame: &mut Frame) -> Result<(), Refusal> {
-        frame.take_along();
-        if frame.loan.is_some() {
-            return Err(Refusal::Void);
-        }
-        let head = Head::of(&frame.payload);
-        take_tagged(
-            self.core,
-            self.resp,
-            self.vf,
-            self.srqs,
-            self.spare_recvs,
-            &head,
-        )
-    }
-
-    /// Fills what a message goes to, on from what has come of it, without its header where the header stays out.
-    pub(super) fn scatter_tagged(
-        &mut self,
-        Arrived { frame, done, .. }: &mut Arrived,
-        budget: &mut i64,
-    ) -> Result<(), Refusal> {
-        let skip = self.resp.arrival().skip();
-        let begin = self.resp.received;
-        let end = begin + u64::from(frame.len());
-        let left_out = skip.saturating_sub(begin).min(frame.len().into()) as u32;
-        *done = (*done).max(left_out);
-        if *done == frame.len() {
+    /// Takes the memory of the entry that a message has matched which begins so, or else the next receive request. A
+    /// receive request taken for a message whose copy failed is filled anew.
+    pub(super) fn take_tagged(&mut self, head: &Head) -> Result<(), Refusal> {
+        if self.resp.inbound.is_some() {
             return Ok(());
         }
+        let RecvQueue::Tagged(queue) = self.resp.queue else {
+            return Err(Refusal::Invalid);
+        };
+        let srq = self.srqs.get_mut(queue.0);
+        let (Some(srq), Role::Tagged(tagged)) = (srq, &mut self.resp.role) else {
+            return Err(Refusal::Invalid);
+        };
+        let list = srq.tags.as_mut().ok_or(Refusal::Invalid)?;
+        let (arrival, memory) = list.classify(head, tagged.fetches);
+        (tagged.arrival, tagged.head) = (arrival, *head);
+        if let (Some(index), Some(memory)) = (arrival.matched(), memory) {
+            let mut wr = self.spare_recvs.take(RecvWr::with_capacity);
+            wr.clear();
+            wr.index = index;
+            wr.sges.push(memory);
+            let (srqn, pd) = (Some(srq.srqn), srq.pd);
+            self.resp.inbound = Some(Inbound { wr, srqn, pd });
+            return Ok(());
+        }
+        self.take_receive(0)?;
+        if arrival == Arrival::Unexpected
+            && let Some(list) = self.srqs.get_mut(queue.0).and_then(|srq| srq.tags.as_mut())
+        {
+            list.count_unexpected();
+        }
+        Ok(())
+    }
+
+    /// Fills what a message goes to, on from what has come of it, without its header where the header stays out. The
+    /// bytes that it was matched by are those that were looked at, whatever the sender has in its memory by now.
+    pub(super) fn scatter_tagged(
+        &mut self,
+        part: Part,
+        payload: &mut impl Incoming<F::Dma>,
+        budget: &mut i64,
+    ) -> Result<u64, Refusal> {
+        let skip = self.resp.arrival().skip();
         let Some(inbound) = &self.resp.inbound else {
             return Err(Refusal::Operation);
         };
-        let capacity: u64 = inbound.wr.sges.iter().map(|sge| u64::from(sge.len)).sum();
-        if capacity < end - skip {
+        if capacity(&inbound.wr.sges) < part.end.saturating_sub(skip) {
             return Err(Refusal::Invalid);
         }
-        if begin == 0
-            && let Bytes::Here(bytes) = frame.bytes()
-        {
-            // It may have come before, with another one.
-            let head = self.resp.head();
-            let head = head.bytes().iter();
-            bytes
-                .iter_mut()
-                .zip(head)
-                .for_each(|(to, from)| *to = *from);
+        let mut at = part.at.max(skip.min(part.end));
+        if at == part.end {
+            return Ok(at);
         }
-        let at = begin + u64::from(*done) - skip;
-        let domain = self.domain(inbound.pd);
-        let mut to = Cursor::new(domain, &inbound.wr.sges, at, Access::LOCAL_WRITE);
-        let taken = fill(&mut to, frame.bytes(), *done, budget);
-        *done += taken.map_err(|why| unread(why, Refusal::Operation))?;
-        Ok(())
+        let (domain, list) = (self.domain(inbound.pd), &inbound.wr.sges);
+        let mut to = Cursor::new(domain, list, at - skip, Access::LOCAL_WRITE);
+        let mut head = self.resp.head();
+        let head = head.bytes_mut();
+        let looked_at = part.end.min(head.len() as u64);
+        if skip == 0 && at < looked_at {
+            let piece = VolatileSlice::from(&mut head[at as usize..looked_at as usize]);
+            let len = looked_at - at;
+            let copied = as_a_whole(budget, |left| {
+                copy::<F::Dma, F::Dma>(&mut Source::Bytes(piece), &mut to, len, left)
+            });
+            at += match copied {
+                Ok(copied) => copied,
+                Err(CopyError::To(error) | CopyError::From(error)) => {
+                    return Err(refused(Some(error), Refusal::Operation));
+                }
+            };
+            if at < looked_at || *budget <= 0 || at == part.end {
+                return Ok(at);
+            }
+        }
+        let filled = payload.fill(&mut to, at - part.begin, budget);
+        Ok(at + filled.map_err(|why| why.refusal(Refusal::Operation))?)
     }
 }
 
