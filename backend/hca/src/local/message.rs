@@ -5,9 +5,9 @@ use vm_memory::VolatileSlice;
 use wire::Sl;
 
 use crate::engine::progress::Outcome;
-use crate::local::payload::Payload;
+use crate::local::payload::{Payload, local};
 use crate::memory::access::{
-    CopyError, Cursor, Source, as_a_whole, checked_window, copy, fits, missing, read_list, window,
+    CopyError, Cursor, Source, as_a_whole, checked_window, copy, fits, read_list, window,
 };
 use crate::memory::dma::copy_in_order;
 use crate::memory::domain::{Domain, WINDOW_COST};
@@ -19,12 +19,12 @@ use crate::objects::qp::{Core, Requester};
 use crate::objects::reason::Reason;
 use crate::objects::refusal::Refusal;
 use crate::objects::vf::Vf;
-use crate::objects::work::payload::{check_local, local_access, missing_of};
+use crate::objects::work::payload::check_local;
 use crate::objects::work::{Operation, SendWr};
 use crate::queue_format::QueueFormat;
 use crate::transport::HEADER_WORDS;
 use crate::transport::Target;
-use crate::transport::payload::Part;
+use crate::transport::payload::{Part, refused};
 use crate::transport::responder::{Reception, atomic_at};
 
 /// Longest local list element that is not checked ahead of the copy, in bytes:
@@ -177,48 +177,12 @@ impl<'a, F: QueueFormat> Message<'a, F> {
                 _ => Refusal::Local,
             };
         }
-        if let Some(absent) = self.absent(wr, refusal) {
-            return absent;
+        if matches!(refusal, Refusal::LocalAbsent | Refusal::Absent) {
+            return refusal;
         }
         let target = self.target(wr);
         wr.reason = self.to.reason(self.pd, wr.operation, target, refusal);
         refusal
-    }
-
-    /// Whether a message stands because a page is not there, and at which end. A copy that comes to such a page
-    /// ends before it.
-    fn absent(&self, wr: &SendWr, refusal: Refusal) -> Option<Refusal> {
-        let at = self.req.offset;
-        let found = match refusal {
-            Refusal::LocalAbsent | Refusal::Absent => true,
-            Refusal::Local => {
-                let needed = local_access(wr.operation);
-                missing_of(self.requester_domain(), wr, at, needed).is_some()
-            }
-            Refusal::Operation => {
-                let inbound = self.to.resp.inbound.as_ref()?;
-                let domain = self.to.domain(inbound.pd);
-                // A header may stay out.
-                let skip = self.to.resp.arrival().skip();
-                let [at, end] = [at, self.len].map(|to| to.saturating_sub(skip));
-                missing(domain, &inbound.wr.sges, [at, end], Access::LOCAL_WRITE).is_some()
-            }
-            Refusal::Access => {
-                let needed = match wr.operation {
-                    Operation::Write | Operation::WriteImm => Access::REMOTE_WRITE,
-                    Operation::Read => Access::REMOTE_READ,
-                    operation if operation.is_atomic() => Access::ATOMIC,
-                    _ => return None,
-                };
-                let list = [self.target(wr).stretch()];
-                missing(self.responder_domain(), &list, [at, self.len], needed).is_some()
-            }
-            _ => false,
-        };
-        found.then_some(match refusal {
-            Refusal::Local | Refusal::LocalAbsent => Refusal::LocalAbsent,
-            _ => Refusal::Absent,
-        })
     }
 
     /// The page fault of a responder.
@@ -309,7 +273,7 @@ impl<'a, F: QueueFormat> Message<'a, F> {
             match window(domain, sge.lkey, sge.addr, len, Access::LOCAL_READ, budget) {
                 Ok(window) => window,
                 Err(KeyError::Signed(_)) => return Ok(None),
-                Err(_) => return Err(Refusal::Local),
+                Err(error) => return Err(local(error)),
             }
         } else {
             return Ok(None);
@@ -319,7 +283,7 @@ impl<'a, F: QueueFormat> Message<'a, F> {
         let target = match checked_window(domain, region, key, addr, len, needed, budget) {
             Ok(window) => window,
             Err(KeyError::Signed(_)) => return Ok(None),
-            Err(_) => return Err(Refusal::Access),
+            Err(error) => return Err(refused(Some(error), Refusal::Access)),
         };
         if source.len() as u64 != len || target.len() as u64 != len {
             return Ok(None);
@@ -389,7 +353,7 @@ impl<'a, F: QueueFormat> Message<'a, F> {
             let read = as_a_whole(budget, |left| read_list(from, &source, 0, needed, to, left));
             if read.ok() != Some(wr.inline.len()) {
                 wr.inline.clear();
-                return Err(Refusal::Access);
+                return Err(refused(read.err(), Refusal::Access));
             }
             return self.advance(self.len, *budget);
         }
@@ -409,8 +373,8 @@ impl<'a, F: QueueFormat> Message<'a, F> {
         let done =
             copy(&mut Source::Memory(from), &mut to, left, budget).map_err(
                 |error| match error {
-                    CopyError::From(_) => Refusal::Access,
-                    CopyError::To(_) => Refusal::Local,
+                    CopyError::From(error) => refused(Some(error), Refusal::Access),
+                    CopyError::To(error) => local(error),
                 },
             )?;
         self.advance(done, *budget)
@@ -428,10 +392,7 @@ impl<'a, F: QueueFormat> Message<'a, F> {
         let mut place = None;
         let mut room = if held { len } else { 0 };
         while room < len {
-            let window = to.window(len - room, budget).map_err(|error| match error {
-                KeyError::Absent(_) => Refusal::LocalAbsent,
-                _ => Refusal::Local,
-            })?;
+            let window = to.window(len - room, budget).map_err(local)?;
             let Some(window) = window else { break };
             room += window.len() as u64;
             to.advance(window.len() as u64);
@@ -445,7 +406,7 @@ impl<'a, F: QueueFormat> Message<'a, F> {
             wr.atomic,
             budget,
         )
-        .map_err(|_| Refusal::Access)?;
+        .map_err(|error| refused(Some(error), Refusal::Access))?;
         let (mut bytes, count) = wr.atomic.answer(original, held);
         let bytes = &mut bytes[..count];
         if held {

@@ -121,7 +121,7 @@ impl<D: Dma> Payload<'_, D> {
 }
 
 /// Refusal of a request for its own memory.
-const fn local(error: KeyError) -> Refusal {
+pub(super) const fn local(error: KeyError) -> Refusal {
     match error {
         KeyError::Absent(_) => Refusal::LocalAbsent,
         _ => Refusal::Local,

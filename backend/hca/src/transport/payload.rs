@@ -80,7 +80,7 @@ impl Unfilled {
 }
 
 /// Refusal for memory that cannot be used.
-pub(super) const fn refused(error: Option<KeyError>, at_fault: Refusal) -> Refusal {
+pub(crate) const fn refused(error: Option<KeyError>, at_fault: Refusal) -> Refusal {
     match error {
         Some(KeyError::Absent(_)) => Refusal::Absent,
         _ => at_fault,
