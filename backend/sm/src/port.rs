@@ -31,6 +31,14 @@ pub trait Port: Transport {
     /// Shows others no subnet manager any more.
     fn resign(&mut self);
 
+    /// Sends the packets that wait, the last ones; comes back when the other side has taken them.
+    ///
+    /// # Errors
+    /// The port is gone.
+    fn finish(&mut self) -> io::Result<()> {
+        self.flush()
+    }
+
     /// Whether packets wait to be sent.
     fn is_behind(&self) -> bool;
 

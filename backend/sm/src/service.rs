@@ -73,7 +73,7 @@ pub fn run(
                 port.resign();
                 port.take()?;
                 manager.poll(began.elapsed(), port);
-                return port.flush();
+                return port.finish();
             }
             manager.request_sweep();
         }

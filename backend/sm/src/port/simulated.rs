@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use ibsim::batch::{Batch, send};
+use ibsim::batch::{BATCH, Batch, send};
 use ibsim::protocol::{DATAGRAM_SIZE, Datagram, is_timed_out};
 use ibsim::{AttachError, Attachment};
 use nix::errno::Errno;
@@ -113,6 +113,15 @@ impl Port for SimulatedPort {
     fn resign(&mut self) {
         // Where that fails, the port is gone.
         let _ = self.attachment.set_manager(false);
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.flush()?;
+        // ibsim takes one packet after each question, and none of a program that has left.
+        for _ in 0..BATCH {
+            self.attachment.port_info().map_err(io::Error::other)?;
+        }
+        Ok(())
     }
 
     fn is_behind(&self) -> bool {
