@@ -223,6 +223,13 @@ macro_rules! manager {
     };
 }
 
+/// A key of the embedded manager that OpenSM has by the same name.
+macro_rules! of_kind {
+    ($key:literal $(, $elsewhere:expr)*) => {
+        manager!($key, "", "OpenSM's option has the same name" $(, $elsewhere)*)
+    };
+}
+
 const NO_BANDWIDTH: Elsewhere = warned(
     When::Unlimited,
     "links have no bandwidth, so that no packet waits for its turn in a table",
@@ -430,6 +437,26 @@ pub const SCOPES: &[Scope] = &[
         "OpenSM's option has the same name",
         NO_BANDWIDTH
     ),
+    of_kind!("sm.qos_ca_max_vls"),
+    of_kind!("sm.qos_ca_sl2vl"),
+    of_kind!("sm.qos_ca_vlarb_high", NO_BANDWIDTH),
+    of_kind!("sm.qos_ca_vlarb_low", NO_BANDWIDTH),
+    of_kind!("sm.qos_ca_high_limit", NO_BANDWIDTH),
+    of_kind!("sm.qos_sw0_max_vls"),
+    of_kind!("sm.qos_sw0_sl2vl"),
+    of_kind!("sm.qos_sw0_vlarb_high", NO_BANDWIDTH),
+    of_kind!("sm.qos_sw0_vlarb_low", NO_BANDWIDTH),
+    of_kind!("sm.qos_sw0_high_limit", NO_BANDWIDTH),
+    of_kind!("sm.qos_swe_max_vls"),
+    of_kind!("sm.qos_swe_sl2vl"),
+    of_kind!("sm.qos_swe_vlarb_high", NO_BANDWIDTH),
+    of_kind!("sm.qos_swe_vlarb_low", NO_BANDWIDTH),
+    of_kind!("sm.qos_swe_high_limit", NO_BANDWIDTH),
+    of_kind!("sm.qos_rtr_max_vls"),
+    of_kind!("sm.qos_rtr_sl2vl"),
+    of_kind!("sm.qos_rtr_vlarb_high", NO_BANDWIDTH),
+    of_kind!("sm.qos_rtr_vlarb_low", NO_BANDWIDTH),
+    of_kind!("sm.qos_rtr_high_limit", NO_BANDWIDTH),
     manager!("sm.m_key", "none", "OpenSM's option is `m_key`"),
     manager!(
         "sm.m_key_protect",

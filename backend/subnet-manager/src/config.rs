@@ -13,7 +13,7 @@ use wire::{Gid, Guid, Lid, Mtu, PKey};
 
 use crate::config::partitions::{Candidate, Partitions};
 use crate::config::preset_group::PresetGroup;
-use crate::config::quality::Arbitration;
+use crate::config::quality::{Arbitration, PortKind, PortQuality};
 use crate::keys::{KeyPolicy, ManagementKeys};
 use crate::routing::Roles;
 
@@ -80,6 +80,8 @@ pub struct Config {
     pub max_lanes: Option<u8>,
     /// Arbitration of lanes on links; `None` leaves it as it is.
     pub arbitration: Option<Arbitration>,
+    /// Lanes of kinds of ports that differ from the others.
+    pub kinds: BTreeMap<PortKind, PortQuality>,
     /// Multicast groups that are there whether anybody is in them or not. IPoIB's broadcast group
     /// of every partition is there besides, unless one of these takes its place.
     pub groups: Vec<PresetGroup>,
@@ -132,6 +134,7 @@ impl Default for Config {
             sl_to_vl: None,
             max_lanes: None,
             arbitration: None,
+            kinds: BTreeMap::new(),
             groups: Vec::new(),
             rebalance_threshold: None,
             path_caching: false,
@@ -246,6 +249,21 @@ impl Config {
             (None, Some(file)) => file.table(port),
             (None, None) => self.default_partitions.clone(),
         }
+    }
+
+    /// The most data lanes of a kind of ports.
+    pub(crate) fn max_lanes(&self, kind: PortKind) -> u8 {
+        let own = self.kinds.get(&kind).and_then(|own| own.max_lanes);
+        own.or(self.max_lanes).unwrap_or(15)
+    }
+
+    /// The arbitration of lanes at a kind of ports.
+    pub(crate) fn arbitration(&self, kind: PortKind) -> Option<&Arbitration> {
+        let own = self
+            .kinds
+            .get(&kind)
+            .and_then(|own| own.arbitration.as_ref());
+        own.or(self.arbitration.as_ref())
     }
 
     /// Multicast groups that are there from the start.

@@ -7,6 +7,7 @@ use wire::attribute::{NodeDescription, NodeInfo, NodeType, PKeyBlock, PortInfo, 
 use wire::smp::Route;
 use wire::{Guid, Lid, PortState};
 
+use crate::config::quality::PortKind;
 use crate::keys::Holder;
 use crate::lids;
 use crate::routing::{Endpoint, Graph, Roles, Trunk, Vertex};
@@ -199,6 +200,11 @@ impl Subnet {
     /// Whether a port has a GUID, and with it a LID and a management key.
     pub(crate) fn is_end_port(&self, at: At) -> bool {
         self.port(at).is_some_and(|port| !port.guid.is_none())
+    }
+
+    /// The kind of a port, by which options tell ports apart.
+    pub(crate) fn kind(&self, (node, port): At) -> PortKind {
+        PortKind::of(self.nodes[node].info.node_type, port)
     }
 
     /// Holder of the management key of a port.

@@ -62,6 +62,7 @@ pub(crate) fn manager_config(
         max_lanes: model.manager.max_lanes,
         sl_to_vl: model.manager.sl_to_vl,
         arbitration: model.manager.arbitration.clone(),
+        kinds: model.manager.kinds.clone(),
         m_key: match model.manager.m_key {
             KeyChoice::None => KeyPolicy::None,
             KeyChoice::PerNode => KeyPolicy::PerNode,

@@ -1,7 +1,7 @@
 //! Keys of links, switches, subnets and their managers.
 
 use super::Values::{Flag, Integer, Lid, OneOf, Other, Word};
-use super::{Key, LANES, key, words};
+use super::{Key, LANES, Values, key, words};
 use crate::names::WIDTHS;
 use crate::{AddressModel, Bandwidth, LinkRate, ManagerPlace, RoutingChoice};
 
@@ -69,6 +69,14 @@ pub static FABRIC: &[Key] = &[
         "Data rate of links: as much as the machine has, or with `\"model\"` [that of width and speed](links.md#bandwidth-of-links).",
     ),
 ];
+
+const OF_LEVELS: Values = Other("16 lanes, 0 to 15");
+const WEIGHTS: Values = Other("`LANE:WEIGHT,…`");
+const AS_ALL: &str = "as for all ports";
+const ADAPTERS: &str = "The same for ports of channel adapters alone.";
+const SWITCHES: &str = "The same for enhanced ports 0 of switches alone.";
+const CABLES: &str = "The same for external ports of switches alone.";
+const ROUTERS: &str = "The same for ports of routers alone.";
 
 /// Keys of `sm`.
 pub static SM: &[Key] = &[
@@ -200,20 +208,20 @@ pub static SM: &[Key] = &[
     ),
     key(
         "qos_sl2vl",
-        Other("16 lanes, 0 to 15"),
+        OF_LEVELS,
         "not set",
         "Lane of each service level, in every port; 15 drops.",
     ),
     key(
         "qos_vlarb_high",
-        Other("`LANE:WEIGHT,…`"),
+        WEIGHTS,
         "not set",
         "High-priority arbitration table: lanes with weights in units of 64 bytes, as in `\"0:4,1:64\"`. If only some of the three \
          arbitration keys are there, the others are `\"0:4\"`, `\"0:0,1:4\"` and 0.",
     ),
     key(
         "qos_vlarb_low",
-        Other("`LANE:WEIGHT,…`"),
+        WEIGHTS,
         "not set",
         "Low-priority arbitration table.",
     ),
@@ -223,6 +231,26 @@ pub static SM: &[Key] = &[
         "not set",
         "Data that lanes of the high-priority table may send first, in units of 4096 bytes; 0: one packet, 255: no limit.",
     ),
+    key("qos_ca_max_vls", OneOf(&LANES), AS_ALL, ADAPTERS),
+    key("qos_ca_sl2vl", OF_LEVELS, AS_ALL, ADAPTERS),
+    key("qos_ca_vlarb_high", WEIGHTS, AS_ALL, ADAPTERS),
+    key("qos_ca_vlarb_low", WEIGHTS, AS_ALL, ADAPTERS),
+    key("qos_ca_high_limit", Integer(0..=255), AS_ALL, ADAPTERS),
+    key("qos_sw0_max_vls", OneOf(&LANES), AS_ALL, SWITCHES),
+    key("qos_sw0_sl2vl", OF_LEVELS, AS_ALL, SWITCHES),
+    key("qos_sw0_vlarb_high", WEIGHTS, AS_ALL, SWITCHES),
+    key("qos_sw0_vlarb_low", WEIGHTS, AS_ALL, SWITCHES),
+    key("qos_sw0_high_limit", Integer(0..=255), AS_ALL, SWITCHES),
+    key("qos_swe_max_vls", OneOf(&LANES), AS_ALL, CABLES),
+    key("qos_swe_sl2vl", OF_LEVELS, AS_ALL, CABLES),
+    key("qos_swe_vlarb_high", WEIGHTS, AS_ALL, CABLES),
+    key("qos_swe_vlarb_low", WEIGHTS, AS_ALL, CABLES),
+    key("qos_swe_high_limit", Integer(0..=255), AS_ALL, CABLES),
+    key("qos_rtr_max_vls", OneOf(&LANES), AS_ALL, ROUTERS),
+    key("qos_rtr_sl2vl", OF_LEVELS, AS_ALL, ROUTERS),
+    key("qos_rtr_vlarb_high", WEIGHTS, AS_ALL, ROUTERS),
+    key("qos_rtr_vlarb_low", WEIGHTS, AS_ALL, ROUTERS),
+    key("qos_rtr_high_limit", Integer(0..=255), AS_ALL, ROUTERS),
     key(
         "m_key",
         Other("`\"none\"`, `\"per-node\"`, `\"0x…\"`"),

@@ -1,8 +1,10 @@
 //! The subnet manager.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use subnet_manager::{PortKind, PortQuality};
 use toml::de::DeValue;
 use wire::Guid;
 
@@ -41,9 +43,10 @@ pub(super) fn manager(sm: &Section<'_>) -> (Manager, ManagerFiles) {
             .unwrap_or_default(),
         roots: roots(sm),
         enforce_partitions: sm.flag("enforce_partitions").unwrap_or_default(),
-        max_lanes: max_lanes(sm),
-        sl_to_vl: service_lanes(sm),
-        arbitration: arbitration(sm),
+        max_lanes: max_lanes(sm, "qos_max_vls"),
+        sl_to_vl: service_lanes(sm, "qos_sl2vl"),
+        arbitration: arbitration(sm, "qos_"),
+        kinds: kinds(sm),
         m_key: m_key(sm),
         m_key_protect: sm.number("m_key_protect", "write 0 to 3").unwrap_or(2),
         m_key_lease: sm
@@ -104,30 +107,50 @@ fn roots(section: &Section<'_>) -> Vec<Guid> {
     entries.value.iter().filter_map(guid).collect()
 }
 
-fn max_lanes(section: &Section<'_>) -> Option<u8> {
+/// Lanes of kinds of ports, by keys such as `qos_ca_max_vls`.
+fn kinds(section: &Section<'_>) -> BTreeMap<PortKind, PortQuality> {
+    let kinds = PortKind::NAMES.map(|(name, kind)| {
+        let prefix = format!("qos_{name}_");
+        let own = PortQuality {
+            max_lanes: max_lanes(section, &format!("{prefix}max_vls")),
+            sl_to_vl: service_lanes(section, &format!("{prefix}sl2vl")),
+            arbitration: arbitration(section, &prefix),
+        };
+        (kind, own)
+    });
+    let differ = |(_, own): &(_, PortQuality)| *own != PortQuality::default();
+    kinds.into_iter().filter(differ).collect()
+}
+
+fn max_lanes(section: &Section<'_>, key: &str) -> Option<u8> {
     let remedy = "write 1, 2, 4, 8 or 15";
-    let entry = section.integer("qos_max_vls", remedy)?;
+    let entry = section.integer(key, remedy)?;
     let is_possible = keys::LANES.contains(&entry.value);
     let lanes = is_possible.then_some(entry.value as u8);
     entry.meaning(lanes, "no link has so many", remedy)
 }
 
-fn service_lanes(section: &Section<'_>) -> Option<wire::attribute::SlToVl> {
-    let entry = section.text("qos_sl2vl")?;
+fn service_lanes(section: &Section<'_>, key: &str) -> Option<wire::attribute::SlToVl> {
+    let entry = section.text(key)?;
     let remedy = "write 16 lanes from 0 to 15, as in \"0,1,2,3,4,5,6,7,0,1,2,3,4,5,6,7\"";
     let lanes = subnet_manager::parse_lanes(entry.value).ok();
     entry.meaning(lanes, "not a lane for each service level", remedy)
 }
 
-/// Returns the arbitration that the keys set; keys that are left out have OpenSM's defaults for so many lanes.
-fn arbitration(section: &Section<'_>) -> Option<subnet_manager::Arbitration> {
-    let [high, low] = ["qos_vlarb_high", "qos_vlarb_low"].map(|key| section.text(key));
-    let limit = section.integer("qos_high_limit", "write 0 to 255");
+/// Returns the arbitration that keys with this prefix set. Those that are left out are as for all ports, and else have
+/// OpenSM's defaults for so many lanes.
+fn arbitration(section: &Section<'_>, prefix: &str) -> Option<subnet_manager::Arbitration> {
+    let text = |key: &str| section.text(&format!("{prefix}{key}"));
+    let [high, low] = ["vlarb_high", "vlarb_low"].map(text);
+    let limit = section.integer(&format!("{prefix}high_limit"), "write 0 to 255");
     if high.is_none() && low.is_none() && limit.is_none() {
         return None;
     }
     let mut tables = [String::new(), String::new()];
-    for ((table, entry), default) in tables.iter_mut().zip([high, low]).zip(["0:4", "0:0,1:4"]) {
+    let defaults = [("qos_vlarb_high", "0:4"), ("qos_vlarb_low", "0:0,1:4")];
+    let all = |key: &str| section.value(key).and_then(|entry| entry.value.as_str());
+    for ((table, entry), (key, default)) in tables.iter_mut().zip([high, low]).zip(defaults) {
+        let default = all(key).unwrap_or(default);
         let text = entry.as_ref().map_or(default, |entry| entry.value);
         match (subnet_manager::Arbitration::parse(0, text, ""), &entry) {
             (Err(error), Some(entry)) => {
@@ -137,6 +160,7 @@ fn arbitration(section: &Section<'_>) -> Option<subnet_manager::Arbitration> {
             _ => text.clone_into(table),
         }
     }
+    let limit = limit.or_else(|| section.integer("qos_high_limit", "write 0 to 255"));
     let limit = limit.map_or(0, |entry| entry.value as u8);
     subnet_manager::Arbitration::parse(limit, &tables[0], &tables[1]).ok()
 }

@@ -29,6 +29,8 @@ fn with(text: &str, path: &str, value: &str) -> String {
     document.to_string()
 }
 
+const LEVELS: &str = "'0,1,2,3,4,5,6,7,0,1,2,3,4,5,6,7'";
+
 /// For each key of the embedded manager, a value that is not the default.
 const OF_THE_MANAGER: &[(&str, &str)] = &[
     ("fabric.subnet_prefix", "'fec0:0:0:5::/64'"),
@@ -49,10 +51,30 @@ const OF_THE_MANAGER: &[(&str, &str)] = &[
     ("sm.enforce_partitions", "true"),
     ("sm.state_dir", "'state'"),
     ("sm.qos_max_vls", "4"),
-    ("sm.qos_sl2vl", "'0,1,2,3,4,5,6,7,0,1,2,3,4,5,6,7'"),
+    ("sm.qos_sl2vl", LEVELS),
     ("sm.qos_vlarb_high", "'0:1'"),
     ("sm.qos_vlarb_low", "'0:1'"),
     ("sm.qos_high_limit", "4"),
+    ("sm.qos_ca_max_vls", "4"),
+    ("sm.qos_ca_sl2vl", LEVELS),
+    ("sm.qos_ca_vlarb_high", "'0:1'"),
+    ("sm.qos_ca_vlarb_low", "'0:1'"),
+    ("sm.qos_ca_high_limit", "4"),
+    ("sm.qos_sw0_max_vls", "4"),
+    ("sm.qos_sw0_sl2vl", LEVELS),
+    ("sm.qos_sw0_vlarb_high", "'0:1'"),
+    ("sm.qos_sw0_vlarb_low", "'0:1'"),
+    ("sm.qos_sw0_high_limit", "4"),
+    ("sm.qos_swe_max_vls", "4"),
+    ("sm.qos_swe_sl2vl", LEVELS),
+    ("sm.qos_swe_vlarb_high", "'0:1'"),
+    ("sm.qos_swe_vlarb_low", "'0:1'"),
+    ("sm.qos_swe_high_limit", "4"),
+    ("sm.qos_rtr_max_vls", "4"),
+    ("sm.qos_rtr_sl2vl", LEVELS),
+    ("sm.qos_rtr_vlarb_high", "'0:1'"),
+    ("sm.qos_rtr_vlarb_low", "'0:1'"),
+    ("sm.qos_rtr_high_limit", "4"),
     ("sm.m_key", "'per-node'"),
     ("sm.m_key_protect", "3"),
     ("sm.m_key_lease", "9"),

@@ -170,3 +170,75 @@ fn opensms_tables_give_the_shares() {
     let levels = by_level(option, "hv1", "1", counter);
     assert!(levels[0] >= words && levels[1] == 0, "{levels:?}");
 }
+
+/// Options of OpenSM for kinds of ports, with the settings here of the same names.
+const OF_KINDS: [(&str, &str); 8] = [
+    ("qos_max_vls", "4"),
+    ("qos_sl2vl", "0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3"),
+    ("qos_ca_high_limit", "254"),
+    ("qos_ca_vlarb_high", "0:255"),
+    ("qos_ca_vlarb_low", "1:1"),
+    ("qos_swe_vlarb_high", "0:225,1:25"),
+    ("qos_swe_vlarb_low", "1:1,2:7"),
+    ("qos_swe_sl2vl", "0,1,0,1,0,1,0,1,0,1,0,1,0,1,0,1"),
+];
+
+/// Ports get what their kind's options say, from the embedded manager as from OpenSM.
+#[test]
+fn kinds_of_ports_have_options_of_their_own() {
+    let nodes = || {
+        Configuration::new()
+            .hypervisor("hv1", ["vm1"])
+            .hypervisor("hv2", ["vm2"])
+    };
+    let held = |daemon: &Daemon| {
+        let programs = Programs::new(daemon);
+        let topology = daemon.ask(&["topology"]);
+        let nodes = topology["nodes"].as_array().expect("a list").clone();
+        let ports = [("vm1", "1"), ("hv1", "1"), ("hv1", "2"), ("sw1", "2")];
+        ports.map(|(name, port)| {
+            let node = nodes.iter().find(|node| node["name"] == name);
+            let lid = node.expect("a node")["lid"].to_string();
+            let text = programs.run(&["smpquery", "vlarb", &lid, port]);
+            let tables = ["High priority", "Low priority"].map(|table| entries(&text, table));
+            let text = programs.run(&["smpquery", "sl2vl", &lid, port]);
+            let lanes = text
+                .lines()
+                .filter(|line| line.contains("in  "))
+                .map(str::to_owned);
+            let text = programs.run(&["smpquery", "portinfo", &lid, port]);
+            let limit = text.lines().find(|line| line.starts_with("VLHighLimit"));
+            (
+                name,
+                tables,
+                lanes.collect::<Vec<_>>(),
+                limit.map(str::to_owned),
+            )
+        })
+    };
+    let options: String = OF_KINDS
+        .iter()
+        .map(|(key, value)| format!("{key} {value}\n"))
+        .collect();
+    let daemon = Daemon::configured(nodes().set("sm.manager", "external"));
+    let opensm = Opensm::with_options(&daemon, &format!("qos TRUE\n{options}"));
+    opensm.subnet_up();
+    opensm.sweep();
+    opensm.subnet_up();
+    let theirs = held(&daemon);
+    drop((opensm, daemon));
+    let settings = OF_KINDS
+        .into_iter()
+        .fold(nodes(), |settings, (key, value)| {
+            let key = format!("sm.{key}");
+            match value.parse::<u8>() {
+                Ok(number) => settings.set(&key, number),
+                Err(_) => settings.set(&key, value),
+            }
+        });
+    let ours = held(&Daemon::configured(settings));
+    println!("{ours:#?}");
+    assert_eq!(ours, theirs);
+    assert_eq!(ours[0].1, [vec![(0, 255)], vec![(1, 1)]]);
+    assert_eq!(ours[3].1, [vec![(0, 225), (1, 25)], vec![(1, 1), (2, 7)]]);
+}

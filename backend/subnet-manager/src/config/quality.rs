@@ -2,12 +2,56 @@
 //! that OpenSM has for it.
 
 use wire::Vl;
-use wire::attribute::{PortInfo, SlToVl, VlArbitration, VlWeight};
+use wire::attribute::{NodeType, PortInfo, SlToVl, VlArbitration, VlWeight};
 
 /// An option that cannot be what it says.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct QualityError(String);
+
+/// Kind of a port, by which OpenSM's options tell ports apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PortKind {
+    /// A channel adapter's.
+    Adapter,
+    /// An enhanced port 0 of a switch.
+    SwitchItself,
+    /// A switch's others.
+    SwitchExternal,
+    /// A router's.
+    Router,
+}
+
+impl PortKind {
+    /// All kinds with their names in options, as in `qos_ca_max_vls`.
+    pub const NAMES: [(&'static str, Self); 4] = [
+        ("ca", Self::Adapter),
+        ("sw0", Self::SwitchItself),
+        ("swe", Self::SwitchExternal),
+        ("rtr", Self::Router),
+    ];
+
+    /// The kind of a port of a node.
+    pub(crate) fn of(node: NodeType, port: u8) -> Self {
+        match node {
+            NodeType::Switch if port == 0 => Self::SwitchItself,
+            NodeType::Switch => Self::SwitchExternal,
+            NodeType::Router => Self::Router,
+            _ => Self::Adapter,
+        }
+    }
+}
+
+/// Options for one kind of ports; what it leaves out is as for all ports.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PortQuality {
+    /// The most data lanes.
+    pub max_lanes: Option<u8>,
+    /// Lanes of service levels.
+    pub sl_to_vl: Option<SlToVl>,
+    /// Arbitration of lanes.
+    pub arbitration: Option<Arbitration>,
+}
 
 /// The tables that all ports are given for arbitration between their lanes (IBA 7.6.9).
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -104,10 +104,11 @@ impl Knowledge {
         paths
     }
 
-    /// By vSwitchFatTree where that needs no lanes and the subnet is a fat-tree, otherwise by the
-    /// engine that is configured.
+    /// By vSwitchFatTree where that needs no lanes and the subnet is a fat-tree, otherwise, and where tables come from
+    /// elsewhere, by the engine that is configured.
     fn balanced(&self, graph: Graph, nodes: Vec<usize>) -> Paths {
         if !self.routing.is_layered()
+            && !self.routing.keeps_tables()
             && let Ok(Routing { tables, levels }) = VSwitchFatTree.route(&graph)
         {
             return Paths {

@@ -194,12 +194,15 @@ impl Knowledge {
             wanted.partition_enforcement_inbound = enforces;
             wanted.partition_enforcement_outbound = enforces;
         }
-        let peer = port.peer.and_then(|peer| self.subnet.port(peer)?.info);
-        if let Some(peer) = peer.filter(|_| port.is_linked()) {
+        let peer = port
+            .peer
+            .and_then(|at| Some((at, self.subnet.port(at)?.info?)));
+        if let Some((there, peer)) = peer.filter(|_| port.is_linked()) {
             wanted.neighbor_mtu = before.mtu_cap.min(peer.mtu_cap).min(self.config.mtu.code());
-            wanted.operational_vls = self.operational_lanes(&before, &peer);
+            wanted.operational_vls = self.operational_lanes([(at, &before), (there, &peer)]);
         }
-        if let (Some(arbitration), true) = (&self.config.arbitration, port.is_linked()) {
+        let arbitration = self.config.arbitration(self.subnet.kind(at));
+        if let (Some(arbitration), true) = (arbitration, port.is_linked()) {
             wanted.vl_high_limit = arbitration.high_limit;
         }
         Some((before, wanted))

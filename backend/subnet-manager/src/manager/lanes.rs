@@ -6,7 +6,7 @@ use wire::smp::DATA;
 use wire::{Guid, Sl};
 
 use super::{Knowledge, Purpose, SubnetManager};
-use crate::config::quality::Arbitration;
+use crate::config::quality::{Arbitration, PortKind};
 use crate::model::{At, Node, Port};
 use crate::routing::ServiceLevels;
 
@@ -19,9 +19,10 @@ const ALL_TO_ALL: u32 = 0b11 << 16;
 impl Knowledge {
     /// The code for the lanes that a link is to use: as many as both its ends have and the
     /// configuration allows.
-    pub(super) fn operational_lanes(&self, one: &PortInfo, other: &PortInfo) -> u8 {
-        let both = one.vl_cap.min(other.vl_cap);
-        let most = self.config.max_lanes.unwrap_or(15);
+    pub(super) fn operational_lanes(&self, ends: [(At, &PortInfo); 2]) -> u8 {
+        let both = ends[0].1.vl_cap.min(ends[1].1.vl_cap);
+        let most = ends.map(|(at, _)| self.config.max_lanes(self.subnet.kind(at)));
+        let most = most[0].min(most[1]);
         // Codes rise with the number of lanes.
         let allowed = (1..=5).rev().find(|&code| PortInfo::lanes(code) <= most);
         both.min(allowed.unwrap_or(1))
@@ -31,8 +32,9 @@ impl Knowledge {
     fn common_lanes(&self) -> Option<(u8, At)> {
         let ports = self.subnet.ports().filter(|(_, port)| port.is_linked());
         let lanes = ports.filter_map(|(at, port)| {
-            let other = self.subnet.port(port.peer?)?.info?;
-            let code = self.operational_lanes(&port.info?, &other);
+            let peer = port.peer?;
+            let other = self.subnet.port(peer)?.info?;
+            let code = self.operational_lanes([(at, &port.info?), (peer, &other)]);
             Some((PortInfo::lanes(code), at))
         });
         lanes.min()
@@ -67,23 +69,9 @@ impl Knowledge {
                 self.subnet.nodes[node].info.node_guid
             ));
         }
-        let table = self.service_lanes().unwrap_or_default();
-        let mut taken = [None; 16];
-        for level in 0..needed {
-            let lane = table.lane(Sl::new(level)).value();
-            if lane >= lanes {
-                return Err(format!(
-                    "its paths use service level {level}, which qos_sl2vl gives lane {lane}, and \
-                     links have {lanes}; leave qos_sl2vl out"
-                ));
-            }
-            if let Some(other) = taken[usize::from(lane)].replace(level) {
-                return Err(format!(
-                    "its paths need a lane for each of the service levels 0 to {}, and qos_sl2vl \
-                     gives {other} and {level} the same; leave qos_sl2vl out",
-                    needed - 1
-                ));
-            }
+        let own = self.config.kinds.values().filter_map(|own| own.sl_to_vl);
+        for table in own.chain([self.service_lanes().unwrap_or_default()]) {
+            are_apart(&table, needed, lanes)?;
         }
         Ok(())
     }
@@ -101,20 +89,23 @@ impl Knowledge {
 impl SubnetManager {
     /// Lanes of service levels, and arbitration of lanes on links.
     pub(super) fn set_lanes(&mut self) {
-        let lanes = self.known.service_lanes().map(|table| table.to_bytes());
+        let lanes = self.known.service_lanes();
+        let config = &self.known.config;
         let mut wanted: Vec<Setting> = Vec::new();
         for (node, entry) in self.known.subnet.nodes.iter().enumerate() {
-            if let Some(data) = lanes {
-                let places = lane_tables(entry).into_iter();
-                wanted.extend(places.map(|(port, modifier)| {
-                    let at = (node, port);
-                    (at, AttributeId::SL_TO_VL, modifier, data)
-                }));
+            for (port, modifier) in lane_tables(entry) {
+                // A switch that has all its tables set at once is asked at port 0.
+                let out = if modifier == ALL_TO_ALL { 1 } else { port };
+                let own = config.kinds.get(&PortKind::of(entry.info.node_type, out));
+                if let Some(table) = own.and_then(|own| own.sl_to_vl).or(lanes) {
+                    let data = table.to_bytes();
+                    wanted.push(((node, port), AttributeId::SL_TO_VL, modifier, data));
+                }
             }
-            if let Some(arbitration) = &self.known.config.arbitration {
-                for (number, port) in linked(entry) {
-                    let at = (node, number);
-                    wanted.extend(arbitration_tables(entry, at, port, arbitration));
+            for (number, port) in linked(entry) {
+                let kind = PortKind::of(entry.info.node_type, number);
+                if let Some(arbitration) = config.arbitration(kind) {
+                    wanted.extend(arbitration_tables(entry, (node, number), port, arbitration));
                 }
             }
         }
@@ -139,11 +130,34 @@ impl SubnetManager {
     }
 }
 
-/// External ports with a link.
+/// Whether a table gives each of the service levels below `needed` one of `lanes` lanes to itself.
+fn are_apart(table: &SlToVl, needed: u8, lanes: u8) -> Result<(), String> {
+    let mut taken = [None; 16];
+    for level in 0..needed {
+        let lane = table.lane(Sl::new(level)).value();
+        if lane >= lanes {
+            return Err(format!(
+                "its paths use service level {level}, which qos_sl2vl gives lane {lane}, and \
+                     links have {lanes}; leave qos_sl2vl out"
+            ));
+        }
+        if let Some(other) = taken[usize::from(lane)].replace(level) {
+            return Err(format!(
+                "its paths need a lane for each of the service levels 0 to {}, and qos_sl2vl \
+                     gives {other} and {level} the same; leave qos_sl2vl out",
+                needed - 1
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Ports that have lanes: external ones with a link, and enhanced ports 0.
 fn linked(node: &Node) -> impl Iterator<Item = (u8, &Port)> {
+    let enhanced = node.switch.is_some_and(|switch| switch.enhanced_port0);
     let ports = node.ports.iter().map(|(&number, port)| (number, port));
-    ports.filter(|(number, port)| {
-        (*number != 0 || !node.is_switch()) && port.is_linked() && port.info.is_some()
+    ports.filter(move |(number, port)| {
+        (*number != 0 || !node.is_switch() || enhanced) && port.is_linked() && port.info.is_some()
     })
 }
 

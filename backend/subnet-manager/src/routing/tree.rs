@@ -81,13 +81,12 @@ pub(super) fn trees(graph: &Graph) -> impl Iterator<Item = Result<(Skeleton, Tre
         }
         upper
     };
-    let mut guesses = match graph.roles.roots.is_empty() {
-        true => vec![vec![false; count], upper(&own), upper(&with_below)],
-        false => {
-            let roles = &graph.roles;
-            let is_root = |it: &Vertex| roles.compute.is_none() && roles.roots.contains(&it.guid);
-            vec![graph.switches.iter().map(is_root).collect()]
-        }
+    let roles = &graph.roles;
+    let mut guesses = if roles.roots.is_empty() {
+        vec![vec![false; count], upper(&own), upper(&with_below)]
+    } else {
+        let is_root = |it: &Vertex| roles.compute.is_none() && roles.roots.contains(&it.guid);
+        vec![graph.switches.iter().map(is_root).collect()]
     };
     guesses.dedup();
     guesses.into_iter().map(move |upper| {
@@ -114,9 +113,12 @@ impl Tree {
             .to_owned());
         }
         // How far it is to a leaf.
-        let mut height = distances(skeleton, |vertex| match has_roots {
-            true => graph.roles.roots.contains(&name(vertex)),
-            false => skeleton.adapters[vertex] > 0 || is_empty_leaf(skeleton, vertex),
+        let mut height = distances(skeleton, |vertex| {
+            if has_roots {
+                graph.roles.roots.contains(&name(vertex))
+            } else {
+                skeleton.adapters[vertex] > 0 || is_empty_leaf(skeleton, vertex)
+            }
         });
         if has_roots && !height.contains(&0) {
             return Err("none of the switches named as roots is in it".to_owned());

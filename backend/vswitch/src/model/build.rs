@@ -1,5 +1,6 @@
 //! Models piece by piece, with what holds where nothing else is said.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fabric::SmpAccess;
@@ -39,6 +40,7 @@ impl Default for Manager {
             max_lanes: None,
             sl_to_vl: None,
             arbitration: None,
+            kinds: BTreeMap::new(),
             m_key: KeyChoice::None,
             m_key_protect: 2,
             m_key_lease: 60,

@@ -1,5 +1,6 @@
 //! The subnet managers.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ pub struct Manager {
     pub sl_to_vl: Option<wire::attribute::SlToVl>,
     /// The arbitration of lanes on links.
     pub arbitration: Option<subnet_manager::Arbitration>,
+    /// Lanes of kinds of ports that differ from the others.
+    pub kinds: BTreeMap<subnet_manager::PortKind, subnet_manager::PortQuality>,
     /// The management keys of ports.
     pub m_key: KeyChoice,
     /// The protection that they give: 0 to 3 (IBA 14.2.4).
