@@ -142,6 +142,8 @@ impl Config {
             "panic=-1".into(),
             // The check takes a processor that waits for its turn, on a busy machine, for a broken timer.
             "no_timer_check".into(),
+            // Nor is the guest at fault where such a processor has waited for half a minute.
+            "rcupdate.rcu_cpu_stall_suppress=1".into(),
         ];
         if self.accel == Accel::Tcg {
             words.extend(EMULATED.map(str::to_owned));
