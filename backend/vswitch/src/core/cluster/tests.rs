@@ -571,6 +571,14 @@ fn requests_for_several_records() {
     // What follows are GIDs.
     seen[31] = 2;
     assert_eq!(translated(Direction::ToWire, seen), seen);
+    // A request of one packet does not escape by the number of its segment.
+    let mut seen = mad(3, Method::GET_TABLE, 0x35);
+    seen[24..28].copy_from_slice(&[1, 1, 3, 0]);
+    seen[31] = 2;
+    let mut physical = seen;
+    put(&mut seen, 56 + 40, 2);
+    put(&mut physical, 56 + 40, 7);
+    assert_eq!(translated(Direction::ToWire, seen), physical);
 }
 
 proptest! {

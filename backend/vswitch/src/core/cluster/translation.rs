@@ -239,7 +239,10 @@ impl Translator<'_> {
             mad[ADMINISTRATION..].fill(0);
             return;
         }
-        if header.is_active() && (header.kind != Rmpp::DATA || header.segment != 1) {
+        // Of requests those for paths between several ports alone have more than one packet, and GIDs in all but the
+        // first. Any other is a request, whatever it says of its segments.
+        let follows = header.segment != 1 && method == Method::GET_MULTI;
+        if header.is_active() && (header.kind != Rmpp::DATA || follows) {
             return;
         }
         let is_table = matches!(
