@@ -165,8 +165,8 @@ pub fn refused(command: &mut Command, status: i32) -> String {
 pub fn text(command: &mut Command) -> String {
     let output = command.stdin(Stdio::null()).output().expect("runs");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}\n{text}\n{errors}");
+    let (errors, status) = (String::from_utf8_lossy(&output.stderr), output.status);
+    assert!(status.success(), "{command:?} {status}\n{text}\n{errors}");
     text
 }
 
