@@ -58,7 +58,7 @@ pub struct Cli {
     /// Priority among subnet managers, 0 to 15, 15 the highest [default: 0].
     #[arg(long, short, value_name = "PRIORITY")]
     priority: Option<String>,
-    /// Routing engine: minhop, updn, ftree, vswitch-ftree, dfsssp, lash or dor [default: minhop].
+    /// Routing engine: minhop, updn, ftree, vswitch-ftree, dfsssp, lash, dor or file [default: minhop].
     #[arg(
         long = "routing_engine",
         short = 'R',
@@ -66,6 +66,9 @@ pub struct Cli {
         value_name = "ENGINE"
     )]
     routing_engine: Option<String>,
+    /// File with the forwarding tables of the engine `file`.
+    #[arg(long = "lfts_file", short = 'U', value_name = "FILE")]
+    lfts_file: Option<String>,
     /// File with the node GUIDs of the roots, for up/down and fat-tree routing.
     #[arg(long = "root_guid_file", short = 'a', value_name = "FILE")]
     root_guid_file: Option<String>,
@@ -133,6 +136,7 @@ impl Cli {
             ("--guid", "guid", &self.guid),
             ("--priority", "sm_priority", &self.priority),
             ("--routing_engine", "routing_engine", &self.routing_engine),
+            ("--lfts_file", "lfts_file", &self.lfts_file),
             ("--root_guid_file", "root_guid_file", &self.root_guid_file),
             ("--cn_guid_file", "cn_guid_file", &self.cn_guid_file),
             ("--io_guid_file", "io_guid_file", &self.io_guid_file),

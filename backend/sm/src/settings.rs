@@ -9,17 +9,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use subnet_manager::routing::{
-    Dfsssp, DimensionOrder, FatTree, Lash, Roles, VSwitchFatTree, parse_guids,
+    DUMP_MAX, Dfsssp, DimensionOrder, FatTree, Imported, Lash, Roles, TableDump, TableFile,
+    TableSource, VSwitchFatTree, parse_guids,
 };
 use subnet_manager::{
-    Arbitration, Config, FILE_MAX, KeyPolicy, MinHop, Mistake, Partitions, QualityError,
-    RoutingEngine, UpDown, parse_lanes,
+    Arbitration, Config, FILE_MAX, KeyPolicy, MinHop, Mistake, Partitions, PortKind, PortQuality,
+    QualityError, RoutingEngine, UpDown, parse_lanes,
 };
 use wire::attribute::SlToVl;
 use wire::{Guid, Lid};
 
 /// Names of the engines, which are OpenSM's where it has the engine.
-const ENGINES: [&str; 7] = [
+const ENGINES: [&str; 8] = [
     "minhop",
     "updn",
     "ftree",
@@ -27,6 +28,7 @@ const ENGINES: [&str; 7] = [
     "dfsssp",
     "lash",
     "dor",
+    "file",
 ];
 
 /// Engines that give paths service levels, which lanes keep apart.
@@ -63,6 +65,25 @@ struct Quality {
     service_levels: Option<SlToVl>,
 }
 
+impl Quality {
+    /// The options of ports; `all` has the arbitration that is left out here.
+    fn of_ports(&self, all: &Self) -> PortQuality {
+        let own = [&self.high, &self.low].map(Option::as_deref);
+        let is_own = own.iter().any(Option::is_some) || self.high_limit.is_some();
+        let arbitration = || {
+            let high = own[0].or(all.high.as_deref()).unwrap_or(HIGH);
+            let low = own[1].or(all.low.as_deref()).unwrap_or(LOW);
+            let limit = self.high_limit.or(all.high_limit).unwrap_or(0);
+            Arbitration::parse(limit, high, low).ok()
+        };
+        PortQuality {
+            max_lanes: self.lanes,
+            sl_to_vl: self.service_levels,
+            arbitration: is_own.then(arbitration).flatten(),
+        }
+    }
+}
+
 /// Settings of the manager.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -71,8 +92,11 @@ pub struct Settings {
     pub guid: Option<Guid>,
     engine: &'static str,
     roles: Roles,
+    tables: Option<Arc<dyn TableSource>>,
     partitions: Option<(PathBuf, Partitions)>,
     quality: Quality,
+    /// Of kinds of ports.
+    kinds: BTreeMap<PortKind, Quality>,
 }
 
 impl Default for Settings {
@@ -86,8 +110,10 @@ impl Default for Settings {
             guid: None,
             engine: ENGINES[0],
             roles: Roles::default(),
+            tables: None,
             partitions: None,
             quality: Quality::default(),
+            kinds: BTreeMap::new(),
         }
     }
 }
@@ -129,10 +155,14 @@ fn lanes_of_code(code: u8) -> u8 {
 
 /// The text of a file of settings.
 fn text(path: &Path) -> Result<String, Refusal> {
+    text_up_to(path, FILE_MAX)
+}
+
+fn text_up_to(path: &Path, max: usize) -> Result<String, Refusal> {
     let read = || {
         let length = fs::metadata(path)?.len();
-        if length > FILE_MAX as u64 {
-            let large = format!("{length} bytes; at most {FILE_MAX} are read");
+        if length > max as u64 {
+            let large = format!("{length} bytes; at most {max} are read");
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, large));
         }
         fs::read_to_string(path)
@@ -159,6 +189,16 @@ fn guids(path: &str) -> Result<BTreeSet<Guid>, Refusal> {
     let path = Path::new(path);
     let guids = parse_guids(&text(path)?).map_err(|mistakes| of_file(path, &mistakes))?;
     Ok(guids.into_iter().map(|(_, guid)| guid).collect())
+}
+
+/// Forwarding tables of a file.
+fn tables(path: &str) -> Result<Arc<dyn TableSource>, Refusal> {
+    let dump = TableDump::parse(&text_up_to(Path::new(path), DUMP_MAX)?);
+    let dump = dump.map_err(|mistakes| of_file(Path::new(path), &mistakes))?;
+    Ok(Arc::new(TableFile {
+        path: path.to_owned(),
+        dump: Arc::new(dump),
+    }))
 }
 
 /// Whether a file is not there and need not be: OpenSM writes these names into configurations in any case.
@@ -261,8 +301,19 @@ impl Settings {
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), Refusal> {
         let Self {
-            config, quality, ..
+            config,
+            quality,
+            kinds,
+            ..
         } = self;
+        let of_kind = PortKind::NAMES.into_iter().find_map(|(name, kind)| {
+            let rest = key.strip_prefix("qos_")?.strip_prefix(name)?;
+            Some((kind, format!("qos{rest}")))
+        });
+        let (quality, key) = match &of_kind {
+            Some((kind, key)) => (kinds.entry(*kind).or_default(), key.as_str()),
+            None => (quality, key),
+        };
         if value == "(null)" || value.is_empty() {
             return Ok(());
         }
@@ -315,6 +366,7 @@ impl Settings {
             "root_guid_file" => self.roles.roots = guids(value)?,
             "cn_guid_file" => self.roles.compute = Some(guids(value)?),
             "io_guid_file" => self.roles.io = guids(value)?,
+            "lfts_file" => self.tables = Some(tables(value)?),
             "qos" => quality.is_on = flag(value)?,
             "qos_max_vls" => {
                 quality.lanes = Some(number(value, 0..=15)?).filter(|lanes| *lanes > 0);
@@ -368,25 +420,14 @@ impl Settings {
         config.known_lids = known_lids;
         config.roles = Arc::new(self.roles.clone());
         config.partition_file = self.partitions.as_ref().map(|(_, file)| file.clone());
-        let Quality {
-            is_on,
-            lanes,
-            high_limit,
-            high,
-            low,
-            service_levels,
-        } = &self.quality;
-        if *is_on {
-            config.max_lanes = lanes.or(config.max_lanes);
-            config.sl_to_vl = *service_levels;
-            if high.is_some() || low.is_some() || high_limit.is_some() {
-                let [high, low] = [(high, HIGH), (low, LOW)];
-                let text = |(table, default): (&Option<String>, &'static str)| {
-                    table.clone().unwrap_or_else(|| default.to_owned())
-                };
-                let limit = high_limit.unwrap_or(0);
-                config.arbitration = Arbitration::parse(limit, &text(high), &text(low)).ok();
-            }
+        if self.quality.is_on {
+            let all = self.quality.of_ports(&self.quality);
+            config.max_lanes = all.max_lanes.or(config.max_lanes);
+            config.sl_to_vl = all.sl_to_vl;
+            config.arbitration = all.arbitration;
+            let kinds = self.kinds.iter();
+            let kinds = kinds.map(|(&kind, own)| (kind, own.of_ports(&self.quality)));
+            config.kinds = kinds.collect();
         }
         config
     }
@@ -401,6 +442,10 @@ impl Settings {
     #[must_use]
     pub fn routing(&self) -> Box<dyn RoutingEngine> {
         match self.engine {
+            "file" => match &self.tables {
+                Some(source) => Box::new(Imported::new(Arc::clone(source))),
+                None => Box::new(MinHop),
+            },
             "updn" => Box::new(UpDown::new(self.roles.roots.iter().copied())),
             "ftree" => Box::new(FatTree),
             "vswitch-ftree" => Box::new(VSwitchFatTree),
@@ -441,7 +486,7 @@ mod tests {
     fn a_file_is_taken_whole_or_not_at_all() {
         let mut settings = Settings::default();
         let right = "# a comment\nlmc 2\nm_key 0x12\nsm_priority  0xf\nmax_op_vls 3\nqos TRUE\n\
-                     qos_max_vls 8\nqos_vlarb_high 0:4,1:8\nrouting_engine ftree,updn\nguid (null)\n\
+                     qos_max_vls 8\nqos_vlarb_high 0:4,1:8\nqos_swe_vlarb_low 1:1\nqos_ca_max_vls 0\nrouting_engine ftree,updn\nguid (null)\n\
                      console off\npart_enforce both\nsminfo_polling_timeout 250\n";
         let ignored = settings.parse("opensm.conf", right).expect("is right");
         assert_eq!(ignored.into_iter().collect::<Vec<_>>(), ["console"]);
@@ -453,6 +498,10 @@ mod tests {
         assert!(config.enforce_partitions);
         let arbitration = Arbitration::parse(0, "0:4,1:8", LOW).expect("is right");
         assert_eq!(config.arbitration, Some(arbitration));
+        let own = &config.kinds[&PortKind::SwitchExternal];
+        let arbitration = Arbitration::parse(0, "0:4,1:8", "1:1").ok();
+        assert_eq!(own.arbitration, arbitration);
+        assert_eq!(config.kinds[&PortKind::Adapter], PortQuality::default());
         assert_eq!(settings.routing().name(), "ftree");
 
         let wrong = "lmc 1\nlmc 8\nqos_sl2vl 1,2\nrouting_engine nue\nqos maybe\nguid 0xq\n\
@@ -491,6 +540,16 @@ mod tests {
         assert_eq!(
             set("root_guid_file", &file("roots", "0x11 spine1\n\n0x12\n")),
             None
+        );
+        assert_eq!(
+            set("lfts_file", &file("lfts", "Unicast lids guid 0x1\n0x1 0\n")),
+            None
+        );
+        let error = set("lfts_file", &file("lfts", "0x1 0\n"));
+        assert!(
+            error
+                .expect("is wrong")
+                .contains("lfts:1: an entry of no switch")
         );
         let error = set("root_guid_file", &file("roots", "0x11\nspine1\n"));
         assert!(error.expect("is wrong").contains("roots:2: "));
@@ -534,5 +593,7 @@ mod tests {
         "qos_high_limit",
         "qos_vlarb_low",
         "qos_sl2vl",
+        "qos_ca_max_vls",
+        "qos_swe_vlarb_high",
     ];
 }

@@ -259,6 +259,9 @@ fn guid_after(line: &str, key: &str) -> Option<Guid> {
 mod tests {
     use std::fmt::Write;
 
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::super::tests::fat_tree;
     use super::super::{MinHop, RoutingEngine};
     use super::*;
@@ -378,6 +381,30 @@ mod tests {
                 "{}",
                 mistakes[0]
             );
+        }
+    }
+
+    proptest! {
+        /// Tables are refused, or lead every adapter's LID there.
+        #[test]
+        fn any_tables(ports in vec(0..6u8, 32), from in 0..700usize, text in "\\PC{0,40}") {
+            let graph = fat_tree();
+            let mut tables = vec![ForwardingTable::new(graph.top()); graph.switches.len()];
+            for (at, port) in ports.into_iter().enumerate() {
+                let lid = Lid::new(1 + (at % 8) as u16);
+                tables[at / 8].set(lid, if port == 5 { LinearBlock::DROP } else { port });
+            }
+            let mut written = written(&graph, &tables);
+            for _ in 0..2 {
+                if let Ok(dump) = TableDump::parse(&written) {
+                    match dump.checked(&graph) {
+                        Ok(routing) => prop_assert!(Verdict::new(&graph, &routing).is_connected()),
+                        Err((_, what)) => prop_assert!(what.contains("; ")),
+                    }
+                }
+                let from = written.floor_char_boundary(from);
+                written.insert_str(from, &text);
+            }
         }
     }
 }
