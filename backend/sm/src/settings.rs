@@ -95,7 +95,7 @@ pub struct Settings {
     tables: Option<Arc<dyn TableSource>>,
     partitions: Option<(PathBuf, Partitions)>,
     quality: Quality,
-    /// Of kinds of ports.
+    /// Quality of kinds of ports.
     kinds: BTreeMap<PortKind, Quality>,
 }
 
