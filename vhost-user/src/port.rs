@@ -14,9 +14,11 @@ mod paths;
 mod queries;
 mod requests;
 mod solicitation;
+mod spares;
 mod unknown_neighbours;
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use hca::PortView;
 use hca::transport::{Address as Headers, Content, Frame, MAX_PAYLOAD};
@@ -38,15 +40,12 @@ use groups::{Group, Groups};
 use neighbours::Table;
 use paths::Paths;
 use requests::Requests;
+use spares::Spares;
+pub use spares::Store;
 use unknown_neighbours::UnknownNeighbours;
 
 /// Nanoseconds of a second.
 const SECOND: u64 = 1_000_000_000;
-
-/// Buffers that are kept for the next datagrams.
-const SPARES: usize = 256;
-/// The longest buffer that is kept; but for one, of a train.
-const SPARE: usize = 8192;
 
 /// State of the port's surroundings.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -95,9 +94,7 @@ pub struct Port {
     questions: VecDeque<Packet>,
     psn: Psn,
     /// Buffers of datagrams that have come, for those that leave.
-    spares: Vec<Vec<u8>>,
-    /// One of a train.
-    long_spare: Vec<u8>,
+    spares: Spares,
     drops: Drops,
 }
 
@@ -120,9 +117,17 @@ impl Port {
             outputs: VecDeque::new(),
             questions: VecDeque::new(),
             psn: Psn::new(0),
-            spares: Vec::new(),
-            long_spare: Vec::new(),
+            spares: Spares::default(),
             drops: Drops::new(),
+        }
+    }
+
+    /// The port, which has its buffers in common with others.
+    #[must_use]
+    pub fn with_store(self, store: Arc<Store>) -> Self {
+        Self {
+            spares: Spares::new(store),
+            ..self
         }
     }
 
@@ -283,7 +288,7 @@ impl Port {
             return self.send_train(now, generation, to, train, packet);
         }
         self.note_listening(&own, now, packet.datagram());
-        let datagram = packet.put(self.spares.pop().unwrap_or_default());
+        let datagram = packet.put(self.spares.take());
         self.dispatch(now, generation, to, datagram)
     }
 
@@ -310,7 +315,7 @@ impl Port {
             && let Some(way) = self.paths.find(address.gid, generation, now)
         {
             train.settle(packet.datagram_mut());
-            let whole = packet.put(std::mem::take(&mut self.long_spare));
+            let whole = packet.put(self.spares.take_long());
             let frame = self.frame(&own, way, None, address.qpn, broadcast.qkey, whole);
             self.psn = self.psn.plus(train.datagrams());
             let train = Some(train);
@@ -319,7 +324,7 @@ impl Port {
             return Ok(());
         }
         for number in 0..train.datagrams() {
-            let mut datagram = self.spares.pop().unwrap_or_default();
+            let mut datagram = self.spares.take();
             datagram.clear();
             train.write(packet.datagram(), number, &mut datagram);
             // The others would be lost as well.
@@ -332,7 +337,7 @@ impl Port {
     pub fn cut(&mut self, train: Frame) {
         let Some(geometry) = train.train else { return };
         for number in (0..geometry.datagrams()).rev() {
-            let mut payload = self.spares.pop().unwrap_or_default();
+            let mut payload = self.spares.take();
             payload.clear();
             geometry.write(&train.payload, number, &mut payload);
             let datagram = Frame {
@@ -342,14 +347,7 @@ impl Port {
             };
             self.outputs.push_front(Output::Frame(datagram));
         }
-        self.long_spare = train.payload;
-    }
-
-    /// Keeps a buffer for the next datagram.
-    fn recycle(&mut self, buffer: Vec<u8>) {
-        if self.spares.len() < SPARES && (1..=SPARE).contains(&buffer.capacity()) {
-            self.spares.push(buffer);
-        }
+        self.spares.put(train.payload);
     }
 
     /// Joins what the guest says that it listens to.
@@ -462,7 +460,7 @@ impl Port {
     fn receive(&mut self, now: u64, datagram: Frame, packet: &mut Packet) -> Result<(), Dropped> {
         let before = packet.put(datagram.payload);
         packet.train = datagram.train;
-        self.recycle(before);
+        self.spares.put(before);
         let own = self.own.ok_or(Dropped::NoCarrier)?;
         let Headers {
             slid,

@@ -15,7 +15,7 @@ use hca::transport::{Frame, Mesh, MyDoor, Station, Watch};
 use hca::{Clock, TrafficCounters, VfId};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use parking_lot::Mutex;
-use vhost_user::port::{Claims, Output, Port, Surroundings};
+use vhost_user::port::{Claims, Output, Port, Store, Surroundings};
 use vhost_user::server::{Arrival, Outside, Server};
 use vhost_user::translate::Mac;
 use vmm_socket::{Listener, MemoryLimits, Stop};
@@ -165,6 +165,8 @@ pub struct Ports {
     /// By function.
     pub inboxes: Arc<HashMap<VfId, Arc<Inbox>>>,
     meshes: HashMap<VfId, Mesh>,
+    /// Buffers of all.
+    store: Arc<Store>,
 }
 
 impl Ports {
@@ -174,6 +176,7 @@ impl Ports {
         Self {
             inboxes: Arc::new(ports.iter().copied().zip(inboxes).collect()),
             meshes: ports.iter().copied().zip(meshes).collect(),
+            store: Arc::default(),
         }
     }
 
@@ -220,7 +223,8 @@ impl Ports {
             own: mac,
             guests,
         };
-        let mut server = Server::new(listener, Port::new(mac), place, limits, mtu)?;
+        let port = Port::new(mac).with_store(Arc::clone(&self.store));
+        let mut server = Server::new(listener, port, place, limits, mtu)?;
         let stop = stop.clone();
         thread::Builder::new()
             .name(format!("port {name}"))
@@ -353,8 +357,7 @@ impl Outside for Place {
                 None => break,
             }
         }
-        let frame = self.station.receive(now)?;
-        Some(Arrival::Frame(frame))
+        self.station.receive(now).map(Arrival::Frame)
     }
 
     fn deadline(&self) -> Option<u64> {
