@@ -7,6 +7,7 @@
 //! learns the way to an address from path records.
 
 mod claims;
+mod cut;
 mod groups;
 mod listeners;
 mod neighbours;
@@ -36,6 +37,7 @@ use crate::translate::{
 };
 use claims::Claimed;
 pub use claims::{Claims, Network, NotANetwork};
+use cut::Cut;
 use groups::{Group, Groups};
 use neighbours::Table;
 use paths::Paths;
@@ -89,6 +91,8 @@ pub struct Port {
     /// The broadcast group, where the port is a member.
     broadcast: Option<Group>,
     requests: Requests,
+    /// A train whose datagrams leave before the other outputs.
+    cut: Option<Cut>,
     outputs: VecDeque<Output>,
     /// Frames of the port's own for its guest.
     questions: VecDeque<Packet>,
@@ -114,6 +118,7 @@ impl Port {
             unknown_neighbours: UnknownNeighbours::default(),
             broadcast: None,
             requests: Requests::default(),
+            cut: None,
             outputs: VecDeque::new(),
             questions: VecDeque::new(),
             psn: Psn::new(0),
@@ -203,7 +208,20 @@ impl Port {
 
     /// Takes the next output for the fabric.
     pub fn poll_output(&mut self) -> Option<Output> {
-        self.outputs.pop_front()
+        let Some(cut) = &mut self.cut else {
+            return self.outputs.pop_front();
+        };
+        let datagram = cut.next(self.spares.take());
+        if cut.left() == 0 {
+            self.forget_cut();
+        }
+        Some(Output::Frame(datagram))
+    }
+
+    fn forget_cut(&mut self) {
+        if let Some(cut) = self.cut.take() {
+            self.spares.put(cut.frame.payload);
+        }
     }
 
     /// Returns the port's own next query for its guest, which is there until it is [`Port::asked`].
@@ -220,14 +238,15 @@ impl Port {
     /// Returns the number of outputs for the fabric.
     #[must_use]
     pub fn outputs(&self) -> usize {
-        self.outputs.len()
+        self.outputs.len() + self.cut.as_ref().map_or(0, Cut::left)
     }
 
     /// Drops the outputs for the fabric.
     pub fn drop_outputs(&mut self) {
-        for _ in 0..self.outputs.len() {
+        for _ in 0..self.outputs() {
             self.count(Dropped::Full);
         }
+        self.forget_cut();
         self.outputs.clear();
     }
 
@@ -323,31 +342,20 @@ impl Port {
                 .push_back(Output::Frame(Frame { train, ..frame }));
             return Ok(());
         }
+        let sums = train.sums(packet.datagram()).ok_or(Dropped::Short)?;
         for number in 0..train.datagrams() {
             let mut datagram = self.spares.take();
             datagram.clear();
-            train.write(packet.datagram(), number, &mut datagram);
+            train.write_with(&sums, packet.datagram(), number, &mut datagram);
             // The others would be lost as well.
             self.dispatch(now, generation, to, datagram)?;
         }
         Ok(())
     }
 
-    /// Replaces a train by the datagrams that it stands for.
+    /// Has the datagrams that a train stands for leave in place of it.
     pub fn cut(&mut self, train: Frame) {
-        let Some(geometry) = train.train else { return };
-        for number in (0..geometry.datagrams()).rev() {
-            let mut payload = self.spares.take();
-            payload.clear();
-            geometry.write(&train.payload, number, &mut payload);
-            let datagram = Frame {
-                payload,
-                psn: train.psn.plus(number),
-                ..Frame::new(train.address, train.mtu, train.psn, train.content.clone())
-            };
-            self.outputs.push_front(Output::Frame(datagram));
-        }
-        self.spares.put(train.payload);
+        self.cut = Cut::new(train);
     }
 
     /// Joins what the guest says that it listens to.

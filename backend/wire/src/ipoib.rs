@@ -10,7 +10,7 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 use crate::{Gid, PKey, Qpn};
 
 pub use checksums::{Checked, check, fill, sum};
-pub use train::{NotATrain, Train};
+pub use train::{NotATrain, Sums, Train};
 
 /// Bytes of a link-layer address.
 pub const ADDRESS_LEN: usize = 20;

@@ -168,6 +168,13 @@ impl Train {
     /// Appends one of the datagrams. If the train has changed since it was read, it appends the bytes that are
     /// there.
     pub fn write(&self, train: &[u8], number: u32, to: &mut Vec<u8>) {
+        if let Some(sums) = self.sums(train) {
+            self.write_with(&sums, train, number, to);
+        }
+    }
+
+    /// The same with the sums of the train, for a train of which all datagrams are wanted.
+    pub fn write_with(&self, sums: &Sums, train: &[u8], number: u32, to: &mut Vec<u8>) {
         let start = to.len();
         let part = self.part(number);
         let at = |byte: u32| usize::from(self.headers) + byte as usize;
@@ -178,28 +185,66 @@ impl Train {
         to.reserve(headers.len() + payload.len());
         to.extend_from_slice(headers);
         to.extend_from_slice(payload);
-        self.finish(&mut to[start..], number);
+        self.complete(sums, &mut to[start..], number, partial(payload));
     }
 
     /// Makes one of the datagrams of the train's headers and its own [part](Self::part) of the payload. Does
     /// nothing where that is not long enough for the headers.
     pub fn finish(&self, datagram: &mut [u8], number: u32) {
-        if datagram.len() < self.headers.into() {
-            return;
+        if let Some(sums) = self.sums(datagram) {
+            let payload = partial(&datagram[self.headers.into()..]);
+            self.complete(&sums, datagram, number, payload);
         }
+    }
+
+    /// Returns the sums of the headers of this train; `None` where there are not as many bytes.
+    #[must_use]
+    pub fn sums(&self, train: &[u8]) -> Option<Sums> {
+        let headers = train.get(..self.headers.into())?;
+        let (ip, tcp) = headers.split_at(self.ip.into());
+        let ip = &ip[HEADER_LEN..];
+        let (ip, addresses) = if ip[0] >> 4 == 4 {
+            let ip_sum = partial(&ip[..2]) + partial(&ip[6..10]) + partial(&ip[12..]);
+            (ip_sum, partial(&ip[12..20]))
+        } else {
+            (0, partial(ip.get(8..40).unwrap_or_default()))
+        };
+        let tcp =
+            partial(&tcp[..4]) + partial(&tcp[8..12]) + partial(&tcp[14..16]) + partial(&tcp[18..]);
+        Some(Sums {
+            ip,
+            tcp: addresses + half(TCP.into()) + tcp,
+        })
+    }
+
+    /// Makes a datagram of the headers of the train in front of a payload with this sum.
+    fn complete(&self, sums: &Sums, datagram: &mut [u8], number: u32, payload: u64) {
         let (ip, tcp) = datagram.split_at_mut(self.ip.into());
-        let pseudo = set_length(&mut ip[HEADER_LEN..], tcp.len(), number as u16);
+        let ip = &mut ip[HEADER_LEN..];
+        let tcp_length = tcp.len() as u16;
+        if ip[0] >> 4 == 4 {
+            let length = ip.len() as u16 + tcp_length;
+            let id = u16::from_be_bytes([ip[4], ip[5]]).wrapping_add(number as u16);
+            let sum = folded(sums.ip + half(length) + half(id));
+            ip[2..4].copy_from_slice(&length.to_be_bytes());
+            ip[4..6].copy_from_slice(&id.to_be_bytes());
+            ip[10..12].copy_from_slice(&sum.to_be_bytes());
+        } else {
+            ip[4..6].copy_from_slice(&tcp_length.to_be_bytes());
+        }
         let sequence = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
-        let sequence = sequence.wrapping_add(self.part(number).start);
-        tcp[4..8].copy_from_slice(&sequence.to_be_bytes());
+        let sequence = sequence.wrapping_add(self.part(number).start).to_be_bytes();
+        let mut flags = [tcp[12], tcp[13]];
         if number > 0 {
-            tcp[13] &= !CWR;
+            flags[1] &= !CWR;
         }
         if number + 1 < self.datagrams() {
-            tcp[13] &= !FIN_PSH;
+            flags[1] &= !FIN_PSH;
         }
-        tcp[CHECKSUM].fill(0);
-        let sum = folded(pseudo + partial(tcp));
+        let fields = half(tcp_length) + partial(&sequence) + partial(&flags);
+        let sum = folded(sums.tcp + fields + payload);
+        tcp[4..8].copy_from_slice(&sequence);
+        tcp[12..14].copy_from_slice(&flags);
         tcp[CHECKSUM].copy_from_slice(&sum.to_be_bytes());
     }
 
@@ -209,21 +254,33 @@ impl Train {
         let Some((ip, tcp)) = train.split_at_mut_checked(self.ip.into()) else {
             return;
         };
-        let pseudo = set_length(&mut ip[HEADER_LEN..], tcp.len(), 0);
+        let pseudo = set_length(&mut ip[HEADER_LEN..], tcp.len());
         if let Some(place) = tcp.get_mut(CHECKSUM) {
             place.copy_from_slice(&prepared(pseudo).to_be_bytes());
         }
     }
 }
 
-/// Writes the length of an IP packet with so many bytes of TCP, and the checksum of IPv4; `number` is how many
-/// datagrams came before it. Returns the sum of TCP's pseudo header.
-fn set_length(ip: &mut [u8], tcp: usize, number: u16) -> u64 {
+/// Sums ([`partial`]) of the fields of a train's headers that all of its datagrams have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sums {
+    /// IPv4 without length, identification and checksum.
+    ip: u64,
+    /// TCP with its pseudo header, without length, sequence number, flags and checksum.
+    tcp: u64,
+}
+
+/// Sum of a field.
+fn half(field: u16) -> u64 {
+    partial(&field.to_be_bytes())
+}
+
+/// Writes the length of an IP packet with so many bytes of TCP, and the checksum of IPv4. Returns the sum of TCP's
+/// pseudo header.
+fn set_length(ip: &mut [u8], tcp: usize) -> u64 {
     let addresses = if ip[0] >> 4 == 4 {
         let length = (ip.len() + tcp) as u16;
         ip[2..4].copy_from_slice(&length.to_be_bytes());
-        let id = u16::from_be_bytes([ip[4], ip[5]]).wrapping_add(number);
-        ip[4..6].copy_from_slice(&id.to_be_bytes());
         ip[10..12].fill(0);
         let sum = checksum(&[ip]);
         ip[10..12].copy_from_slice(&sum.to_be_bytes());
@@ -232,5 +289,5 @@ fn set_length(ip: &mut [u8], tcp: usize, number: u16) -> u64 {
         ip[4..6].copy_from_slice(&(tcp as u16).to_be_bytes());
         partial(&ip[8..40])
     };
-    addresses + partial(&[0, TCP]) + partial(&(tcp as u16).to_be_bytes())
+    addresses + half(TCP.into()) + half(tcp as u16)
 }
