@@ -105,6 +105,8 @@ pub struct Ring {
     logged_at: Option<u64>,
     features: RingFeatures,
     next_available: u16,
+    /// The available index as it was when the ring was looked at last: entries before it are taken without a look.
+    seen_available: u16,
     next_used: u16,
     /// The used index as the driver knows it.
     published: u16,
@@ -139,6 +141,7 @@ impl Ring {
             logged_at: addresses.log,
             features,
             next_available: base,
+            seen_available: base,
             next_used,
             published: next_used,
         })
@@ -168,8 +171,12 @@ impl Ring {
     /// [`RingError`]; the ring is to be stopped then.
     pub fn pop(&mut self, memory: &Memory, chain: &mut Chain) -> Result<bool, RingError> {
         chain.clear();
-        if self.available()? == 0 {
-            return Ok(false);
+        if self.seen_available == self.next_available {
+            let some = self.available()?;
+            self.seen_available = self.next_available.wrapping_add(some);
+            if some == 0 {
+                return Ok(false);
+            }
         }
         let slot = usize::from(self.next_available % self.size);
         chain.head = self.available.load(4 + 2 * slot);
@@ -181,6 +188,7 @@ impl Ring {
     /// Puts the chains back that were taken last and not used.
     pub const fn put_back(&mut self, chains: u16) {
         self.next_available = self.next_available.wrapping_sub(chains);
+        self.seen_available = self.next_available;
     }
 
     fn walk(&self, memory: &Memory, chain: &mut Chain) -> Result<(), RingError> {

@@ -66,6 +66,9 @@ impl<E: Wire> Endpoint for Delayed<E> {
 
     fn receive(&mut self, now: u64) -> Option<Transmit> {
         loop {
+            if self.waiting.is_empty() {
+                return self.next.receive(now);
+            }
             if let Some(frame) = self.next.receive(now) {
                 return Some(frame);
             }

@@ -314,8 +314,8 @@ impl Mesh {
         }
     }
 
-    /// The next frame of another engine's, and the engine.
-    fn next_from_others(&mut self) -> Option<(usize, Transmit)> {
+    /// The next frame of another engine's.
+    fn next_from_others(&mut self) -> Option<Transmit> {
         let engines = self.peers.len();
         for _ in 0..engines {
             let at = self.turn;
@@ -327,7 +327,10 @@ impl Mesh {
                 if peer.taken >= BATCH || peer.back.is_empty() {
                     peer.invite(&self.doors[at]);
                 }
-                return Some((at, frame));
+                if let Destination::Function(to) = frame.to {
+                    self.crossings.count(to, at, frame.frame.words());
+                }
+                return Some(frame);
             }
         }
         None
@@ -450,21 +453,15 @@ impl Endpoint for Mesh {
             peer.waits = false;
         }
         loop {
-            let frame = match self.here.pop_front() {
-                Some(frame) => frame,
-                None => {
-                    let (engine, frame) = self.next_from_others()?;
-                    if let Destination::Function(to) = frame.to {
-                        self.crossings.count(to, engine, frame.frame.words());
-                    }
-                    frame
-                }
+            let next = match self.here.pop_front() {
+                None => self.next_from_others(),
+                next => next,
             };
-            if self.ends_here(&frame) {
-                return Some(frame);
+            match next {
+                // Its function has moved.
+                Some(frame) if !self.ends_here(&frame) => self.carry(frame, now),
+                next => return next,
             }
-            // Its function has moved.
-            self.carry(frame, now);
         }
     }
 

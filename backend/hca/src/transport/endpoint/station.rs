@@ -248,33 +248,27 @@ impl Station {
     /// The next datagram that has arrived.
     pub fn receive(&mut self, now: u64) -> Option<Frame> {
         loop {
-            let transmit = self.endpoint.receive(now)?;
-            let Transmit {
-                from,
-                to,
-                route,
-                path_bits,
-                mut frame,
-                ..
-            } = transmit;
-            if let Some(crossing) = &route.crossing {
+            let mut transmit = self.endpoint.receive(now)?;
+            let (from, path_bits) = (transmit.from, transmit.path_bits);
+            let frame = &mut transmit.frame;
+            if let Some(crossing) = &transmit.route.crossing {
                 frame.cross(crossing);
             }
-            match to {
+            match transmit.to {
                 Destination::Function(_) => {
-                    self.endpoint.show_arrival(&frame, from, self.vf, path_bits);
+                    self.endpoint.show_arrival(frame, from, self.vf, path_bits);
                 }
                 Destination::Group(_, _, cluster) if cluster == self.port.cluster => {
                     self.endpoint
-                        .show_multicast(&frame, from, self.vf, path_bits);
+                        .show_multicast(frame, from, self.vf, path_bits);
                     self.counters.received_for_group(frame.address.sl);
                 }
                 Destination::Group(..) | Destination::Away => continue,
             }
-            if self.admits(&frame) {
+            if self.admits(frame) {
                 self.counters
                     .received(frame.address.sl, frame.words(), frame.packets().into());
-                return Some(frame);
+                return Some(transmit.frame);
             }
         }
     }
