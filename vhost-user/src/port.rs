@@ -65,6 +65,10 @@ pub struct Surroundings {
 
 /// Packet or request that leaves the port for the fabric.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all that leaves is frames"
+)]
 pub enum Output {
     /// A datagram of its queue pair.
     Frame(Frame),
