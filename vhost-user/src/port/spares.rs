@@ -47,7 +47,7 @@ impl Spares {
         }
     }
 
-    /// Takes a buffer for a datagram. What is in it is left from before.
+    /// Takes a buffer for a datagram. Its bytes are left from before.
     pub fn take(&mut self) -> Vec<u8> {
         if self.own.is_empty()
             && let Some(mut batch) = self.store.0.lock().batches.pop()
