@@ -182,7 +182,7 @@ impl TableDump {
     /// The tables for a subnet, as [`TableDump::tables`], once all that adapters need has been walked.
     ///
     /// # Errors
-    /// The first [`Flaw`].
+    /// The first flaw.
     pub fn checked(&self, graph: &Graph) -> Result<Routing, Flaw> {
         let routing = Routing::from(self.tables(graph));
         let verdict = Verdict::new(graph, &routing);
