@@ -7,14 +7,15 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 use subnet_manager::Graph;
 use subnet_manager::routing::{DUMP_MAX, TableDump, TableSource};
 
 /// Version of the description of a subnet.
 const VERSION: u32 = 1;
-/// Time between two looks whether the program has ended, once its output has.
-const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 /// The most bytes of its standard error that are kept.
 const ERROR_MAX: u64 = 4096;
 
@@ -107,7 +108,8 @@ impl RoutingProgram {
         }
         let status = ended(child, deadline).ok_or_else(late)?;
         if !status.success() {
-            let errors = errors.and_then(|errors| errors.recv_timeout(LOOK_INTERVAL).ok());
+            let left = deadline.saturating_duration_since(Instant::now());
+            let errors = errors.and_then(|errors| errors.recv_timeout(left).ok());
             let errors = errors.unwrap_or_default();
             let errors = String::from_utf8_lossy(&errors);
             let last = errors.trim_end().lines().next_back().unwrap_or("nothing");
@@ -136,15 +138,17 @@ fn gather(pipe: impl Read + Send + 'static, max: u64) -> Receiver<Vec<u8>> {
 
 /// The way in which a program has ended by then, if it has.
 fn ended(child: &mut Child, deadline: Instant) -> Option<ExitStatus> {
-    loop {
-        if let Ok(Some(status)) = child.try_wait() {
-            return Some(status);
-        }
-        if Instant::now() >= deadline {
-            return None;
-        }
-        thread::sleep(LOOK_INTERVAL);
-    }
+    let pid = Pid::from_raw(child.id().try_into().ok()?);
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+    let (sender, receiver) = channel();
+    thread::spawn(move || {
+        while waitid(Id::Pid(pid), flags) == Err(Errno::EINTR) {}
+        // Nobody waits for a program that is late.
+        let _ = sender.send(());
+    });
+    let left = deadline.saturating_duration_since(Instant::now());
+    receiver.recv_timeout(left).ok()?;
+    child.wait().ok()
 }
 
 /// The subnet in version 1 of `docs/users/routing-programs.md`.
