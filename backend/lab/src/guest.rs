@@ -103,6 +103,9 @@ const CONSOLE_INTERVAL: Duration = Duration::from_secs(1);
 /// Message of a kernel that has no memory for its initramfs.
 const NO_ROOM: &str = "Initramfs unpacking failed";
 
+/// QEMU's message about a processor that KVM cannot run. QEMU keeps such a guest, paused.
+const KVM_ERROR: &str = "KVM internal error";
+
 /// Words that spare an emulated processor work while it boots. It has no side channel to close. Nobody attacks a kernel
 /// here by its addresses, by what it has left in memory, or by writing over its code. Nobody doubts its ciphers, which test
 /// themselves otherwise. Nobody asks it for signatures, or for the names of numbers in trace events.
@@ -399,6 +402,13 @@ impl Guest {
                         if self.console_text().contains(NO_ROOM) {
                             return Err(self.failed(
                                 "its memory is too small for its image; give it more with --memory"
+                                    .into(),
+                            ));
+                        }
+                        let messages = self.machine().dir.join(MESSAGES);
+                        if log::read(&messages).contains(KVM_ERROR) {
+                            return Err(self.failed(
+                                "KVM cannot run its processor; IBVSWITCH_ACCEL=tcg emulates it"
                                     .into(),
                             ));
                         }

@@ -20,13 +20,13 @@ use crate::objects::qp::{Qp, Wait};
 use crate::objects::vf::polled::Polled;
 use crate::queue_format::{Attention, QueueFormat};
 
-/// Scheduler without work after which a queue pair is no longer hot.
+/// Turns without work after which a queue pair is no longer hot.
 const COOL_AFTER: u32 = 20_000;
 /// Hot records of a function looked at per turn.
 const HOT_LOOKS: usize = 64;
-/// Scheduler between two reads of the clock.
+/// Turns between two reads of the clock.
 const CLOCK_EVERY: u32 = 64;
-/// Scheduler between two looks at the arming of a completion queue. It lies beside
+/// Turns between two looks at the arming of a completion queue. It lies beside
 /// the index that the guest's processor writes at each completion it takes, and
 /// each look takes that line from it.
 const WATCH_EVERY: u32 = 16;
@@ -149,7 +149,7 @@ impl<F: QueueFormat> Engine<F> {
     /// work as long as the function's own turn lasts.
     #[inline]
     fn poll_hot(&mut self, vf: VfId, left: &mut i64) -> bool {
-        // Scheduler leave the list alone.
+        // Turns leave the list alone.
         let polled = &mut self.objects.vfs[usize::from(vf.0)].polled;
         let mut hot = std::mem::take(&mut polled.hot);
         let mut at = polled.hot_cursor;

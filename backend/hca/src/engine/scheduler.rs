@@ -8,7 +8,7 @@ use crate::objects::ids::{QpIndex, VfId};
 use crate::objects::vf::run_queue::RunQueue;
 use crate::queue_format::QueueFormat;
 
-/// Scheduler in a row after which a function counts as the only one with work: short ones, so that a
+/// Turns in a row after which a function counts as the only one with work: short ones, so that a
 /// neighbour that sends a message every millisecond is still considered.
 const ALONE_AFTER: u32 = 1024;
 

@@ -5,7 +5,7 @@ use crate::objects::ids::{CqIndex, QpIndex};
 /// Cold records looked at per turn while a sweep is on.
 const SWEEP_STEP: usize = 2;
 
-/// Scheduler, at most, between two cold records that are looked at for queue pairs
+/// Turns, at most, between two cold records that are looked at for queue pairs
 /// whose doorbells were overwritten by those of busy ones. The fewer there are,
 /// the more of them stay in the cache, and the less a look costs.
 const PATROL_EVERY: u32 = 256;
@@ -23,7 +23,7 @@ pub(crate) struct Polled {
     pub sweep_left: usize,
     /// Records to look at now and then, when the sweep is over.
     pub patrol_left: usize,
-    /// Scheduler until the next of these.
+    /// Turns until the next of these.
     pub patrol_pause: u32,
     /// Completion queues that the guest arms without a doorbell.
     pub watched: Vec<CqIndex>,
