@@ -419,7 +419,10 @@ impl Source {
 }
 
 /// The text of a file.
-fn read_text(path: &Path) -> Result<String, ConfigError> {
+///
+/// # Errors
+/// [`ConfigError`] of a file that cannot be read, or is not UTF-8.
+pub fn read_text(path: &Path) -> Result<String, ConfigError> {
     let owned = || path.to_owned();
     let bytes = std::fs::read(path);
     let bytes = bytes.map_err(|source| ConfigError::Unreadable {

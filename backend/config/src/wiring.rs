@@ -251,25 +251,33 @@ impl<'d> Reader<'d> {
                 .map(|((spec, id), name)| (spec, id, name))
         };
         let adapters = || of(NodeType::ChannelAdapter);
-        let cabled = |id: NodeId| {
+        let cables = |id: NodeId| {
             let links = topology.links().iter().flat_map(|&(a, b, _)| [a, b]);
-            links.filter(|end| end.node == id).map(|end| end.port).min()
+            links.filter(move |end| end.node == id).map(|end| end.port)
         };
+        let cabled = |id: NodeId| cables(id).min();
         let port = match host {
             Some(entry) => match node_named(&topology, &names, entry.value) {
                 Ok(id) => {
                     let spec = &topology.nodes()[id.index()];
-                    let port = cabled(id);
+                    // The GUID of a port is that port, unless it is the node's, too.
+                    let guid = entry.value.parse().ok().filter(|&guid| guid != spec.guid);
+                    let own = spec.port_guids.iter().zip(1..);
+                    let named = { own }.find_map(|(&it, port)| (guid == Some(it)).then_some(port));
+                    let port = cables(id)
+                        .filter(|&port| named.is_none_or(|it| it == port))
+                        .min();
                     if spec.kind != NodeType::ChannelAdapter || spec.is_aggregation_node() {
                         entry.reject(
                             "this node runs no programs",
                             "name a channel adapter that is no aggregation node",
                         );
                     } else if port.is_none() {
-                        entry.reject(
-                            "no port of this adapter has a cable",
-                            "name one with a cable, or lay one in the file",
-                        );
+                        let what = match cabled(id) {
+                            Some(_) => "this port of the adapter has no cable",
+                            None => "no port of this adapter has a cable",
+                        };
+                        entry.reject(what, "name one with a cable, or lay one in the file");
                     }
                     port.map(|port| (id, port))
                 }

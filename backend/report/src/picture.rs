@@ -17,12 +17,12 @@ use wire::ExtendedLid;
 use control::{Node, NodeKind};
 
 /// Returns the kind of a node, in one word.
-const fn kind(node: &Node) -> &'static str {
+fn kind(node: &Node) -> &'static str {
     match node.kind {
         NodeKind::Switch => "switch",
         NodeKind::Vswitch => "vSwitch",
-        // Its name says it.
-        NodeKind::Manager => "",
+        NodeKind::Manager if node.name.contains("subnet manager") => "",
+        NodeKind::Manager => "subnet manager at",
         NodeKind::Router => "router",
         NodeKind::Host => "host",
         NodeKind::Pf => "PF",

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use subnet_manager::persistence::settings_text;
 use subnet_manager::routing::{
     DUMP_MAX, Dfsssp, DimensionOrder, FatTree, Imported, Lash, Roles, TableDump, TableFile,
     TableSource, VSwitchFatTree, parse_guids,
@@ -165,7 +166,7 @@ fn text_up_to(path: &Path, max: usize) -> Result<String, Refusal> {
             let large = format!("{length} bytes; at most {max} are read");
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, large));
         }
-        fs::read_to_string(path)
+        settings_text(&fs::read(path)?)
     };
     read().map_err(|error| {
         let path = path.display();

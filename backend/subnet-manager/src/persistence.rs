@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::io;
 
 use wire::{Guid, Lid};
 
@@ -13,6 +14,19 @@ pub struct Unreadable {
     pub line: usize,
     /// The error.
     pub what: &'static str,
+}
+
+/// The text of a file of settings. Comments may be of any encoding, as for OpenSM.
+///
+/// # Errors
+/// The text is UTF-16.
+pub fn settings_text(bytes: &[u8]) -> io::Result<String> {
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    if bytes.contains(&0) || matches!(bytes, [0xff, 0xfe, ..] | [0xfe, 0xff, ..]) {
+        let what = "not UTF-8 (it looks like UTF-16); save the file as UTF-8";
+        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+    }
+    Ok(String::from_utf8_lossy(bytes).into_owned())
 }
 
 /// Reads OpenSM's `guid2lid`: port GUID, first and last LID of a port on every line.
@@ -75,6 +89,21 @@ mod tests {
             format_lids(&lids, |_| 0),
             "0x0002c90300000101 0x0010 0x0010\n\n0x0002c90300000201 0x0003 0x0003\n\n"
         );
+    }
+
+    #[test]
+    fn encodings_of_settings() {
+        let text = |bytes: &[u8]| settings_text(bytes).map_err(|error| error.to_string());
+        assert_eq!(
+            text(b"\xef\xbb\xbf# caf\xe9\nok"),
+            Ok("# caf\u{fffd}\nok".to_owned())
+        );
+        let refused = text(b"\xff\xfeo\0k\0").expect_err("UTF-16");
+        assert_eq!(
+            refused,
+            "not UTF-8 (it looks like UTF-16); save the file as UTF-8"
+        );
+        assert!(text(b"\0o\0k").is_err());
     }
 
     #[test]

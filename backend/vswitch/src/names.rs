@@ -144,9 +144,15 @@ pub fn near<T: AsRef<str>>(wanted: &str, known: impl IntoIterator<Item = T>, all
 #[must_use]
 pub fn closest<'k>(wanted: &str, known: &[&'k str]) -> Option<&'k str> {
     let letters = |name: &str| name.replace(|it: char| it.is_ascii_digit(), "");
+    let is_guid = wanted.parse::<Guid>().is_ok();
     let like = |name: &&'k str| {
-        let edits = distance(wanted, name);
-        let few = edits <= name.len().div_ceil(3) && edits < name.len();
+        // GUIDs of one vendor begin alike; behind one may be a name.
+        let edits = match name.split_once(' ') {
+            Some((guid, _)) if is_guid => distance(wanted, guid),
+            _ => distance(wanted, name),
+        };
+        let edits_max = if is_guid { 2 } else { name.len().div_ceil(3) };
+        let few = edits <= edits_max && edits < name.len();
         (few && letters(wanted) != letters(name)).then_some((edits, *name))
     };
     let alike: Vec<(usize, &str)> = known.iter().filter_map(like).collect();
@@ -231,6 +237,11 @@ mod tests {
         assert_eq!(closest("engines", &known), Some("engine"));
         assert_eq!(closest("password", &known), None);
         assert_eq!(near("vm1a", ["vm1", "db"], ""), "did you mean `vm1`?");
+        let known = ["0x0002c9034a81069b", "0x0002c90300000101"];
+        let others = "there are 0x0002c9034a81069b, 0x0002c90300000101";
+        assert_eq!(near("0x0002c90300000999", known, ""), others);
+        let meant = "did you mean `0x0002c9034a81069b`?";
+        assert_eq!(near("0x0002c9034a81069c", known, ""), meant);
         assert_eq!(near("vm3", ["vm1", "db"], ""), "there are vm1, db");
         assert_eq!(near("wm", ["vm", "um"], ""), "there are vm, um");
     }

@@ -98,8 +98,8 @@ pub static SM: &[Key] = &[
         "host",
         Other("text, GUID"),
         "the first",
-        "With `fabric.topology`: description or GUID of the channel adapter that is the subnet manager's host. The manager is at its lowest \
-         port with a cable. Aggregation nodes (SHARP) are left out.",
+        "With `fabric.topology`: description or GUID of the channel adapter that is the subnet manager's host, or the GUID of a port. The manager is \
+         at that port, or at the lowest with a cable. Aggregation nodes (SHARP) are left out.",
     ),
     key(
         "lid",

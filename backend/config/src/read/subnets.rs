@@ -10,6 +10,9 @@ use crate::{
 
 /// Subnets that a configuration may have.
 const SUBNETS_MAX: usize = 64;
+/// Names prefixes that may be taken.
+const ASSIGNED_REMEDY: &str =
+    "write a site-local prefix, such as \"fec0:0000:0000:0001\", or one that you were assigned";
 /// Routers that a configuration may have.
 const ROUTERS_MAX: usize = 64;
 
@@ -114,22 +117,25 @@ impl<'d> Reader<'d> {
     /// A prefix, which is written as a GUID is: 64 bits in hexadecimal.
     fn prefix(&self, entry: &Entry<'d, &str>) -> Option<u64> {
         let prefix = Gid::parse_prefix(entry.value).ok();
-        entry.meaning(prefix, "not a 64-bit subnet prefix", PREFIX_REMEDY)
+        let prefix = entry.meaning(prefix, "not a 64-bit subnet prefix", PREFIX_REMEDY)?;
+        let gid = Gid::new(prefix, Guid::NONE);
+        let is_subnet = !gid.is_multicast() && gid != Gid::NONE;
+        entry.meaning(
+            is_subnet.then_some(prefix),
+            "not the prefix of a subnet",
+            ASSIGNED_REMEDY,
+        )
     }
 
     /// Whether routers pass packets on to a subnet of this prefix.
     fn check_routable(&self, entry: &Entry<'d, &str>, prefix: u64) {
         let gid = Gid::new(prefix, Guid::NONE);
-        let what = if gid.is_link_local() {
-            "GIDs of this prefix are valid only in their own subnet: no router forwards packets to them"
-        } else if gid.is_multicast() || gid == Gid::NONE {
-            "not the prefix of a subnet"
-        } else {
-            return;
-        };
-        entry.reject(what,
-            "write a site-local prefix, such as \"fec0:0000:0000:0001\", or one that you were assigned",
-        );
+        if gid.is_link_local() {
+            entry.reject(
+                "GIDs of this prefix are valid only in their own subnet: no router forwards packets to them",
+                ASSIGNED_REMEDY,
+            );
+        }
     }
 
     /// The place of the subnet that a table names, or of the first.

@@ -208,6 +208,7 @@ Ca 2 \"H-0000000000000030\" # \"node3 HCA-1\"
     assert_eq!(of(""), (0x22, 3, 2));
     assert_eq!(of("host = \"node3 HCA-1\"\n"), (0x31, 4, 1));
     assert_eq!(of("host = \"0x0000000000000030\"\nlid = 9\n"), (0x31, 9, 1));
+    assert_eq!(of("host = \"00:00:00:00:00:00:00:32\"\n"), (0x32, 5, 2));
     let refused = |text: &str| parse(text).expect_err(text).to_string();
     let error = refused(&format!("{net}[sm]\nhost = \"node4 HCA-1\"\n"));
     assert!(
@@ -215,6 +216,11 @@ Ca 2 \"H-0000000000000030\" # \"node3 HCA-1\"
             "`sm.host = \"node4 HCA-1\"`: no port of this adapter has a cable; name one with a cable, \
              or lay one in the file"
         ),
+        "{error}"
+    );
+    let error = refused(&format!("{net}[sm]\nhost = \"0x21\"\n"));
+    assert!(
+        error.contains("`sm.host = \"0x21\"`: this port of the adapter has no cable; "),
         "{error}"
     );
     let error = refused("[fabric]\ntopology = \"alone\"\n");

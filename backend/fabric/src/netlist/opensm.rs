@@ -68,8 +68,11 @@ impl<'t> Port<'t> {
             node: guid("NodeGUID:")?,
             guid: guid("PortGUID:")?,
             vendor: hex("VenID:")?,
-            // Of the neighbour OpenSM writes it with four digits behind.
-            device: hex("DevID:")? as u16,
+            // OpenSM writes the neighbour's with four digits behind, `ibdiagnet` also the port's own.
+            device: match hex("DevID:")? {
+                long @ 0x1_0000.. => (long >> 16) as u16,
+                device => device as u16,
+            },
             text,
             lid,
             number,

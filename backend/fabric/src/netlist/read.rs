@@ -175,9 +175,12 @@ fn assigned<'t>(text: &'t str, at: &Place) -> Result<&'t str, NetlistError> {
     }
 }
 
-/// The GUID that `ibnetdiscover` makes a node's name of.
+/// The GUID that `ibnetdiscover` makes a node's name of, or that the name is.
 fn guid_of_name(name: &str) -> Option<u64> {
-    let digits = name.strip_prefix(['S', 'H', 'R'])?.strip_prefix('-')?;
+    let digits = name.strip_prefix("0x").or_else(|| {
+        let rest = name.strip_prefix(['S', 'H', 'R'])?.strip_prefix('-')?;
+        Some(rest.strip_prefix("0x").unwrap_or(rest))
+    })?;
     let all = digits.len() == 16 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     u64::from_str_radix(digits, 16).ok().filter(|_| all)
 }

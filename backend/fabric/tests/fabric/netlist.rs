@@ -311,6 +311,10 @@ fn a_subnet_list_of_opensm() {
         ]
     );
     again(&read.topology);
+    // As `ibdiagnet` writes it.
+    let long = { SUBNET_LIST.replace("DevID:CB20 ", "DevID:CB200000 ") }
+        .replace("DevID:1003 ", "DevID:10030000 ");
+    assert_eq!(listing(long).topology.nodes(), nodes);
     // Lines of one node that are apart are two nodes.
     let lines: Vec<&str> = SUBNET_LIST.lines().collect();
     let apart = [lines[0], lines[2], lines[1]].join("\n");

@@ -23,7 +23,7 @@ pub(super) struct ChangeArgs {
     #[arg(long)]
     dry_run: bool,
     /// Time limit in seconds, as for `upgrade`.
-    #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0, value_parser = upgrade::within)]
     within: f64,
     /// A VF that may fail, as for `upgrade`.
     #[arg(long, value_name = "VF", value_delimiter = ',')]
@@ -178,7 +178,7 @@ fn edited(
 /// Has the running daemon be as another file says.
 pub(super) fn by_file(source: SourceArgs, new: &Path, args: &ChangeArgs) -> Result<(), CliError> {
     let file = File::of(source)?;
-    let text = fs::read_to_string(new).map_err(|source| unreadable(new, source))?;
+    let text = config::read_text(new)?;
     // A file that somebody has spoilt by hand is mended by a right one.
     let before = file.source.load().inspect_err(|error| {
         eprintln!("The differences are unknown, since the present file is invalid: {error}");
@@ -225,7 +225,7 @@ impl File {
             .map_err(|error| {
                 CliError::Failed(format!("{} cannot be locked: {error}", path.display()))
             })?;
-        let text = fs::read_to_string(&path).map_err(|source| unreadable(&path, source))?;
+        let text = config::read_text(&path)?;
         Ok(Self {
             source,
             path,

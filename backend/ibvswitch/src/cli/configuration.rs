@@ -255,7 +255,8 @@ fn text(config: &Config, planned: &Planned) -> String {
     }
     let complaint = Available::here().and_then(|available| available.complaint(&budget));
     for warning in planned.warnings.iter().chain(&complaint) {
-        let _ = writeln!(text, "Warning: {warning}.");
+        let end = if warning.ends_with('?') { "" } else { "." };
+        let _ = writeln!(text, "Warning: {warning}{end}");
     }
     text
 }

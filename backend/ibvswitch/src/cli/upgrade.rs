@@ -20,7 +20,7 @@ pub(super) struct UpgradeArgs {
     program: Option<PathBuf>,
     /// Time limit for the trial; VMs stand still for at most about twice as long. QEMU gives up a device after
     /// 5 seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0, value_parser = within)]
     within: f64,
     /// A VF that may fail if it cannot be handed over in time: the guest's driver then recovers the device,
     /// without its connections.
@@ -40,7 +40,14 @@ pub(super) fn status(client: &mut Client) -> Result<Status, CliError> {
 
 /// Seconds of the command line.
 pub(super) fn milliseconds(seconds: f64) -> u64 {
-    (seconds.max(0.0) * 1000.0) as u64
+    (seconds * 1000.0) as u64
+}
+
+/// A time limit in seconds.
+pub(super) fn within(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok();
+    let seconds = seconds.filter(|seconds| (0.001..=3600.0).contains(seconds));
+    seconds.ok_or_else(|| "write seconds above 0, up to 3600, such as 2 or 0.5".to_owned())
 }
 
 /// Replaces the daemon by a program; returns the new daemon's status and the result.

@@ -45,7 +45,7 @@ pub(crate) fn topology(plan: &Plan, fabric: &Fabric) -> Topology {
         .iter()
         .map(|node| Node {
             subnet: node.subnet.and_then(|at| plan.subnets()[at].clone()),
-            ..describe(node, fabric, plan.subnets(), &names)
+            ..describe(node, plan, fabric, &names)
         })
         .collect();
     nodes.extend(shared().map(|(vf, place)| describe_shared(plan, vf, place, fabric)));
@@ -146,12 +146,7 @@ fn range_reason(port: &str, place: SharedPlace, info: &PortInfo, lid: Option<Lid
 }
 
 /// All but the subnet.
-fn describe(
-    planned: &PlannedNode,
-    fabric: &Fabric,
-    subnets: &[Option<String>],
-    names: &Names<'_>,
-) -> Node {
+fn describe(planned: &PlannedNode, plan: &Plan, fabric: &Fabric, names: &Names<'_>) -> Node {
     let is_router = planned.kind == vswitch::NodeKind::Router;
     let mut ports = adapter_ports(planned, fabric, names);
     let cabled = ports.iter().find(|port| port.rate.is_some());
@@ -170,8 +165,11 @@ fn describe(
     // It has another one in each subnet.
     let lid = lid.filter(|_| !is_router);
     let dynamic = planned.kind == vswitch::NodeKind::Vf && planned.dynamic;
+    let spec = &plan.topology().nodes()[planned.id.index()];
+    let listed = spec.lids.get(usize::from(port.port.saturating_sub(1)));
+    let listed = listed.copied();
     let reason = match (lid, planned.pinned) {
-        _ if is_router => router_reason(planned, fabric, node.num_ports, subnets),
+        _ if is_router => router_reason(planned, fabric, node.num_ports, plan.subnets()),
         // The node's GUID is that of the VM which is configured here.
         (Some(_), _)
             if planned.kind == vswitch::NodeKind::Vf && node.port_guid != node.node_guid =>
@@ -181,6 +179,7 @@ fn describe(
         (Some(_), _) if extended.is_some() => "of 18 bits, chosen when the VM started".to_owned(),
         (Some(_), false) if dynamic => "chosen when the VM started".to_owned(),
         (None, _) if dynamic => "no VM runs here".to_owned(),
+        (Some(_), _) if listed.is_some() && listed == ordinary => "as in the listing".to_owned(),
         (Some(_), true) => "set in the configuration".to_owned(),
         (Some(_), false) => "chosen by the subnet manager".to_owned(),
         (None, _) if planned.is_switch() => "no subnet manager has been here".to_owned(),

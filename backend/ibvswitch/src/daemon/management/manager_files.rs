@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hca::Clock;
+use subnet_manager::persistence::{self, settings_text};
 use subnet_manager::routing::{DUMP_MAX, Roles, TableDump, TableFile, TableSource, parse_guids};
-use subnet_manager::{FILE_MAX, Partitions, persistence};
+use subnet_manager::{FILE_MAX, Partitions};
 use tracing::{debug, warn};
 use vswitch::{Environment, Plan, SettingsFiles};
 use wire::{Guid, Lid, PKey};
@@ -72,7 +73,9 @@ fn read(path: &Path, max: usize) -> Result<String, FileError> {
             large,
         )));
     }
-    fs::read_to_string(path).map_err(unreadable)
+    { fs::read(path) }
+        .and_then(|bytes| settings_text(&bytes))
+        .map_err(unreadable)
 }
 
 /// Contents of the files that a configuration names.
