@@ -9,19 +9,18 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use crate::engine::poll::Polling;
-use crate::engine::scheduler::Scheduler;
+use crate::engine::completion::Completions;
+use crate::engine::scheduler::Clock;
 use crate::memory::mr::KeyTable;
 use crate::objects::Objects;
 use crate::objects::counters::TrafficCounters;
 use crate::objects::counters::traffic::PathTraffic;
-use crate::objects::cq::HeldEvents;
-use crate::objects::ids::{CqIndex, VfId};
+use crate::objects::ids::VfId;
 use crate::objects::page_fault::Faults;
 use crate::objects::reason::Report;
 use crate::objects::vf::Vf;
 use crate::objects::vf::port::{PortView, Quota};
-use crate::objects::work::{RecvWr, SendWr};
+use crate::objects::work::SendWr;
 use crate::path::Subnet;
 use crate::queue_format::{Event, PortChange, QueueFormat};
 use crate::storage::discarded::Discarded;
@@ -30,36 +29,15 @@ use crate::transport::datagram::MAX_DATAGRAM;
 use crate::transport::{Endpoint, Exits, Watch};
 
 pub(crate) mod completion;
-mod held_events;
+pub(crate) mod cost;
 pub(crate) mod paging;
 pub(crate) mod poll;
 pub(crate) mod progress;
 pub(crate) mod quiesce;
 mod report;
-pub(crate) mod run_queue;
+mod run_queue;
 pub(crate) mod scheduler;
-pub(crate) mod shared_port;
 mod signature;
-
-/// A source of time in nanoseconds that only moves forward.
-pub trait Clock: std::fmt::Debug + Send + Sync {
-    /// Now.
-    fn now(&self) -> u64;
-}
-
-/// Completion queues in which entries wait at a time. Those of others are written at once.
-pub(crate) const MAX_UNWRITTEN: usize = 16;
-
-/// The time that completions have which belong together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Burst {
-    /// There is no turn in hand: each has its own.
-    None,
-    /// A turn has begun, and nothing has completed yet.
-    Begun,
-    /// The time of those of this turn.
-    At(u64),
-}
 
 /// The engine. See the crate's documentation for who calls it.
 #[derive(Debug)]
@@ -70,21 +48,13 @@ pub struct Engine<F: QueueFormat> {
     pub(crate) traffic: Arc<PathTraffic>,
     /// Number of times that connections have looked their peers up.
     pub(crate) lookups: u64,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) scheduler: Scheduler,
     pub(crate) exits: Exits,
-    pub(crate) held_events: HeldEvents,
+    pub(crate) completions: Completions,
     /// Objects to be dropped where nobody waits.
     pub(crate) discarded: Discarded,
-    pub(crate) polling: Polling,
     pub(crate) spare_sends: Spares<SendWr>,
-    pub(crate) spare_recvs: Spares<RecvWr>,
     /// Where datagrams are gathered; taken out while one is on its way.
     pub(crate) datagram: Option<Box<[u8; MAX_DATAGRAM]>>,
-    /// The burst of the turn in hand.
-    pub(crate) burst: Burst,
-    /// Completion queues in which entries of this turn wait to be written.
-    pub(crate) unwritten: Vec<CqIndex>,
     /// Is told of each request that fails, where there is somebody.
     pub(crate) report: Option<Box<dyn Report>>,
     pub(crate) seed: u64,
@@ -103,17 +73,11 @@ impl<F: QueueFormat> Engine<F> {
             generation,
             traffic,
             lookups: 0,
-            clock,
-            scheduler: Scheduler::default(),
             exits,
-            held_events: HeldEvents::default(),
+            completions: Completions::new(clock),
             discarded: Discarded::default(),
-            polling: Polling::default(),
             spare_sends: Spares::default(),
-            spare_recvs: Spares::default(),
             datagram: None,
-            burst: Burst::None,
-            unwritten: Vec::with_capacity(MAX_UNWRITTEN),
             report: None,
             seed,
         }
@@ -127,10 +91,6 @@ impl<F: QueueFormat> Engine<F> {
         id
     }
 
-    pub(crate) fn vf(&self, vf: VfId) -> &Vf<F> {
-        self.objects.vf(vf)
-    }
-
     pub(crate) fn vf_mut(&mut self, vf: VfId) -> &mut Vf<F> {
         self.objects.vf_mut(vf)
     }
@@ -138,49 +98,49 @@ impl<F: QueueFormat> Engine<F> {
     /// Guest memory of a function.
     #[must_use]
     pub fn dma(&self, vf: VfId) -> &F::Dma {
-        &self.vf(vf).dma
+        &self.objects.vf(vf).dma
     }
 
     /// Guest memory of a function, to map and unmap.
     pub fn dma_mut(&mut self, vf: VfId) -> &mut F::Dma {
-        self.vf_mut(vf).keys.revoke();
-        &mut self.vf_mut(vf).dma
+        self.objects.vf_mut(vf).keys.revoke();
+        &mut self.objects.vf_mut(vf).dma
     }
 
     /// QueueFormat state of a function.
     #[must_use]
     pub fn face(&self, vf: VfId) -> &F::Vf {
-        &self.vf(vf).face
+        &self.objects.vf(vf).face
     }
 
     /// QueueFormat state and memory of a function.
     pub fn face_mut(&mut self, vf: VfId) -> (&mut F::Vf, &F::Dma) {
-        let vf = self.vf_mut(vf);
+        let vf = self.objects.vf_mut(vf);
         (&mut vf.face, &vf.dma)
     }
 
     /// Memory keys of a function.
     #[must_use]
     pub fn keys(&self, vf: VfId) -> &KeyTable {
-        &self.vf(vf).keys
+        &self.objects.vf(vf).keys
     }
 
     /// Traffic counters of a function's port.
     #[must_use]
     pub fn counters(&self, vf: VfId) -> Arc<TrafficCounters> {
-        Arc::clone(&self.vf(vf).counters)
+        Arc::clone(&self.objects.vf(vf).counters)
     }
 
     /// The port of a function, as last set.
     #[must_use]
     pub fn port(&self, vf: VfId) -> &PortView {
-        &self.vf(vf).port
+        &self.objects.vf(vf).port
     }
 
     /// Takes over what management changed at a function's port. The face is
     /// told separately, with [`Engine::port_changed`].
     pub fn set_port(&mut self, vf: VfId, port: PortView) {
-        let state = self.vf_mut(vf);
+        let state = self.objects.vf_mut(vf);
         state.port = port;
         if let Some(rest) = &mut state.quiesced {
             rest.active = state.port.active;
@@ -196,14 +156,9 @@ impl<F: QueueFormat> Engine<F> {
         self.lookups
     }
 
-    /// Delivers an asynchronous event to a function's face.
-    pub(crate) fn notify(&mut self, vf: VfId, event: Event) {
-        self.objects.notify(vf, event);
-    }
-
     /// Tells a function's face what has changed at its port; a function that rests hears of it when it goes on.
     pub fn port_changed(&mut self, vf: VfId, change: PortChange) {
-        match &mut self.vf_mut(vf).quiesced {
+        match &mut self.objects.vf_mut(vf).quiesced {
             Some(rest) => rest.note(change),
             None => self.objects.notify(vf, Event::Port(change)),
         }
@@ -223,14 +178,14 @@ impl<F: QueueFormat> Engine<F> {
     /// Bytes of the host's memory that a function's objects take, see [`Quota::memory`].
     #[must_use]
     pub fn memory_taken(&self, vf: VfId) -> usize {
-        self.vf(vf).memory.charged()
+        self.objects.vf(vf).memory.charged()
     }
 
     /// Numbers of objects of a function: queue pairs, completion queues, shared
     /// receive queues, memory keys, protection domains.
     #[must_use]
     pub fn object_counts(&self, vf: VfId) -> [(&'static str, usize); 5] {
-        let vf = self.vf(vf);
+        let vf = self.objects.vf(vf);
         [
             ("qp", vf.qps.len()),
             ("cq", vf.cqs.len()),
@@ -247,7 +202,11 @@ impl<F: QueueFormat> Engine<F> {
     pub fn reset_vf(&mut self, vf: VfId) {
         self.bury(vf);
         self.forget_held(vf);
-        let polled = self.polling.forget(&mut self.objects, vf);
+        let polled = self
+            .completions
+            .scheduler
+            .polling
+            .forget(&mut self.objects, vf);
         let state = &mut self.objects.vfs[usize::from(vf.0)];
         let gone = (
             state.pds.replace(),
@@ -275,9 +234,28 @@ impl<F: QueueFormat> Engine<F> {
 
     /// Gives back what a burst of work left behind.
     pub(crate) fn trim(&mut self) {
-        let surplus = (self.spare_sends.surplus(), self.spare_recvs.surplus());
+        let surplus = (
+            self.spare_sends.surplus(),
+            self.completions.spare_recvs.surplus(),
+        );
         if !surplus.0.is_empty() || !surplus.1.is_empty() {
             self.discard(surplus);
+        }
+    }
+
+    /// The same for a queue that its owner armed.
+    pub fn hold_armed(&mut self, vf: VfId, cqn: u32, nanoseconds: u32) {
+        if let Ok(cq) = self.objects.vf(vf).cq_index(cqn) {
+            self.completions
+                .hold_event(&mut self.objects, cq, nanoseconds);
+        }
+    }
+
+    /// Says that these functions are at one port. To be said before they have queue pairs.
+    pub fn share_port(&mut self, functions: &[VfId]) {
+        let sharers: Arc<[VfId]> = functions.into();
+        for &function in functions {
+            self.objects.vf_mut(function).sharers = Arc::clone(&sharers);
         }
     }
 }

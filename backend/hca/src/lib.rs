@@ -79,8 +79,9 @@ mod storage;
 pub mod transport;
 mod verbs;
 
+pub use engine::Engine;
 pub use engine::paging::MAX_PAGE_FAULTS;
-pub use engine::{Clock, Engine};
+pub use engine::scheduler::Clock;
 pub use memory::dma::{Dma, DmaFault, Readable};
 pub use memory::pages::{ABSENT, NO_READ, NO_WRITE, NoPageList, PageList};
 pub use memory::{dma, mr, signature, uniform};

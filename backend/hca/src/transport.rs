@@ -16,7 +16,7 @@ pub(crate) mod refusal;
 mod reply;
 pub(crate) mod requester;
 pub(crate) mod responder;
-mod room;
+pub(crate) mod room;
 pub(crate) mod tagged;
 
 pub use crate::memory::lending::Loan;

@@ -1,26 +1,24 @@
 //! Completions, and what happens to a queue pair or a completion queue in error.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
-use wire::{Psn, Qpn};
+use wire::Psn;
 
-use crate::engine::run_queue::{FAILURE_COST, LOOK_COST, REQUEST_COST, SHARED_TURN};
-use crate::engine::scheduler::Scheduler;
-use crate::engine::{Burst, Engine, MAX_UNWRITTEN};
+use crate::engine::Engine;
+use crate::engine::cost::{FAILURE_COST, LOOK_COST, REQUEST_COST, SHARED_TURN};
+use crate::engine::scheduler::{Clock, Scheduler};
 use crate::memory::lending::Lending;
 use crate::objects::Objects;
 use crate::objects::counters::set::CounterSet;
-use crate::objects::counters::{QpCounters, TrafficCounters};
+use crate::objects::cq::HeldEvents;
 use crate::objects::ids::{CqIndex, QpIndex, VfId};
 use crate::objects::qp::attributes::{Inbound, QpState};
 use crate::objects::qp::{Found, Qp, RecvQueue, Wait};
-use crate::objects::reason::Reason;
-use crate::objects::reason::Status;
-use crate::objects::srq::Srq;
+use crate::objects::reason::{Reason, Status};
 use crate::objects::vf::run_queue::{Errored, ErroredList};
 use crate::objects::work::{CompletionEntry, RecvKind, RecvWr, SendWr, Side, WqeError};
 use crate::queue_format::{Attention, CqError, Event, QueueFormat};
+use crate::storage::spares::Spares;
 use crate::transport::arrived::Line;
 use crate::transport::responder::receiving::Receiving;
 
@@ -29,19 +27,61 @@ pub(crate) const ERROR_RECHECK: u64 = 1_000_000;
 /// Longest time between two such looks, in nanoseconds.
 pub(crate) const LONGEST_ERROR_RECHECK: u64 = 100_000_000;
 
+/// Time until the event of a quiesced function is looked at again, in nanoseconds.
+const QUIET_RECHECK: u64 = 1_000_000;
+
+/// Events that are raised for their time before others get a turn.
+const EXPIRY_BATCH: usize = 64;
+
 /// Bytes of a message that takes longer than a look at the clock.
 const LONG_MESSAGE: u32 = 4096;
 
-impl<F: QueueFormat> Engine<F> {
+/// Completion queues in which entries wait at a time. Those of others are written at once.
+const MAX_UNWRITTEN: usize = 16;
+
+/// The time that completions have which belong together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Burst {
+    /// There is no turn in hand: each has its own.
+    None,
+    /// A turn has begun, and nothing has completed yet.
+    Begun,
+    /// The time of those of this turn.
+    At(u64),
+}
+
+/// Completions of a turn, and events that wait for more of them.
+#[derive(Debug)]
+pub(crate) struct Completions {
+    pub scheduler: Scheduler,
+    pub held_events: HeldEvents,
+    pub spare_recvs: Spares<RecvWr>,
+    /// The burst of the turn in hand.
+    pub burst: Burst,
+    /// Completion queues in which entries of this turn wait to be written.
+    pub unwritten: Vec<CqIndex>,
+}
+
+impl Completions {
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            scheduler: Scheduler::new(clock),
+            held_events: HeldEvents::default(),
+            spare_recvs: Spares::default(),
+            burst: Burst::None,
+            unwritten: Vec::with_capacity(MAX_UNWRITTEN),
+        }
+    }
+
     /// The time of a completion now, of `byte_len` bytes. In a turn the clock is read with the first one and with
     /// long messages, for a look costs as much as a short message does. Requests that complete in a turn were
     /// posted before its first completion, so that none has a time from before its request.
     #[inline]
-    pub(crate) fn completion_time(&mut self, byte_len: u32) -> u64 {
+    pub fn completion_time(&mut self, byte_len: u32) -> u64 {
         match self.burst {
             Burst::At(time) if byte_len < LONG_MESSAGE => time,
             burst => {
-                let now = self.clock.now();
+                let now = self.scheduler.clock.now();
                 if burst != Burst::None {
                     self.burst = Burst::At(now);
                 }
@@ -52,17 +92,23 @@ impl<F: QueueFormat> Engine<F> {
 
     /// Writes a completion entry, which holds the message `held`, if there are any bytes.
     #[inline]
-    pub(crate) fn complete(&mut self, cq: CqIndex, entry: &CompletionEntry, held: &[u8]) {
+    pub fn complete<F: QueueFormat>(
+        &mut self,
+        objects: &mut Objects<F>,
+        cq: CqIndex,
+        entry: &CompletionEntry,
+        held: &[u8],
+    ) {
         if entry.status != Status::Success {
-            self.objects.ended_badly(cq, entry);
+            objects.ended_badly(cq, entry);
         }
-        let Some(state) = self.objects.cqs.get_mut(cq.0) else {
+        let Some(state) = objects.cqs.get_mut(cq.0) else {
             return;
         };
         if state.failed {
             return;
         }
-        let vf = &mut self.objects.vfs[usize::from(state.vf.0)];
+        let vf = &mut objects.vfs[usize::from(state.vf.0)];
         let more = self.burst != Burst::None && self.unwritten.len() < MAX_UNWRITTEN;
         match F::complete(&vf.dma, &mut vf.face, &mut state.ring, entry, held, more) {
             Ok(attention) => {
@@ -72,43 +118,47 @@ impl<F: QueueFormat> Engine<F> {
                     unwritten,
                 } = attention;
                 if watch && !state.watched || hold > 0 || unwritten && !state.unwritten {
-                    self.attend(cq, attention);
+                    self.attend(objects, cq, attention);
                 }
             }
             Err(error) => {
                 if error == CqError::Overrun {
                     let (vf, qpn) = (state.vf, entry.qpn);
-                    self.objects
-                        .count_at(vf, qpn, |counters| &counters.errors.cq_overflow);
+                    objects.count_at(vf, qpn, |counters| &counters.errors.cq_overflow);
                 }
-                self.scheduler.cq_failed(&mut self.objects, cq, error);
+                self.scheduler.cq_failed(objects, cq, error);
             }
         }
     }
 
     /// Writes the completions of a turn that have waited for each other.
     #[cold]
-    pub(crate) fn write_out(&mut self) {
+    pub fn write_out<F: QueueFormat>(&mut self, objects: &mut Objects<F>) {
         while let Some(cq) = self.unwritten.pop() {
-            let Some(state) = self.objects.cqs.get_mut(cq.0) else {
+            let Some(state) = objects.cqs.get_mut(cq.0) else {
                 continue;
             };
             state.unwritten = false;
             if state.failed {
                 continue;
             }
-            let vf = &mut self.objects.vfs[usize::from(state.vf.0)];
+            let vf = &mut objects.vfs[usize::from(state.vf.0)];
             match F::write_out(&vf.dma, &mut vf.face, &mut state.ring) {
-                Ok(attention) => self.attend(cq, attention),
-                Err(error) => self.scheduler.cq_failed(&mut self.objects, cq, error),
+                Ok(attention) => self.attend(objects, cq, attention),
+                Err(error) => self.scheduler.cq_failed(objects, cq, error),
             }
         }
     }
 
     /// Sees to what a completion queue needs after an entry.
     #[cold]
-    fn attend(&mut self, cq: CqIndex, attention: Attention) {
-        let Some(state) = self.objects.cqs.get_mut(cq.0) else {
+    pub fn attend<F: QueueFormat>(
+        &mut self,
+        objects: &mut Objects<F>,
+        cq: CqIndex,
+        attention: Attention,
+    ) {
+        let Some(state) = objects.cqs.get_mut(cq.0) else {
             return;
         };
         if attention.unwritten && !state.unwritten {
@@ -117,13 +167,15 @@ impl<F: QueueFormat> Engine<F> {
         }
         if attention.watch && !state.watched {
             state.watched = true;
-            self.polling.watch_arming(&mut self.objects, cq);
+            self.scheduler.polling.watch_arming(objects, cq);
         }
         if attention.hold > 0 {
-            self.hold_event(cq, attention.hold);
+            self.hold_event(objects, cq, attention.hold);
         }
     }
+}
 
+impl<F: QueueFormat> Engine<F> {
     /// Every user of a failed completion queue fails with it. A completion queue is used by its own
     /// function alone, of which some objects are looked at in each turn.
     pub(crate) fn search_users(&mut self, vf: VfId, left: &mut i64) {
@@ -154,7 +206,7 @@ impl<F: QueueFormat> Engine<F> {
             {
                 srq.failed = true;
                 let srqn = srq.srqn;
-                self.notify(vf, Event::SrqCatastrophic(srqn));
+                self.objects.notify(vf, Event::SrqCatastrophic(srqn));
             }
         }
     }
@@ -170,24 +222,30 @@ impl<F: QueueFormat> Engine<F> {
         }
         let (vf, qpn) = (qp.core.vf, qp.core.qpn);
         self.fail_qp(index);
-        self.notify(vf, Event::QpCatastrophic(qpn));
+        self.objects.notify(vf, Event::QpCatastrophic(qpn));
     }
 
     /// Moves a queue pair to the error state and flushes it.
     #[cold]
     pub(crate) fn fail_qp(&mut self, index: QpIndex) {
-        self.disconnect_all(index);
-        if self.enter_error(index) {
+        self.completions.disconnect_all(&mut self.objects, index);
+        if self.completions.enter_error(&mut self.objects, index) {
             self.flush(index, &mut { FAILURE_COST });
             self.objects.last_request_reached(index);
         }
     }
+}
 
+impl Completions {
     /// Moves a queue pair to the error state, to be flushed later. Whether it
     /// was not there already.
     #[cold]
-    pub(crate) fn enter_error(&mut self, index: QpIndex) -> bool {
-        let Some(qp) = self.objects.qps.get_mut(index.0) else {
+    pub fn enter_error<F: QueueFormat>(
+        &mut self,
+        objects: &mut Objects<F>,
+        index: QpIndex,
+    ) -> bool {
+        let Some(qp) = objects.qps.get_mut(index.0) else {
             return false;
         };
         let earlier = std::mem::replace(&mut qp.core.state, QpState::Error);
@@ -196,17 +254,17 @@ impl<F: QueueFormat> Engine<F> {
             away.requester.revoke();
         }
         let waited = !matches!(qp.req.wait, Wait::None | Wait::Page);
-        self.forget_faults(index);
-        self.objects.forget_as_peer(index);
-        self.cancel_tags(index);
+        self.scheduler.forget_faults(objects, index);
+        objects.qps.forget_as_peer(index);
+        self.cancel_tags(objects, index);
         if waited {
-            self.scheduler.end_wait(&mut self.objects, index);
+            self.scheduler.end_wait(objects, index);
         }
         if earlier == QpState::Error {
             return false;
         }
-        let due = self.clock.now() + ERROR_RECHECK;
-        let Objects { qps, vfs, .. } = &mut self.objects;
+        let due = self.scheduler.clock.now() + ERROR_RECHECK;
+        let Objects { qps, vfs, .. } = objects;
         if let Some(Qp { core, .. }) = qps.get_mut(index.0) {
             let vf = core.vf;
             let errored = &mut vfs[usize::from(vf.0)].run_queue.errored;
@@ -218,11 +276,13 @@ impl<F: QueueFormat> Engine<F> {
             });
             errored.next = errored.next.min(due);
             errored.due = errored.due.min(due);
-            self.set_alarm(vf);
+            self.scheduler.set_alarm(objects, vf);
         }
         true
     }
+}
 
+impl<F: QueueFormat> Engine<F> {
     /// Looks for requests that were posted to queue pairs of a function in error: receive requests
     /// come without a doorbell. A queue pair that gets none is looked at less and less often, and
     /// where there are many, a part of them at a time.
@@ -230,12 +290,12 @@ impl<F: QueueFormat> Engine<F> {
         // Others of the function's work are not to wait for this.
         let mut share = SHARED_TURN.min(*left);
         *left -= share;
-        let errored = &mut self.vf_mut(vf).run_queue.errored;
+        let errored = &mut self.objects.vf_mut(vf).run_queue.errored;
         if errored.left == 0 {
             (errored.left, errored.next) = (errored.list.len(), u64::MAX);
         }
         while share > 0 {
-            let errored = &mut self.vf_mut(vf).run_queue.errored;
+            let errored = &mut self.objects.vf_mut(vf).run_queue.errored;
             if errored.at >= errored.list.len() {
                 errored.at = 0;
             }
@@ -257,14 +317,14 @@ impl<F: QueueFormat> Engine<F> {
                 let pause = (pause * 2).min(LONGEST_ERROR_RECHECK);
                 (now + pause, pause)
             };
-            let errored = &mut self.vf_mut(vf).run_queue.errored;
+            let errored = &mut self.objects.vf_mut(vf).run_queue.errored;
             if let Some(entry) = errored.list.get_mut(at) {
                 *entry = Errored { qp, due, pause };
             }
             errored.next = errored.next.min(due);
         }
         *left += share;
-        let errored = &mut self.vf_mut(vf).run_queue.errored;
+        let errored = &mut self.objects.vf_mut(vf).run_queue.errored;
         errored.due = if errored.left > 0 {
             now + ERROR_RECHECK
         } else {
@@ -285,14 +345,17 @@ impl<F: QueueFormat> Engine<F> {
                 return any;
             }
             let flush_recv = qp.core.state == QpState::Error;
-            let flushed = self.flush_send(index) || (flush_recv && self.flush_recv(index));
+            let flushed = self.flush_send(index)
+                || (flush_recv && self.completions.flush_recv(&mut self.objects, index));
             if !flushed {
                 return any;
             }
             *budget -= REQUEST_COST;
             any = true;
         }
-        self.make_ready(index);
+        self.completions
+            .scheduler
+            .make_ready(&mut self.objects, index);
         any
     }
 
@@ -326,7 +389,7 @@ impl<F: QueueFormat> Engine<F> {
                 wr
             }
         };
-        let time = self.completion_time(0);
+        let time = self.completions.completion_time(0);
         let Some(qp) = self.objects.qps.get_mut(index.0) else {
             return false;
         };
@@ -344,13 +407,16 @@ impl<F: QueueFormat> Engine<F> {
         let cq = qp.req.cq;
         self.spare_sends.keep(wr);
         if let Some(cq) = cq {
-            self.complete(cq, &entry, &[]);
+            self.completions
+                .complete(&mut self.objects, cq, &entry, &[]);
         }
         true
     }
+}
 
-    fn flush_recv(&mut self, index: QpIndex) -> bool {
-        let Some(qp) = self.objects.qps.get_mut(index.0) else {
+impl Completions {
+    pub fn flush_recv<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) -> bool {
+        let Some(qp) = objects.qps.get_mut(index.0) else {
             return false;
         };
         let inbound = match qp.resp.inbound.take() {
@@ -358,7 +424,7 @@ impl<F: QueueFormat> Engine<F> {
             None => {
                 let mut wr = self.spare_recvs.take(RecvWr::with_capacity);
                 wr.clear();
-                let Objects { qps, vfs, .. } = &mut self.objects;
+                let Objects { qps, vfs, .. } = objects;
                 let Some(qp) = qps.get_mut(index.0) else {
                     return false;
                 };
@@ -380,31 +446,31 @@ impl<F: QueueFormat> Engine<F> {
                 Inbound { wr, srqn, pd }
             }
         };
-        let received = (RecvKind::Send, 0);
-        self.complete_recv(index, inbound, Status::Flushed, 0, received, true);
+        let received = (RecvKind::Send, 0, true);
+        self.complete_recv(objects, index, inbound, Status::Flushed, 0, received);
         true
     }
 
     /// Completes a receive request of a connected queue pair.
     #[inline]
-    pub(crate) fn complete_recv(
+    pub fn complete_recv<F: QueueFormat>(
         &mut self,
+        objects: &mut Objects<F>,
         index: QpIndex,
         inbound: Inbound,
         status: Status,
         byte_len: u32,
-        (kind, immediate): (RecvKind, u32),
-        solicited: bool,
+        (kind, immediate, solicited): (RecvKind, u32, bool),
     ) {
         let time = self.completion_time(byte_len);
-        let Some(qp) = self.objects.qps.get(index.0) else {
+        let Some(qp) = objects.qps.get(index.0) else {
             return;
         };
         let srqn = inbound.srqn;
         let vf = qp.core.vf;
         let (cq, user_index) = match (&qp.resp.queue, srqn) {
             // The queue may be gone since; then nobody waits for this.
-            (RecvQueue::Xrc(_), Some(srqn)) => match self.objects.srq(vf, srqn) {
+            (RecvQueue::Xrc(_), Some(srqn)) => match objects.srq(vf, srqn) {
                 Some(srq) => (srq.xrc.map(|(_, cq)| cq), srq.user_index),
                 None => (None, None),
             },
@@ -423,25 +489,68 @@ impl<F: QueueFormat> Engine<F> {
                 kind,
                 immediate,
                 srqn,
-                source: self.objects.initiator(qp),
+                source: objects.initiator(qp),
             },
         };
         if let RecvQueue::Tagged(_) = qp.resp.queue {
-            return self.complete_tagged(index, inbound, entry);
+            return self.complete_tagged(objects, index, inbound, entry);
         }
         if let Some(cq) = cq {
             let held = match status {
                 Status::Success => &inbound.wr.held[..],
                 _ => &[],
             };
-            self.complete(cq, &entry, held);
+            self.complete(objects, cq, &entry, held);
         }
         self.spare_recvs.keep(inbound.wr);
         if let Some(srqn) = srqn {
-            self.objects.check_srq_limit(vf, srqn);
+            objects.check_srq_limit(vf, srqn);
         }
     }
 
+    /// The event of a completion queue waits for more entries, no longer than
+    /// these nanoseconds (completion queue moderation).
+    #[cold]
+    pub fn hold_event<F: QueueFormat>(
+        &mut self,
+        objects: &mut Objects<F>,
+        cq: CqIndex,
+        nanoseconds: u32,
+    ) {
+        if let Some(state) = objects.cqs.get_mut(cq.0) {
+            let until = self.scheduler.clock.now() + u64::from(nanoseconds);
+            self.held_events.hold(cq, state, until);
+        }
+    }
+
+    /// Raises the events that have waited long enough.
+    pub fn expire_events<F: QueueFormat>(&mut self, objects: &mut Objects<F>, now: u64) {
+        for _ in 0..EXPIRY_BATCH {
+            let Some((cq, timer)) = self.held_events.fired(now) else {
+                return;
+            };
+            let Some(state) = objects.cqs.get_mut(cq.0) else {
+                continue;
+            };
+            if state.timer != timer {
+                continue;
+            }
+            if state.held_until > now {
+                self.held_events.set(state.held_until, cq, timer);
+                continue;
+            }
+            if objects.vfs[usize::from(state.vf.0)].quiesced.is_some() {
+                self.held_events.set(now + QUIET_RECHECK, cq, timer);
+                continue;
+            }
+            state.timer = 0;
+            let vf = &mut objects.vfs[usize::from(state.vf.0)];
+            F::expire(&vf.dma, &mut vf.face, &mut state.ring);
+        }
+    }
+}
+
+impl<F: QueueFormat> Engine<F> {
     /// Takes the first request that a queue pair has not completed, to flush it.
     fn take_unfinished(&mut self, index: QpIndex) -> Option<Box<SendWr>> {
         let qp = self.objects.qps.get_mut(index.0)?;
@@ -452,7 +561,7 @@ impl<F: QueueFormat> Engine<F> {
         let vf = qp.core.vf;
         match unfinished {
             Some(wr) => {
-                self.objects.release_slots(vf, 1);
+                self.objects.vf_mut(vf).release_slots(1);
                 Some(wr)
             }
             None => {
@@ -465,8 +574,12 @@ impl<F: QueueFormat> Engine<F> {
     /// Back to Reset: nothing posted, nothing in progress, no completions.
     pub(crate) fn empty_qp(&mut self, index: QpIndex) {
         self.forget_away(index);
-        self.scheduler.end_wait(&mut self.objects, index);
-        self.scheduler.forget_errored(&mut self.objects, index);
+        self.completions
+            .scheduler
+            .end_wait(&mut self.objects, index);
+        self.completions
+            .scheduler
+            .forget_errored(&mut self.objects, index);
         self.objects.release_tags(index);
         let Some(qp) = self.objects.qps.get_mut(index.0) else {
             return;
@@ -500,14 +613,14 @@ impl<F: QueueFormat> Engine<F> {
             self.spare_sends.keep(wr);
         }
         if let Some(inbound) = qp.resp.inbound.take() {
-            self.spare_recvs.keep(inbound.wr);
+            self.completions.spare_recvs.keep(inbound.wr);
         }
     }
 }
 
 impl Scheduler {
     #[cold]
-    pub(crate) fn cq_failed<F: QueueFormat>(
+    pub fn cq_failed<F: QueueFormat>(
         &mut self,
         objects: &mut Objects<F>,
         cq: CqIndex,
@@ -523,16 +636,12 @@ impl Scheduler {
         let (vf, cqn) = (state.vf, state.cqn);
         let state = &mut objects.vfs[usize::from(vf.0)];
         state.run_queue.search_left = state.qps.slots() + state.srqs.slots();
-        self.queue(vf, &mut objects.vf_mut(vf).run_queue);
+        self.queue(objects, vf);
         objects.notify(vf, Event::CqError { cqn, error });
     }
 
     /// A queue pair is no longer in error, or no longer there.
-    pub(crate) fn forget_errored<F: QueueFormat>(
-        &mut self,
-        objects: &mut Objects<F>,
-        index: QpIndex,
-    ) {
+    pub fn forget_errored<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
         let Objects { qps, vfs, .. } = objects;
         let Some(Qp { core, .. }) = qps.get(index.0) else {
             return;
@@ -550,65 +659,7 @@ impl Scheduler {
         }
         if errored.list.is_empty() {
             *errored = ErroredList::default();
-            self.set_alarm(vf, &mut objects.vf_mut(vf).run_queue);
-        }
-    }
-}
-
-impl<F: QueueFormat> Objects<F> {
-    /// Counts a completion with an error.
-    #[cold]
-    fn ended_badly(&self, cq: CqIndex, entry: &CompletionEntry) {
-        let cq = self.cqs.get(cq.0);
-        if let Some(qp) = cq.and_then(|cq| self.vf(cq.vf).qps.get(entry.qpn.value()))
-            && let Some(qp) = self.qps.get(qp.0)
-        {
-            let counters = &qp.core.set.counters;
-            counters.ended_badly(&entry.side, entry.status);
-        }
-    }
-
-    /// Counts at a queue pair.
-    #[cold]
-    fn count_at(&self, vf: VfId, qpn: Qpn, counter: fn(&QpCounters) -> &AtomicU64) {
-        if let Some(index) = self.vf(vf).qps.get(qpn.value())
-            && let Some(qp) = self.qps.get(index.0)
-        {
-            TrafficCounters::add(counter(&qp.core.set.counters), 1);
-        }
-    }
-
-    pub(crate) fn has_lost_cq(&self, index: QpIndex) -> bool {
-        self.qps.get(index.0).is_some_and(|qp| {
-            let mut cqs = [qp.req.cq, qp.resp.cq].into_iter().flatten();
-            qp.core.state != QpState::Reset
-                && cqs.any(|cq| self.cqs.get(cq.0).is_some_and(|cq| cq.failed))
-        })
-    }
-
-    /// No more of a shared receive queue goes to this queue pair (11.6.3.1.7).
-    pub(crate) fn last_request_reached(&mut self, index: QpIndex) {
-        if let Some(qp) = self.qps.get(index.0)
-            && qp.resp.queue.shared().is_some()
-        {
-            let (vf, qpn) = (qp.core.vf, qp.core.qpn);
-            self.notify(vf, Event::LastWqeReached(qpn));
-        }
-    }
-
-    pub(crate) fn srq(&self, vf: VfId, srqn: u32) -> Option<&Srq<F>> {
-        self.srqs.get(self.vf(vf).srqs.get(srqn)?.0)
-    }
-
-    /// Raises a shared receive queue's limit event if it is due.
-    pub(crate) fn check_srq_limit(&mut self, vf: VfId, srqn: u32) {
-        let state = &mut self.vfs[usize::from(vf.0)];
-        if let Some(srq) = state
-            .srqs
-            .get(srqn)
-            .and_then(|srq| self.srqs.get_mut(srq.0))
-        {
-            srq.check_limit(&state.dma, &mut state.face);
+            self.set_alarm(objects, vf);
         }
     }
 }

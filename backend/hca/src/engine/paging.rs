@@ -16,8 +16,7 @@ use crate::objects::ids::{QpIndex, VerbError, VfId};
 use crate::objects::page_fault::{Half, PageFault, Paging};
 use crate::objects::qp::attributes::QpState;
 use crate::objects::qp::{Qp, Wait};
-use crate::objects::reason::Status;
-use crate::objects::reason::{KeyFault, Reason};
+use crate::objects::reason::{KeyFault, Reason, Status};
 use crate::objects::work::SendWr;
 use crate::queue_format::{Event, QueueFormat};
 
@@ -38,7 +37,7 @@ impl<F: QueueFormat> Engine<F> {
         there: bool,
     ) -> Result<(), VerbError> {
         // A queue pair, or a target of dynamic connections.
-        let index = self.vf(vf).qps.get(u32::from(qpn)).copied();
+        let index = self.objects.vf(vf).qps.get(u32::from(qpn)).copied();
         let index = index.ok_or(VerbError::NotFound)?;
         let qp = { self.objects.qps.get_mut(index.0) }.ok_or(VerbError::NotFound)?;
         let paging = match half {
@@ -58,55 +57,70 @@ impl<F: QueueFormat> Engine<F> {
                 Role::Target(target) => target.waits.take(),
                 _ => Some(index),
             };
-            self.responder_goes_on(waits, there);
+            self.completions
+                .scheduler
+                .responder_goes_on(&mut self.objects, waits, there);
         } else {
             qp.req.wait = Wait::None;
             if let Some(away) = &mut qp.req.away {
                 away.requester.paged(there);
                 self.finish_requests(index);
-                self.make_ready(index);
+                self.completions
+                    .scheduler
+                    .make_ready(&mut self.objects, index);
             } else if there {
-                self.make_ready(index);
+                self.completions
+                    .scheduler
+                    .make_ready(&mut self.objects, index);
             } else if let Some(mut wr) = qp.req.current.take() {
                 wr.reason = Reason::LocalKey(KeyFault::Absent);
                 self.finish(index, wr, Status::LocalProtection, 0);
             }
         }
-        self.scheduler.gone_on(&mut self.objects, vf);
+        self.completions.scheduler.gone_on(&mut self.objects, vf);
         Ok(())
     }
+}
 
+impl Scheduler {
     /// The far end of a responder may come again, if there still is one. Without its page, the message fails then.
-    fn responder_goes_on(&mut self, index: Option<QpIndex>, there: bool) {
-        let qp = index.and_then(|index| self.objects.qps.get_mut(index.0));
+    pub fn responder_goes_on<F: QueueFormat>(
+        &mut self,
+        objects: &mut Objects<F>,
+        index: Option<QpIndex>,
+        there: bool,
+    ) {
+        let qp = index.and_then(|index| objects.qps.get_mut(index.0));
         let Some(Qp { resp, .. }) = qp else { return };
         resp.paging = if there { Paging::None } else { Paging::Denied };
         let peer = resp.heard_by;
-        self.call_again(peer);
+        self.call_again(objects, peer);
     }
 
     /// A requester that was told to come again later may come now.
-    fn call_again(&mut self, index: Option<QpIndex>) {
+    pub fn call_again<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: Option<QpIndex>) {
         if let Some(index) = index
-            && let Some(qp) = self.objects.qps.get(index.0)
+            && let Some(qp) = objects.qps.get(index.0)
             && qp.req.wait == Wait::Rnr
         {
-            self.scheduler.end_wait(&mut self.objects, index);
-            self.make_ready(index);
+            self.end_wait(objects, index);
+            self.make_ready(objects, index);
         }
     }
+}
 
+impl<F: QueueFormat> Engine<F> {
     /// A request's own memory is not there, from the bytes on that have been moved.
     #[cold]
     pub(crate) fn requester_waits(&mut self, index: QpIndex, mut wr: Box<SendWr>) {
         let Some(qp) = self.objects.qps.get(index.0) else {
             return;
         };
-        let vf = self.vf(qp.core.vf);
+        let vf = self.objects.vf(qp.core.vf);
         if F::hears_of_pages(&vf.face) {
             let memory = vf.domain(qp.core.pd);
             let fault = PageFault::send(&qp.core, &qp.req, memory, &wr, qp.req.offset);
-            self.objects.keep(index, wr);
+            self.objects.qps.keep(index, wr);
             self.objects.requester_tells(index, fault);
         } else {
             wr.reason = Reason::LocalKey(KeyFault::Absent);
@@ -132,22 +146,19 @@ impl<F: QueueFormat> Engine<F> {
         } else if let Some(away) = &mut qp.req.away {
             away.requester.paged(false);
             self.finish_requests(index);
-            self.make_ready(index);
+            self.completions
+                .scheduler
+                .make_ready(&mut self.objects, index);
         }
     }
+}
 
-    /// Whether a requester of frames has met such a page.
-    pub(crate) fn sender_misses_page(&self, index: QpIndex) -> bool {
-        let qp = self.objects.qps.get(index.0);
-        let away = qp.and_then(|qp| qp.req.away.as_ref());
-        away.is_some_and(|away| away.requester.absent().is_some())
-    }
-
+impl<F: QueueFormat> Objects<F> {
     /// A responder's memory is not there. Whether its owner hears of it: a message that nobody can bring the
     /// page for fails.
     #[cold]
     pub(crate) fn responder_waits(&mut self, index: QpIndex, fault: PageFault) -> bool {
-        let Objects { qps, vfs, .. } = &mut self.objects;
+        let Self { qps, vfs, .. } = self;
         let Some(qp) = qps.get(index.0) else {
             return false;
         };
@@ -174,14 +185,16 @@ impl<F: QueueFormat> Engine<F> {
             if let Some(qp) = qps.get_mut(index.0) {
                 qp.resp.paging = Paging::Told;
             }
-            self.objects.notify(vf, Event::PageFault(fault));
+            self.notify(vf, Event::PageFault(fault));
         }
         true
     }
+}
 
+impl Scheduler {
     /// A queue pair waits for no page any more: its state or the whole of it goes.
-    pub(crate) fn forget_faults(&mut self, index: QpIndex) {
-        let Objects { qps, vfs, .. } = &mut self.objects;
+    pub fn forget_faults<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+        let Objects { qps, vfs, .. } = objects;
         let Some(qp) = qps.get_mut(index.0) else {
             return;
         };
@@ -199,7 +212,7 @@ impl<F: QueueFormat> Engine<F> {
         if qp.req.wait == Wait::Page {
             qp.req.wait = Wait::None;
         }
-        self.scheduler.call_later(&mut self.objects, vf);
+        self.call_later(objects, vf);
     }
 }
 

@@ -12,11 +12,10 @@
 use wire::Qpn;
 
 use crate::engine::Engine;
-use crate::engine::run_queue::TURN;
+use crate::engine::cost::TURN;
 use crate::objects::Objects;
 use crate::objects::ids::{CqIndex, QpIndex, VfId};
-use crate::objects::qp::attributes::QpState;
-use crate::objects::qp::{Qp, Wait};
+use crate::objects::qp::Qp;
 use crate::objects::vf::polled::Polled;
 use crate::queue_format::{Attention, QueueFormat};
 
@@ -60,8 +59,13 @@ impl<F: QueueFormat> Engine<F> {
     /// rung before it and overwritten.
     pub fn hint(&mut self, vf: VfId, qpn: Qpn) {
         let known = self.objects.qp_index(vf, qpn).ok();
-        let rested = known.is_some_and(|index| self.polling.heat(&mut self.objects, index));
-        let polled = &mut self.vf_mut(vf).polled;
+        let rested = known.is_some_and(|index| {
+            self.completions
+                .scheduler
+                .polling
+                .heat(&mut self.objects, index)
+        });
+        let polled = &mut self.objects.vf_mut(vf).polled;
         if rested {
             // One that rested was rung: others are likely to follow, or were.
             polled.sweep_left = polled.all.len();
@@ -70,7 +74,10 @@ impl<F: QueueFormat> Engine<F> {
             // misses, which those must not pay for on every turn.
             polled.patrol_left = polled.all.len();
         }
-        self.polling.activate(&mut self.objects, vf);
+        self.completions
+            .scheduler
+            .polling
+            .activate(&mut self.objects, vf);
     }
 
     /// Starts looking at every polled queue pair's record, a few per turn.
@@ -78,21 +85,24 @@ impl<F: QueueFormat> Engine<F> {
         for vf in 0..self.objects.vfs.len() {
             let polled = &mut self.objects.vfs[vf].polled;
             polled.sweep_left = polled.all.len();
-            self.polling.activate(&mut self.objects, VfId(vf as u16));
+            self.completions
+                .scheduler
+                .polling
+                .activate(&mut self.objects, VfId(vf as u16));
         }
     }
 
     /// Whether any queue pair needs polling.
     #[must_use]
     pub fn polls(&self) -> bool {
-        self.polling.all > 0
+        self.completions.scheduler.polling.all > 0
     }
 
     /// Whether any queue pair was busy lately, and is looked at on every turn.
     #[inline]
     #[must_use]
     pub fn is_hot(&self) -> bool {
-        self.polling.hot > 0
+        self.completions.scheduler.polling.hot > 0
     }
 
     /// One turn: looks for posted work and does some of it. Returns whether
@@ -100,42 +110,76 @@ impl<F: QueueFormat> Engine<F> {
     pub fn poll(&mut self) -> bool {
         let mut busy = false;
         let mut left = TURN;
-        for _ in 0..self.polling.active.len() {
-            if self.polling.cursor >= self.polling.active.len() {
-                self.polling.cursor = 0;
+        for _ in 0..self.completions.scheduler.polling.active.len() {
+            if self.completions.scheduler.polling.cursor
+                >= self.completions.scheduler.polling.active.len()
+            {
+                self.completions.scheduler.polling.cursor = 0;
             }
-            let Some(&vf) = self.polling.active.get(self.polling.cursor) else {
+            let Some(&vf) = self
+                .completions
+                .scheduler
+                .polling
+                .active
+                .get(self.completions.scheduler.polling.cursor)
+            else {
                 break;
             };
             busy |= self.poll_hot(vf, &mut left);
             let polled = &self.objects.vfs[usize::from(vf.0)].polled;
             if polled.sweep_left > 0 || polled.patrol_left > 0 {
-                busy |= self.polling.look_at_cold(&mut self.objects, vf);
-                self.polling.cursor += 1;
+                busy |= self
+                    .completions
+                    .scheduler
+                    .polling
+                    .look_at_cold(&mut self.objects, vf);
+                self.completions.scheduler.polling.cursor += 1;
             } else if !polled.hot.is_empty() {
-                self.polling.cursor += 1;
+                self.completions.scheduler.polling.cursor += 1;
             } else {
                 self.objects.vfs[usize::from(vf.0)].polled.active = false;
-                self.polling.active.swap_remove(self.polling.cursor);
+                self.completions
+                    .scheduler
+                    .polling
+                    .active
+                    .swap_remove(self.completions.scheduler.polling.cursor);
             }
             if left <= 0 {
                 break;
             }
         }
-        self.polling.turn = self.polling.turn.wrapping_add(1);
-        if self.polling.turn.is_multiple_of(WATCH_EVERY)
-            && let Some((cq, nanoseconds)) = self.polling.recheck_one(&mut self.objects)
+        self.completions.scheduler.polling.turn =
+            self.completions.scheduler.polling.turn.wrapping_add(1);
+        if self
+            .completions
+            .scheduler
+            .polling
+            .turn
+            .is_multiple_of(WATCH_EVERY)
+            && let Some((cq, nanoseconds)) = self
+                .completions
+                .scheduler
+                .polling
+                .recheck_one(&mut self.objects)
         {
-            self.hold_event(cq, nanoseconds);
+            self.completions
+                .hold_event(&mut self.objects, cq, nanoseconds);
         }
-        if self.polling.turn.is_multiple_of(CLOCK_EVERY) || self.exits.have_arrivals() {
+        if self
+            .completions
+            .scheduler
+            .polling
+            .turn
+            .is_multiple_of(CLOCK_EVERY)
+            || self.exits.have_arrivals()
+        {
             busy |= self.exits.have_arrivals();
             self.look_at_clock();
         }
-        if !self.scheduler.is_empty() {
+        if !self.completions.scheduler.is_empty() {
             busy = true;
             // Others' records are looked at between two turns.
-            let most = if self.scheduler.had_others() {
+            let most = if self.completions.scheduler.had_others() {
                 1
             } else {
                 usize::MAX
@@ -165,8 +209,12 @@ impl<F: QueueFormat> Engine<F> {
                 at += 1;
                 if !busy {
                     busy = true;
-                    self.scheduler.begin(&self.objects, vf, self.clock.as_ref());
-                    allowance = self.allowance(vf, hot.len()).min(*left);
+                    self.completions.scheduler.begin(&self.objects, vf);
+                    allowance = self
+                        .completions
+                        .scheduler
+                        .allowance(&self.objects, vf, hot.len())
+                        .min(*left);
                     budget = allowance;
                 }
                 self.turn(index, &mut budget);
@@ -175,15 +223,19 @@ impl<F: QueueFormat> Engine<F> {
                 }
             } else if idle >= COOL_AFTER {
                 hot.swap_remove(at);
-                self.polling.cooled(&mut self.objects, index);
+                self.completions
+                    .scheduler
+                    .polling
+                    .cooled(&mut self.objects, index);
             } else {
                 hot[at].1 = idle + 1;
                 at += 1;
             }
         }
         if busy {
-            self.scheduler
-                .end(&mut self.objects, vf, budget <= 0, self.clock.as_ref());
+            self.completions
+                .scheduler
+                .end(&mut self.objects, vf, budget <= 0);
         }
         *left -= allowance - budget;
         let polled = &mut self.objects.vfs[usize::from(vf.0)].polled;
@@ -253,14 +305,14 @@ impl Polling {
 
     /// Looks at nothing of a function that is quiet: it counts as one that is looked at, and is in no
     /// list.
-    pub(crate) fn quiesce<F: QueueFormat>(&mut self, objects: &mut Objects<F>, vf: VfId) {
+    pub fn quiesce<F: QueueFormat>(&mut self, objects: &mut Objects<F>, vf: VfId) {
         objects.vf_mut(vf).polled.active = true;
         self.active.retain(|&it| it != vf);
         self.watching.retain(|&it| it != vf);
     }
 
     /// Looks at the records of a function again, and at all of them first.
-    pub(crate) fn resume<F: QueueFormat>(&mut self, objects: &mut Objects<F>, vf: VfId) {
+    pub fn resume<F: QueueFormat>(&mut self, objects: &mut Objects<F>, vf: VfId) {
         let polled = &mut objects.vf_mut(vf).polled;
         polled.active = false;
         if !polled.watched.is_empty() {
@@ -270,18 +322,14 @@ impl Polling {
     }
 
     /// Looks at every polled queue pair's record of a function.
-    pub(crate) fn sweep_vf<F: QueueFormat>(&mut self, objects: &mut Objects<F>, vf: VfId) {
+    pub fn sweep_vf<F: QueueFormat>(&mut self, objects: &mut Objects<F>, vf: VfId) {
         let polled = &mut objects.vf_mut(vf).polled;
         polled.sweep_left = polled.all.len();
         self.activate(objects, vf);
     }
 
     /// Begins to look at a new queue pair's record.
-    pub(crate) fn watch_record<F: QueueFormat>(
-        &mut self,
-        objects: &mut Objects<F>,
-        index: QpIndex,
-    ) {
+    pub fn watch_record<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
         let Objects { qps, vfs, .. } = objects;
         if let Some(Qp { core, .. }) = qps.get_mut(index.0) {
             let polled = &mut vfs[usize::from(core.vf.0)].polled;
@@ -292,11 +340,7 @@ impl Polling {
     }
 
     /// No longer looks at the record of a queue pair that is about to go.
-    pub(crate) fn forget_record<F: QueueFormat>(
-        &mut self,
-        objects: &mut Objects<F>,
-        index: QpIndex,
-    ) {
+    pub fn forget_record<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
         let Objects { qps, vfs, .. } = objects;
         let Some(Qp { core, .. }) = qps.get(index.0).filter(|qp| qp.core.polled) else {
             return;
@@ -317,7 +361,7 @@ impl Polling {
     }
 
     /// Looks at the arming of a completion queue from time to time.
-    pub(crate) fn watch_arming<F: QueueFormat>(&mut self, objects: &mut Objects<F>, cq: CqIndex) {
+    pub fn watch_arming<F: QueueFormat>(&mut self, objects: &mut Objects<F>, cq: CqIndex) {
         let Some(vf) = objects.cqs.get(cq.0).map(|cq| cq.vf) else {
             return;
         };
@@ -330,7 +374,7 @@ impl Polling {
     }
 
     /// No longer looks at the arming of a completion queue that is about to go.
-    pub(crate) fn forget_watched<F: QueueFormat>(&mut self, objects: &mut Objects<F>, cq: CqIndex) {
+    pub fn forget_watched<F: QueueFormat>(&mut self, objects: &mut Objects<F>, cq: CqIndex) {
         let Some(cq_state) = objects.cqs.get(cq.0).filter(|cq| cq.watched) else {
             return;
         };
@@ -393,29 +437,5 @@ impl Polling {
             self.watching.swap_remove(self.watch_cursor);
         }
         (attention.hold > 0).then_some((index, attention.hold))
-    }
-}
-
-impl<F: QueueFormat> Objects<F> {
-    /// Whether a turn of this queue pair would find something to do. One that
-    /// waits for a timer has nothing, whatever is posted, and one that is ready
-    /// has its turn anyway.
-    #[inline]
-    pub(crate) fn has_work(&self, index: QpIndex) -> bool {
-        self.qps.get(index.0).is_some_and(|qp| {
-            let executes = match qp.core.state {
-                QpState::ReadyToSend => qp.req.wait == Wait::None,
-                QpState::Error | QpState::SendQueueError => true,
-                _ => false,
-            };
-            executes
-                && !qp.req.queued
-                && qp.req.away.as_ref().is_none_or(|away| !away.full)
-                && qp
-                    .req
-                    .queue
-                    .as_ref()
-                    .is_some_and(|queue| F::send_posted(&self.vf(qp.core.vf).dma, queue))
-        })
     }
 }

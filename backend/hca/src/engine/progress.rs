@@ -3,18 +3,17 @@
 
 use wire::Qpn;
 
-use crate::engine::run_queue::{FAILURE_COST, REQUEST_COST};
-use crate::engine::scheduler::Scheduler;
-use crate::engine::{Burst, Engine};
+use crate::engine::Engine;
+use crate::engine::completion::Burst;
+use crate::engine::cost::{FAILURE_COST, REQUEST_COST};
 use crate::objects::Objects;
 use crate::objects::ids::{CqIndex, QpIndex};
 use crate::objects::qp::attributes::{QpState, Transport};
 use crate::objects::qp::timers::{local_ack_timeout, rnr_time};
 use crate::objects::qp::{Qp, Wait};
-use crate::objects::reason::Reason;
-use crate::objects::reason::Status;
+use crate::objects::reason::{Reason, Status};
 use crate::objects::work::{CompletionEntry, SendWr, Side, WqeError};
-use crate::queue_format::{Event, QueueFormat};
+use crate::queue_format::QueueFormat;
 
 /// Outcome of one attempt at a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,17 +83,23 @@ impl<F: QueueFormat> Engine<F> {
         let (wait, since) = (qp.req.wait, qp.req.since);
         self.find_other_end(index);
         if matches!(wait, Wait::Ack | Wait::Nak)
-            && !self.other_end_rests(index)
-            && let Some(left) = self.time_left(index, since)
+            && !self.objects.other_end_rests(index)
+            && let Some(left) = self
+                .completions
+                .scheduler
+                .time_left(&self.objects, index, since)
         {
             return self.wait(index, wait, left);
         }
-        let excused = self.other_end_rests(index);
-        if !excused && self.is_exhausted(index) && self.migrate(index) {
+        let excused = self.objects.other_end_rests(index);
+        if !excused && self.objects.qps.is_exhausted(index) && self.migrate(index) {
             if let Some(qp) = self.objects.qps.get_mut(index.0) {
                 qp.req.wait = Wait::None;
             }
-            return self.make_ready(index);
+            return self
+                .completions
+                .scheduler
+                .make_ready(&mut self.objects, index);
         }
         let Some(qp) = self.objects.qps.get_mut(index.0) else {
             return;
@@ -121,24 +126,20 @@ impl<F: QueueFormat> Engine<F> {
         match failed {
             Some((Some(wr), status)) => self.finish(index, wr, status, 0),
             Some((None, _)) => {}
-            None => self.make_ready(index),
+            None => self
+                .completions
+                .scheduler
+                .make_ready(&mut self.objects, index),
         }
     }
+}
 
-    /// Whether a queue pair that waits for an answer has no retries left.
-    fn is_exhausted(&self, index: QpIndex) -> bool {
-        let qp = self.objects.qps.get(index.0);
-        qp.is_some_and(|qp| match qp.req.wait {
-            Wait::Ack => qp.core.attr.timeout != 0 && qp.req.retries_left == 0,
-            Wait::Nak => qp.req.retries_left == 0,
-            _ => false,
-        })
-    }
-
+impl<F: QueueFormat> Engine<F> {
     fn wait(&mut self, index: QpIndex, wait: Wait, nanoseconds: u64) {
-        let now = self.clock.now();
+        let now = self.completions.scheduler.clock.now();
         let term = (now, now + nanoseconds);
-        self.scheduler
+        self.completions
+            .scheduler
             .set_wait(&mut self.objects, index, wait, term);
         self.trim();
     }
@@ -146,7 +147,7 @@ impl<F: QueueFormat> Engine<F> {
     /// Keeps no more structures than a steady load needs.
     #[inline]
     fn trim_spares(&mut self) {
-        if self.spare_sends.overflows() || self.spare_recvs.overflows() {
+        if self.spare_sends.overflows() || self.completions.spare_recvs.overflows() {
             self.trim();
         }
     }
@@ -155,11 +156,11 @@ impl<F: QueueFormat> Engine<F> {
     /// used up.
     #[inline]
     pub(crate) fn turn(&mut self, index: QpIndex, budget: &mut i64) {
-        self.burst = Burst::Begun;
+        self.completions.burst = Burst::Begun;
         self.take_turn(index, budget);
-        self.burst = Burst::None;
-        if !self.unwritten.is_empty() {
-            self.write_out();
+        self.completions.burst = Burst::None;
+        if !self.completions.unwritten.is_empty() {
+            self.completions.write_out(&mut self.objects);
         }
     }
 
@@ -195,14 +196,16 @@ impl<F: QueueFormat> Engine<F> {
             if !goes_on {
                 return;
             }
-            if !self.objects.send_announced(index) {
+            if !self.objects.qps.send_announced(index) {
                 return self.trim_spares();
             }
-            if self.scheduler.had_others() && self.scheduler.takes_long(self.clock.as_ref()) {
+            if self.completions.scheduler.had_others() && self.completions.scheduler.takes_long() {
                 *budget = 0;
             }
         }
-        self.make_ready(index);
+        self.completions
+            .scheduler
+            .make_ready(&mut self.objects, index);
     }
 
     /// Takes the next posted request, or handles a malformed one.
@@ -268,28 +271,32 @@ impl<F: QueueFormat> Engine<F> {
                 if let Some(qp) = self.objects.qps.get_mut(index.0) {
                     qp.req.reload_retries(&qp.core.attr);
                 }
-                self.objects.keep(index, wr);
-                self.make_ready(index);
+                self.objects.qps.keep(index, wr);
+                self.completions
+                    .scheduler
+                    .make_ready(&mut self.objects, index);
             }
             Outcome::Departs => {
                 self.objects.send_in_frames(index, wr, None);
-                self.make_ready(index);
+                self.completions
+                    .scheduler
+                    .make_ready(&mut self.objects, index);
             }
             Outcome::Held(until) => {
-                self.objects.keep(index, wr);
+                self.objects.qps.keep(index, wr);
                 self.wait_until(index, until, true);
             }
             Outcome::Crowded => {
-                self.objects.keep(index, wr);
+                self.objects.qps.keep(index, wr);
                 // Whether it has sent others before, nobody knows here.
                 self.exits.crowded.push(index, true);
             }
             Outcome::OtherEndQuiesced => {
-                if self.other_end_moves(index) {
+                if self.objects.other_end_moves(index) {
                     // Nobody tells when there is a path again.
                     self.wait_answer(index, wr, Wait::Quiesced);
                 } else {
-                    self.objects.keep(index, wr);
+                    self.objects.qps.keep(index, wr);
                     if let Some(qp) = self.objects.qps.get_mut(index.0) {
                         qp.req.wait = Wait::Quiesced;
                     }
@@ -312,7 +319,7 @@ impl<F: QueueFormat> Engine<F> {
             .qps
             .get(index.0)
             .map_or(0, |qp| qp.core.attr.timeout);
-        self.objects.keep(index, wr);
+        self.objects.qps.keep(index, wr);
         self.wait(index, wait, local_ack_timeout(code));
     }
 
@@ -329,7 +336,7 @@ impl<F: QueueFormat> Engine<F> {
             7 => {}
             _ => qp.req.rnr_left -= 1,
         }
-        self.objects.keep(index, wr);
+        self.objects.qps.keep(index, wr);
         self.wait(index, Wait::Rnr, rnr_time(code));
     }
 
@@ -408,7 +415,7 @@ impl<F: QueueFormat> Engine<F> {
                 reason: wr.reason,
                 byte_len,
                 solicited: status != Status::Success,
-                time: self.completion_time(byte_len),
+                time: self.completions.completion_time(byte_len),
                 side: Side::Send { opcode: wr.opcode },
             };
             let held = match status {
@@ -416,9 +423,13 @@ impl<F: QueueFormat> Engine<F> {
                 _ => &[],
             };
             match cq {
-                Some(cq) => self.complete(cq, &entry, held),
+                Some(cq) => self
+                    .completions
+                    .complete(&mut self.objects, cq, &entry, held),
                 // The queue pair has sent this by itself.
-                None if status == Status::Success => self.step_ends(index),
+                None if status == Status::Success => {
+                    self.completions.step_ends(&mut self.objects, index)
+                }
                 None => {}
             }
         }
@@ -450,72 +461,6 @@ impl<F: QueueFormat> Engine<F> {
             self.flush(index, &mut { FAILURE_COST });
         } else {
             self.fail_qp(index);
-        }
-    }
-}
-
-impl Scheduler {
-    /// A queue pair waits from one time to another, in the clock's nanoseconds.
-    pub(crate) fn set_wait<F: QueueFormat>(
-        &mut self,
-        objects: &mut Objects<F>,
-        index: QpIndex,
-        wait: Wait,
-        (since, due): (u64, u64),
-    ) {
-        let id = self.timer();
-        if let Some(qp) = objects.qps.get_mut(index.0) {
-            qp.req.wait = wait;
-            qp.req.timer = id;
-            (qp.req.since, qp.req.due) = (since, due);
-            let vf = qp.core.vf;
-            objects
-                .vf_mut(vf)
-                .run_queue
-                .timers
-                .insert((due, index.0, id));
-            self.set_alarm(vf, &mut objects.vf_mut(vf).run_queue);
-        }
-    }
-
-    /// The wait of a queue pair is over before its time.
-    #[cold]
-    pub(crate) fn end_wait<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
-        let Some(qp) = objects.qps.get_mut(index.0) else {
-            return;
-        };
-        qp.req.wait = Wait::None;
-        let timer = (qp.req.due, index.0, std::mem::take(&mut qp.req.timer));
-        let vf = qp.core.vf;
-        if objects.vf_mut(vf).run_queue.timers.remove(&timer) {
-            self.set_alarm(vf, &mut objects.vf_mut(vf).run_queue);
-        }
-    }
-}
-
-impl<F: QueueFormat> Objects<F> {
-    #[inline]
-    pub(crate) fn send_announced(&self, index: QpIndex) -> bool {
-        let queue = self.qps.get(index.0).and_then(|qp| qp.req.queue.as_ref());
-        match queue {
-            Some(queue) => F::send_announced(queue),
-            None => self.has_steps(index),
-        }
-    }
-
-    #[inline]
-    pub(crate) fn keep(&mut self, index: QpIndex, wr: Box<SendWr>) {
-        if let Some(qp) = self.qps.get_mut(index.0) {
-            qp.req.current = Some(wr);
-        }
-    }
-
-    /// The last request before a drain is done (11.6.3.1.6).
-    #[cold]
-    pub(crate) fn drained(&mut self, index: QpIndex) {
-        if let Some(qp) = self.qps.get(index.0) {
-            let (vf, qpn) = (qp.core.vf, qp.core.qpn);
-            self.notify(vf, Event::SendQueueDrained(qpn));
         }
     }
 }

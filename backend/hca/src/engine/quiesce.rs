@@ -11,11 +11,14 @@ pub(crate) mod functions;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
+
 use wire::header::Service;
 use wire::{MadPacket, Qpn};
 
 use crate::engine::Engine;
-use crate::engine::run_queue::{REQUEST_COST, TURN};
+use crate::engine::cost::{REQUEST_COST, TURN};
+use crate::engine::scheduler::Scheduler;
+use crate::objects::Objects;
 use crate::objects::ids::{QpIndex, VfId};
 use crate::objects::qp::Wait;
 use crate::objects::vf::Vf;
@@ -35,9 +38,9 @@ impl<F: QueueFormat> Engine<F> {
     /// Lets a function rest: it has no turns, and what comes to it waits. Its commands have to be kept away,
     /// too. Where there are several engines, say so to each, and to the one where it lives last.
     pub fn quiesce(&mut self, vf: VfId) {
-        let now = self.clock.now();
+        let now = self.completions.scheduler.clock.now();
         let until = now.saturating_add(MAX_QUIESCE_NS);
-        let state = self.vf_mut(vf);
+        let state = self.objects.vf_mut(vf);
         if let Some(rest) = &mut state.quiesced {
             if std::mem::take(&mut rest.returns) {
                 rest.active = std::mem::take(&mut state.port.active);
@@ -54,20 +57,25 @@ impl<F: QueueFormat> Engine<F> {
         state.version += 1;
         // Queue pairs that wait for room, or for others, ask again.
         for index in self.exits.crowded.take() {
-            self.make_ready(index);
+            self.completions
+                .scheduler
+                .make_ready(&mut self.objects, index);
         }
         self.call_own(vf);
         self.exits.rests.patience.push((until, vf));
         self.exits.look();
-        self.polling.quiesce(&mut self.objects, vf);
+        self.completions
+            .scheduler
+            .polling
+            .quiesce(&mut self.objects, vf);
         let run_queue = &mut self.objects.vfs[usize::from(vf.0)].run_queue;
-        self.scheduler.quiesce(vf, run_queue);
+        self.completions.scheduler.quiesce(vf, run_queue);
     }
 
     /// A function goes on that rests, with what has come for it first. Where there are several engines, say
     /// so to each, and to the one where it lives first.
     pub fn resume(&mut self, vf: VfId) {
-        let state = self.vf_mut(vf);
+        let state = self.objects.vf_mut(vf);
         let Some(rest) = &mut state.quiesced else {
             return;
         };
@@ -86,7 +94,7 @@ impl<F: QueueFormat> Engine<F> {
     /// Whether a function rests, or has not got yet what has come for it meanwhile.
     #[must_use]
     pub fn is_quiet(&self, vf: VfId) -> bool {
-        self.vf(vf).quiesced.is_some()
+        self.objects.vf(vf).quiesced.is_some()
     }
 
     /// Whether frames are on their way from or to a function, as far as this engine carries them. While the
@@ -106,31 +114,38 @@ impl<F: QueueFormat> Engine<F> {
     pub fn call_at_arrivals(&mut self, waiter: Option<Waker>) {
         self.exits.rests.waiter = waiter;
     }
+}
 
+impl Scheduler {
     /// The clock of a function, in nanoseconds: it stands still while the function is quiesced.
-    pub(crate) fn time_of(&self, vf: VfId) -> u64 {
-        let rest = self.vf(vf).quiesced.as_ref();
+    pub fn time_of<F: QueueFormat>(&self, objects: &Objects<F>, vf: VfId) -> u64 {
+        let rest = objects.vf(vf).quiesced.as_ref();
         rest.map_or_else(|| self.clock.now(), |rest| rest.since)
     }
+}
 
+impl<F: QueueFormat> Engine<F> {
     fn come_back(&mut self, vf: VfId) {
-        let now = self.clock.now();
-        let state = self.vf_mut(vf);
+        let now = self.completions.scheduler.clock.now();
+        let state = self.objects.vf_mut(vf);
         state.end_rest(now);
         let rest = state.quiesced.take();
         for change in rest.into_iter().flat_map(|rest| rest.changes) {
             self.objects.notify(vf, Event::Port(change));
         }
-        self.polling.resume(&mut self.objects, vf);
+        self.completions
+            .scheduler
+            .polling
+            .resume(&mut self.objects, vf);
         let run_queue = &mut self.objects.vfs[usize::from(vf.0)].run_queue;
-        self.scheduler.resume(vf, run_queue);
+        self.completions.scheduler.resume(vf, run_queue);
         self.exits.rests.forget(vf);
         self.exits.look();
     }
 
     /// A function gets nothing of what others have sent it.
     pub(crate) fn forget_held(&mut self, vf: VfId) {
-        if let Some(rest) = &mut self.vf_mut(vf).quiesced {
+        if let Some(rest) = &mut self.objects.vf_mut(vf).quiesced {
             let held = rest.clear();
             self.discard(held);
         }
@@ -148,6 +163,7 @@ impl<F: QueueFormat> Engine<F> {
             && let Some(&vf) = self.exits.rests.returning.first()
         {
             match self
+                .objects
                 .vf_mut(vf)
                 .quiesced
                 .as_deref_mut()
@@ -161,10 +177,12 @@ impl<F: QueueFormat> Engine<F> {
             let Some((_, index)) = self.exits.rests.called.pop_first() else {
                 break;
             };
-            self.call(QpIndex(index));
+            self.completions
+                .scheduler
+                .call(&mut self.objects, QpIndex(index));
         }
         while let Some(&(_, vf)) = { self.exits.rests.patience.iter() }.find(|it| it.0 <= now) {
-            self.vf_mut(vf).end_rest(now);
+            self.objects.vf_mut(vf).end_rest(now);
             self.forget_held(vf);
             self.exits.rests.forget(vf);
         }
@@ -178,7 +196,7 @@ impl<F: QueueFormat> Engine<F> {
         } = held;
         *left -= REQUEST_COST + frame.payload.len() as i64;
         // It does not rest for this.
-        let state = self.vf_mut(vf);
+        let state = self.objects.vf_mut(vf);
         let rest = state.quiesced.take();
         let back = std::mem::replace(&mut state.back, 0);
         if frame.address.service == Service::Ud {
@@ -186,7 +204,7 @@ impl<F: QueueFormat> Engine<F> {
         } else {
             self.arrive(vf, frame, in_flight, left);
         }
-        let state = self.vf_mut(vf);
+        let state = self.objects.vf_mut(vf);
         (state.quiesced, state.back) = (rest, back);
     }
 
@@ -199,7 +217,7 @@ impl<F: QueueFormat> Engine<F> {
             For::QueuePair => self.receive_for(vf, dest_qp, &mut datagram),
             For::Group(group) => {
                 if self.objects.sharer(vf, 0) == Some(vf) {
-                    let counters = &self.vf(vf).counters;
+                    let counters = &self.objects.vf(vf).counters;
                     counters.received_for_group(datagram.sl);
                 }
                 self.serve_members(vf, group, None, &mut datagram, &mut { i64::MAX });
@@ -234,7 +252,7 @@ impl<F: QueueFormat> Engine<F> {
         mut frame: Frame,
         in_flight: Option<Arc<InFlight>>,
     ) {
-        if let Some(rest) = &mut self.vf_mut(vf).quiesced {
+        if let Some(rest) = &mut self.objects.vf_mut(vf).quiesced {
             // Its sender gets its memory back, and an image of it has it all.
             frame.take_along();
             if frame.loan.is_none() {
@@ -260,35 +278,41 @@ impl<F: QueueFormat> Engine<F> {
             self.exits.rests.waiting.insert((qp.core.vf, index.0));
         }
     }
+}
 
+impl Scheduler {
     /// A queue pair is to look again at the other end of its connection.
-    fn call(&mut self, index: QpIndex) {
-        if let Some(qp) = self.objects.qps.get_mut(index.0) {
+    pub fn call<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+        if let Some(qp) = objects.qps.get_mut(index.0) {
             if qp.req.wait == Wait::Quiesced {
                 qp.req.wait = Wait::None;
             }
-            self.make_ready(index);
+            self.make_ready(objects, index);
         }
     }
+}
 
+impl<F: QueueFormat> Engine<F> {
     /// The queue pairs of a function that wait for others are to look again.
     fn call_own(&mut self, vf: VfId) {
         let own = (vf, 0)..=(vf, u32::MAX);
         let waiting = self.exits.rests.waiting.range(own);
         for (_, index) in waiting.copied().collect::<Vec<_>>() {
             self.exits.rests.waiting.remove(&(vf, index));
-            self.call(QpIndex(index));
+            self.completions
+                .scheduler
+                .call(&mut self.objects, QpIndex(index));
         }
     }
 
     /// Whether a connection sends nothing, since the function at the other end rests.
     pub(crate) fn waits_with_frames(&mut self, index: QpIndex) -> bool {
-        if !self.other_end_rests(index) {
+        if !self.objects.other_end_rests(index) {
             return false;
         }
         // The function may have come to be elsewhere.
         self.find_other_end(index);
-        self.other_end_rests(index)
+        self.objects.other_end_rests(index)
     }
 
     /// Finds out anew where a connection leads, if that may have changed.
@@ -300,24 +324,26 @@ impl<F: QueueFormat> Engine<F> {
             let _ = self.connection_route(index, path, generation);
         }
     }
+}
 
+impl<F: QueueFormat> Objects<F> {
     /// The function at the other end of a connection, as last found; `None` where it is not known.
     pub(crate) fn other_end(&self, index: QpIndex) -> Option<VfId> {
-        let qp = self.objects.qps.get(index.0)?;
+        let qp = self.qps.get(index.0)?;
         let port = qp.req.found.route?.route.ok()?.here()?;
         let path = qp.core.attr.path?;
         let dgid = path.global.map(|global| global.dgid);
-        self.objects.function_at(port, dgid, qp.core.attr.dest_qp)
+        self.function_at(port, dgid, qp.core.attr.dest_qp)
     }
 
     /// Whether a connection's path leads nowhere, and the function rests that was at its end: while a function moves,
     /// its addresses are at no port for a moment.
     pub(crate) fn other_end_moves(&self, index: QpIndex) -> bool {
         let other_end = || {
-            let qp = self.objects.qps.get(index.0)?;
+            let qp = self.qps.get(index.0)?;
             let (dgid, port) = (qp.core.attr.path?.global, qp.req.found.former?);
             let dgid = dgid.map(|global| global.dgid);
-            let end = self.objects.function_at(port, dgid, qp.core.attr.dest_qp);
+            let end = self.function_at(port, dgid, qp.core.attr.dest_qp);
             end.or(Some(port))
         };
         other_end().is_some_and(|end| self.vf(end).back == QUIESCED)
@@ -328,26 +354,33 @@ impl<F: QueueFormat> Engine<F> {
         let end = self.other_end(index);
         end.is_some_and(|end| self.vf(end).back == QUIESCED)
     }
+}
 
+impl Scheduler {
     /// Nanoseconds left to an answer that is overdue after a wait `since` then: as long as one of both ends has
     /// been quiesced meanwhile. `None` where none has.
     #[cold]
-    pub(crate) fn time_left(&self, index: QpIndex, since: u64) -> Option<u64> {
-        let qp = self.objects.qps.get(index.0)?;
+    pub fn time_left<F: QueueFormat>(
+        &self,
+        objects: &Objects<F>,
+        index: QpIndex,
+        since: u64,
+    ) -> Option<u64> {
+        let qp = objects.qps.get(index.0)?;
         let (own, now) = (qp.core.vf, self.clock.now());
-        let other = self.other_end(index);
+        let other = objects.other_end(index);
         let others = match &other {
             Some(end) => std::slice::from_ref(end),
             // One of those at the port; which of them, its engine knows.
             None => {
                 let route = qp.req.found.route.and_then(|found| found.route.ok());
                 let port = route.and_then(|route| route.here());
-                port.map_or(&[][..], |port| &self.vf(port).sharers)
+                port.map_or(&[][..], |port| &objects.vf(port).sharers)
             }
         };
-        let rested = |vf: &VfId| self.vf(*vf).rested_since(since, now);
+        let rested = |vf: &VfId| objects.vf(*vf).rested_since(since, now);
         let left = rested(&own) + others.iter().map(rested).max().unwrap_or(0);
-        let rests = |vf: &VfId| self.vf(*vf).back == QUIESCED;
+        let rests = |vf: &VfId| objects.vf(*vf).back == QUIESCED;
         let shortest = if rests(&own) || others.iter().any(rests) {
             MIN_RECHECK_NS
         } else {

@@ -1,60 +1,25 @@
 //! Work of functions in their turns. Each function has a queue of work, and functions have their turns one after
 //! the other. So a function that asks for much waits long itself, and others do not.
-//!
-//! Work of a turn is counted in *cost*: bytes that could be copied in the time. Copies cost their bytes; requests,
-//! lookups of indirect keys, completions and other work that moves no bytes have their costs here.
 
 use crate::engine::Engine;
+use crate::engine::cost::{LOOK_COST, REMOVAL_COST, SHARED_TURN, TIMER_COST, TURN};
 use crate::objects::dynamic::Role;
 use crate::objects::ids::{QpIndex, VfId};
 use crate::objects::vf::run_queue::{Remains, RunQueue};
 use crate::queue_format::QueueFormat;
 use crate::storage::discarded::Discarded;
 
-/// Cost of a turn while nobody else has work: 10 to 20 microseconds.
-pub(crate) const TURN: i64 = 128 * 1024;
-/// Cost of a turn while others have work: how long each of them waits for it.
-pub(crate) const SHARED_TURN: i64 = 16 * 1024;
-/// Cost of a request: to fetch it, to check it, to complete it.
-pub(crate) const REQUEST_COST: i64 = 1024;
-/// Cost of a look at an object that is seldom in the cache.
-pub(crate) const LOOK_COST: i64 = 512;
-/// Cost of a timer that runs out.
-const TIMER_COST: i64 = 1024;
-/// Cost of a queue pair that fails: an event and its interrupt, and some requests that are flushed.
-pub(crate) const FAILURE_COST: i64 = 8 * 1024;
-/// Cost of an object that is taken away after a reset.
-const REMOVAL_COST: i64 = 256;
 /// Alarms of functions that ring at a time; the others follow.
 const ALARMS: usize = 64;
 
 impl<F: QueueFormat> Engine<F> {
-    /// A queue pair is to have a turn.
-    #[inline]
-    pub(crate) fn make_ready(&mut self, index: QpIndex) {
-        self.scheduler.make_ready(&mut self.objects, index);
-    }
-
-    /// A function is to have a turn.
-    #[inline]
-    pub(crate) fn queue(&mut self, vf: VfId) {
-        let run_queue = &mut self.objects.vf_mut(vf).run_queue;
-        self.scheduler.queue(vf, run_queue);
-    }
-
-    /// Takes note of when a function's next timer is due.
-    pub(crate) fn set_alarm(&mut self, vf: VfId) {
-        let run_queue = &mut self.objects.vf_mut(vf).run_queue;
-        self.scheduler.set_alarm(vf, run_queue);
-    }
-
     /// Executes posted work until none is left or a bounded amount is done.
     /// Returns whether some is left.
     pub fn run(&mut self) -> bool {
         self.look_at_clock();
         // Others may wait for the engine outside, with their doorbells in hand.
-        self.run_round(if self.scheduler.had_others() {
-            self.scheduler.len()
+        self.run_round(if self.completions.scheduler.had_others() {
+            self.completions.scheduler.len()
         } else {
             usize::MAX
         })
@@ -66,16 +31,16 @@ impl<F: QueueFormat> Engine<F> {
         let mut turns = 0;
         while left > 0
             && turns < most
-            && let Some(vf) = self.scheduler.next()
+            && let Some(vf) = self.completions.scheduler.next()
         {
             turns += 1;
-            self.vf_mut(vf).run_queue.queued = false;
+            self.objects.vf_mut(vf).run_queue.queued = false;
             left -= self.visit(vf).max(LOOK_COST);
-            if self.vf(vf).run_queue.is_pending() {
-                self.queue(vf);
+            if self.objects.vf(vf).run_queue.is_pending() {
+                self.completions.scheduler.queue(&mut self.objects, vf);
             }
         }
-        !self.scheduler.is_empty() || self.exits.have_arrivals()
+        !self.completions.scheduler.is_empty() || self.exits.have_arrivals()
     }
 
     /// A turn of one function, out of order, for a caller who brings it work and would have to wait
@@ -85,68 +50,66 @@ impl<F: QueueFormat> Engine<F> {
             return;
         }
         self.visit(vf);
-        if self.vf(vf).run_queue.is_pending() {
-            self.queue(vf);
+        if self.objects.vf(vf).run_queue.is_pending() {
+            self.completions.scheduler.queue(&mut self.objects, vf);
         } else {
             let run_queue = &mut self.objects.vfs[usize::from(vf.0)].run_queue;
-            self.scheduler.withdraw(vf, run_queue);
+            self.completions.scheduler.withdraw(vf, run_queue);
         }
     }
 
     /// Whether a function has work that waits for its turn.
     #[must_use]
     pub fn is_pending(&self, vf: VfId) -> bool {
-        self.vf(vf).run_queue.is_pending()
+        self.objects.vf(vf).run_queue.is_pending()
     }
 
     /// Whether [`Engine::clear_away`] has something to do.
     #[must_use]
     pub fn has_remains(&self, vf: VfId) -> bool {
-        !self.vf(vf).run_queue.remains.is_empty()
+        !self.objects.vf(vf).run_queue.remains.is_empty()
     }
 
     /// When [`Engine::run`] must be called again although nothing rings, in
     /// the clock's nanoseconds; a time in the past when there is work now.
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
-        if !self.scheduler.is_empty() {
+        if !self.completions.scheduler.is_empty() {
             return Some(0);
         }
-        let (alarm, held) = (self.scheduler.deadline(), self.held_events.deadline());
+        let (alarm, held) = (
+            self.completions.scheduler.deadline(),
+            self.completions.held_events.deadline(),
+        );
         [alarm, self.exits.deadline(), held]
             .into_iter()
             .flatten()
             .min()
     }
+}
 
-    /// Cost of the turn that `vf` may have now, which has so many hot queue pairs.
-    #[inline]
-    pub(crate) fn allowance(&self, vf: VfId, hot: usize) -> i64 {
-        let run_queue = &self.vf(vf).run_queue;
-        if self.scheduler.has_others(run_queue) || self.polling.is_hot_beside(hot) {
-            SHARED_TURN >> run_queue.slowness
-        } else {
-            TURN
-        }
-    }
-
+impl<F: QueueFormat> Engine<F> {
     /// A turn of one function; returns what it has cost.
     fn visit(&mut self, vf: VfId) -> i64 {
-        let allowance = self.allowance(vf, self.vf(vf).polled.hot());
+        let allowance = self.completions.scheduler.allowance(
+            &self.objects,
+            vf,
+            self.objects.vf(vf).polled.hot(),
+        );
         let mut left = allowance;
-        self.scheduler.begin(&self.objects, vf, self.clock.as_ref());
-        let run_queue = &mut self.vf_mut(vf).run_queue;
+        self.completions.scheduler.begin(&self.objects, vf);
+        let run_queue = &mut self.objects.vf_mut(vf).run_queue;
         if std::mem::take(&mut run_queue.rang) {
-            let now = self.clock.now();
+            let now = self.completions.scheduler.clock.now();
             self.timers_due(vf, now, &mut left);
-            if self.vf(vf).run_queue.errored.due <= now {
+            if self.objects.vf(vf).run_queue.errored.due <= now {
                 self.look_at_errored(vf, now, &mut left);
             }
-            self.set_alarm(vf);
+            self.completions.scheduler.set_alarm(&mut self.objects, vf);
         }
         self.search_users(vf, &mut left);
         while left > 0
-            && let Some(index) = self.vf_mut(vf).run_queue.ready.pop_front()
+            && let Some(index) = self.objects.vf_mut(vf).run_queue.ready.pop_front()
         {
             // Another one may have its place by now, which has its turn early then.
             match self.objects.qps.get_mut(index.0) {
@@ -167,39 +130,40 @@ impl<F: QueueFormat> Engine<F> {
         // An owner that is told of a completion queue that failed in this turn finds its users failed, if they are
         // few.
         self.search_users(vf, &mut left);
-        self.scheduler
-            .end(&mut self.objects, vf, left <= 0, self.clock.as_ref());
+        self.completions
+            .scheduler
+            .end(&mut self.objects, vf, left <= 0);
         allowance - left
     }
 
     /// Queues functions that have something due.
     pub(crate) fn look_at_clock(&mut self) {
-        let nothing = !self.scheduler.has_alarms() && self.exits.deadline().is_none();
-        if nothing && self.held_events.is_empty() {
+        let nothing = !self.completions.scheduler.has_alarms() && self.exits.deadline().is_none();
+        if nothing && self.completions.held_events.is_empty() {
             return;
         }
-        let now = self.clock.now();
+        let now = self.completions.scheduler.clock.now();
         for _ in 0..ALARMS {
-            let Some(vf) = self.scheduler.ring(now) else {
+            let Some(vf) = self.completions.scheduler.ring(now) else {
                 break;
             };
-            let run_queue = &mut self.vf_mut(vf).run_queue;
+            let run_queue = &mut self.objects.vf_mut(vf).run_queue;
             run_queue.alarm = u64::MAX;
             run_queue.rang = true;
-            self.queue(vf);
+            self.completions.scheduler.queue(&mut self.objects, vf);
         }
         if self.exits.deadline().is_some_and(|at| at <= now) {
             self.arrivals(now);
         }
-        self.expire_events(now);
+        self.completions.expire_events(&mut self.objects, now);
     }
 
     fn timers_due(&mut self, vf: VfId, now: u64, left: &mut i64) {
         while *left > 0
-            && let Some(&(at, index, id)) = self.vf(vf).run_queue.timers.first()
+            && let Some(&(at, index, id)) = self.objects.vf(vf).run_queue.timers.first()
             && at <= now
         {
-            self.vf_mut(vf).run_queue.timers.pop_first();
+            self.objects.vf_mut(vf).run_queue.timers.pop_first();
             *left -= TIMER_COST;
             self.timer_fired(QpIndex(index), id);
         }
@@ -215,7 +179,7 @@ impl<F: QueueFormat> Engine<F> {
             srqs: state.srqs.replace(),
         };
         let earlier = &mut state.run_queue;
-        self.scheduler.forget_alarm(vf, earlier);
+        self.completions.scheduler.forget_alarm(vf, earlier);
         let run_queue = RunQueue {
             queued: earlier.queued,
             rests: earlier.rests,
@@ -232,7 +196,7 @@ impl<F: QueueFormat> Engine<F> {
     pub fn clear_away(&mut self, vf: VfId) -> bool {
         let mut left = SHARED_TURN;
         while left > 0
-            && let Some(remains) = self.vf_mut(vf).run_queue.remains.last_mut()
+            && let Some(remains) = self.objects.vf_mut(vf).run_queue.remains.last_mut()
         {
             left -= REMOVAL_COST;
             if let Some(slot) = remains.qps.pop() {
@@ -256,10 +220,10 @@ impl<F: QueueFormat> Engine<F> {
                     self.discarded.keep(srq);
                 }
             } else {
-                self.vf_mut(vf).run_queue.remains.pop();
+                self.objects.vf_mut(vf).run_queue.remains.pop();
             }
         }
-        !self.vf(vf).run_queue.remains.is_empty()
+        !self.objects.vf(vf).run_queue.remains.is_empty()
     }
 
     /// Keeps something large that is of no use any more until somebody takes it

@@ -1,8 +1,12 @@
 //! The order of turns: functions with work, and functions with something due.
 
-use std::collections::{BTreeSet, VecDeque};
+mod timers;
 
-use crate::engine::Clock;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use crate::engine::cost::{SHARED_TURN, TURN};
+use crate::engine::poll::Polling;
 use crate::objects::Objects;
 use crate::objects::ids::{QpIndex, VfId};
 use crate::objects::vf::run_queue::RunQueue;
@@ -22,9 +26,17 @@ const MAX_SLOWNESS: u32 = 3;
 /// Requests between two looks at the clock.
 const REQUESTS_PER_LOOK: u32 = 8;
 
+/// A source of time in nanoseconds that only moves forward.
+pub trait Clock: std::fmt::Debug + Send + Sync {
+    /// Now.
+    fn now(&self) -> u64;
+}
+
 /// The order of functions' turns. The work of a function's turn is in its [`RunQueue`].
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Scheduler {
+    pub clock: Arc<dyn Clock>,
+    pub polling: Polling,
     /// Functions with work, in the order of their turns.
     round: VecDeque<VfId>,
     /// When which function has something to do without anybody asking.
@@ -42,6 +54,21 @@ pub(crate) struct Scheduler {
 }
 
 impl Scheduler {
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            clock,
+            polling: Polling::default(),
+            round: VecDeque::new(),
+            alarms: BTreeSet::new(),
+            timers: 0,
+            last: None,
+            not_alone: 0,
+            begun: None,
+            requests: 0,
+            until: 0,
+        }
+    }
+
     /// Whether no function has work.
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -81,18 +108,18 @@ impl Scheduler {
     /// have waited enough. Costs are what requests take as a rule: memory that nobody has touched, and
     /// lists that are in no cache, take many times as long.
     #[inline]
-    pub fn takes_long(&mut self, clock: &dyn Clock) -> bool {
+    pub fn takes_long(&mut self) -> bool {
         self.requests += 1;
         if self.requests == 1 {
-            self.until = clock.now() + LONGEST_SHARED;
+            self.until = self.clock.now() + LONGEST_SHARED;
             return false;
         }
-        self.requests.is_multiple_of(REQUESTS_PER_LOOK) && clock.now() > self.until
+        self.requests.is_multiple_of(REQUESTS_PER_LOOK) && self.clock.now() > self.until
     }
 
     /// A function has a turn.
     #[inline]
-    pub fn begin<F: QueueFormat>(&mut self, objects: &Objects<F>, vf: VfId, clock: &dyn Clock) {
+    pub fn begin<F: QueueFormat>(&mut self, objects: &Objects<F>, vf: VfId) {
         let run_queue = &objects.vfs[usize::from(vf.0)].run_queue;
         self.requests = 0;
         if self.last == Some(vf) {
@@ -103,24 +130,18 @@ impl Scheduler {
         }
         // Two looks at the clock take a twentieth of the time of 64 KiB, and nobody waits for one that is alone.
         let is_measured = run_queue.used_up && self.had_others();
-        self.begun = is_measured.then(|| clock.now());
+        self.begun = is_measured.then(|| self.clock.now());
     }
 
     /// The function's turn ends. Costs are what work takes as a rule: a function with memory that nobody has touched, or
     /// with lists that are in no cache, gets shorter turns.
     #[inline]
-    pub fn end<F: QueueFormat>(
-        &mut self,
-        objects: &mut Objects<F>,
-        vf: VfId,
-        used_up: bool,
-        clock: &dyn Clock,
-    ) {
+    pub fn end<F: QueueFormat>(&mut self, objects: &mut Objects<F>, vf: VfId, used_up: bool) {
         let run_queue = &mut objects.vfs[usize::from(vf.0)].run_queue;
         run_queue.used_up = used_up;
         if let Some(begun) = self.begun.take() {
             let slowness = &mut run_queue.slowness;
-            match clock.now().saturating_sub(begun) {
+            match self.clock.now().saturating_sub(begun) {
                 SLOW_TURN_NS.. => *slowness = (*slowness + 1).min(MAX_SLOWNESS),
                 ..FAST_TURN_NS => *slowness = slowness.saturating_sub(1),
                 _ => {}
@@ -137,7 +158,12 @@ impl Scheduler {
 
     /// A function is to have a turn.
     #[inline]
-    pub fn queue(&mut self, vf: VfId, run_queue: &mut RunQueue) {
+    pub fn queue<F: QueueFormat>(&mut self, objects: &mut Objects<F>, vf: VfId) {
+        self.push(vf, &mut objects.vf_mut(vf).run_queue);
+    }
+
+    #[inline]
+    fn push(&mut self, vf: VfId, run_queue: &mut RunQueue) {
         if !run_queue.queued {
             run_queue.queued = true;
             self.round.push_back(vf);
@@ -171,13 +197,17 @@ impl Scheduler {
         run_queue.queued = false;
         run_queue.rests = false;
         if run_queue.is_pending() {
-            self.queue(vf, run_queue);
+            self.push(vf, run_queue);
         }
-        self.set_alarm(vf, run_queue);
+        self.set(vf, run_queue);
     }
 
     /// Takes note of when a function's next timer is due.
-    pub fn set_alarm(&mut self, vf: VfId, run_queue: &mut RunQueue) {
+    pub fn set_alarm<F: QueueFormat>(&mut self, objects: &mut Objects<F>, vf: VfId) {
+        self.set(vf, &mut objects.vf_mut(vf).run_queue);
+    }
+
+    fn set(&mut self, vf: VfId, run_queue: &mut RunQueue) {
         let due = run_queue.due();
         if run_queue.rests || run_queue.rang || due == run_queue.alarm {
             return;
@@ -213,7 +243,18 @@ impl Scheduler {
             let vf = qp.core.vf;
             let run_queue = &mut objects.vfs[usize::from(vf.0)].run_queue;
             run_queue.ready.push_back(index);
-            self.queue(vf, run_queue);
+            self.push(vf, run_queue);
+        }
+    }
+
+    /// Cost of the turn that `vf` may have now, which has so many hot queue pairs.
+    #[inline]
+    pub fn allowance<F: QueueFormat>(&self, objects: &Objects<F>, vf: VfId, hot: usize) -> i64 {
+        let run_queue = &objects.vf(vf).run_queue;
+        if self.has_others(run_queue) || self.polling.is_hot_beside(hot) {
+            SHARED_TURN >> run_queue.slowness
+        } else {
+            TURN
         }
     }
 }

@@ -1,47 +1,63 @@
 //! Reports of blocks that do not match their signatures.
 
-use crate::engine::Engine;
+use crate::engine::completion::Completions;
 use crate::memory::signature::format::Side as Domain;
 use crate::memory::signature::key::SignatureError;
 use crate::objects::Objects;
-use crate::objects::ids::{QpIndex, VfId};
+use crate::objects::ids::QpIndex;
 use crate::objects::page_fault::Half;
 use crate::objects::qp::attributes::QpState;
 use crate::objects::qp::{Qp, RecvQueue};
-use crate::objects::reason::Reason;
-use crate::objects::reason::Status;
+use crate::objects::reason::{Reason, Status};
 use crate::objects::work::{CompletionEntry, Operation, Side};
 use crate::queue_format::QueueFormat;
 
-impl<F: QueueFormat> Engine<F> {
+impl Completions {
     /// Tells of the blocks that a message on the local path has found wrong: who sends data has looked at the
     /// signatures in its memory, and who takes them at those on the wire.
     #[cold]
-    pub(crate) fn tell_both(&mut self, from: QpIndex, to: QpIndex, operation: Operation) {
+    pub fn tell_both<F: QueueFormat>(
+        &mut self,
+        objects: &mut Objects<F>,
+        from: QpIndex,
+        to: QpIndex,
+        operation: Operation,
+    ) {
         let (source, target) = if operation == Operation::Read {
             ((to, Half::Responder), (from, Half::Requester))
         } else {
             ((from, Half::Requester), (to, Half::Responder))
         };
-        self.tell(source.0, source.1, Some(Domain::Memory));
-        self.tell(target.0, target.1, Some(Domain::Wire));
+        self.tell(objects, source.0, source.1, Some(Domain::Memory));
+        self.tell(objects, target.0, target.1, Some(Domain::Wire));
     }
 
     /// Tells of the blocks that one half of a queue pair has found wrong.
     #[inline]
-    pub(crate) fn tell_half(&mut self, index: QpIndex, half: Half) {
-        let Some(qp) = self.objects.qps.get(index.0) else {
+    pub fn tell_half<F: QueueFormat>(
+        &mut self,
+        objects: &mut Objects<F>,
+        index: QpIndex,
+        half: Half,
+    ) {
+        let Some(qp) = objects.qps.get(index.0) else {
             return;
         };
-        if self.objects.has_failed([qp.core.vf]) {
-            self.tell(index, half, None);
+        if objects.has_failed([qp.core.vf]) {
+            self.tell(objects, index, half, None);
         }
     }
 
     /// Completions say so in the queue of who has used the key, before the one of what it was used for.
     #[cold]
-    fn tell(&mut self, index: QpIndex, half: Half, of: Option<Domain>) {
-        let Some(qp) = self.objects.qps.get(index.0) else {
+    pub fn tell<F: QueueFormat>(
+        &mut self,
+        objects: &mut Objects<F>,
+        index: QpIndex,
+        half: Half,
+        of: Option<Domain>,
+    ) {
+        let Some(qp) = objects.qps.get(index.0) else {
             return;
         };
         let cq = match (half, &qp.resp.queue) {
@@ -52,10 +68,10 @@ impl<F: QueueFormat> Engine<F> {
         };
         let (vf, qpn) = (qp.core.vf, qp.core.qpn);
         let is_of = |error: &mut SignatureError| of.is_none_or(|of| error.side == of);
-        let told = self.objects.vf_mut(vf).keys.take_failed(is_of);
+        let told = objects.vf_mut(vf).keys.take_failed(is_of);
         if half == Half::Requester
             && !told.is_empty()
-            && let Some(Qp { core, .. }) = self.objects.qps.get_mut(index.0)
+            && let Some(Qp { core, .. }) = objects.qps.get_mut(index.0)
             && core.attr.drain_sigerr
             && core.state == QpState::ReadyToSend
         {
@@ -75,16 +91,8 @@ impl<F: QueueFormat> Engine<F> {
                 side: Side::Signature(error),
             };
             if let Some(cq) = cq {
-                self.complete(cq, &entry, &[]);
+                self.complete(objects, cq, &entry, &[]);
             }
         }
-    }
-}
-
-impl<F: QueueFormat> Objects<F> {
-    /// Whether blocks of these functions were wrong, and nobody has been told.
-    #[inline]
-    pub(crate) fn has_failed<const N: usize>(&self, vfs: [VfId; N]) -> bool {
-        vfs.iter().any(|vf| self.vf(*vf).keys.has_failed())
     }
 }

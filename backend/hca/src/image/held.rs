@@ -145,7 +145,7 @@ impl<F: QueueFormat> Engine<F> {
                 let what = "nobody could have sent it".to_owned();
                 return Err(ImageError::Invalid { of, what });
             }
-            if let Some(rest) = &mut self.vf_mut(vf).quiesced
+            if let Some(rest) = &mut self.objects.vf_mut(vf).quiesced
                 && !rest.hold(held)
             {
                 return Err(ImageError::Exhausted(of));

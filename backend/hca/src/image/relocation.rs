@@ -20,21 +20,21 @@ impl<F: QueueFormat> Engine<F> {
     pub fn hand_over(&mut self, vf: VfId, to: &mut Self) -> Result<(), ImageError> {
         // Of a function at rest, it is here, and the other one may have been told, too.
         let (rested, told) = (self.is_quiet(vf), to.is_quiet(vf));
-        let mut port = self.vf(vf).port.clone();
-        if let Some(rest) = &self.vf(vf).quiesced {
+        let mut port = self.objects.vf(vf).port.clone();
+        if let Some(rest) = &self.objects.vf(vf).quiesced {
             port.active = rest.active;
         }
         to.set_port(vf, port);
         self.quiesce(vf);
         to.quiesce(vf);
         let image = self.save(vf);
-        let limit = self.vf(vf).quota.memory;
-        let memory = std::mem::replace(&mut self.vf_mut(vf).memory, Memory::new(limit));
+        let limit = self.objects.vf(vf).quota.memory;
+        let memory = std::mem::replace(&mut self.objects.vf_mut(vf).memory, Memory::new(limit));
         self.exchange(vf, to);
         let restored = to.restore(vf, image);
         let home = if restored.is_ok() {
             self.reset_vf(vf);
-            self.vf_mut(vf).elsewhere = true;
+            self.objects.vf_mut(vf).elsewhere = true;
             to.vf_mut(vf).elsewhere = false;
             &mut *to
         } else {
@@ -64,14 +64,14 @@ impl<F: QueueFormat> Engine<F> {
         self.wake();
         let any = self.exits.have_arrivals();
         while self.exits.have_arrivals() {
-            self.arrivals(self.clock.now());
+            self.arrivals(self.completions.scheduler.clock.now());
         }
         any
     }
 
     /// Exchanges the state of a function other than its objects.
     fn exchange(&mut self, vf: VfId, with: &mut Self) {
-        let (one, other) = (self.vf_mut(vf), with.vf_mut(vf));
+        let (one, other) = (self.objects.vf_mut(vf), with.vf_mut(vf));
         std::mem::swap(&mut one.dma, &mut other.dma);
         std::mem::swap(&mut one.face, &mut other.face);
         std::mem::swap(&mut one.counters, &mut other.counters);

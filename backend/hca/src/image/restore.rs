@@ -9,7 +9,6 @@ use super::{
 };
 use crate::engine::Engine;
 use crate::engine::completion::{ERROR_RECHECK, LONGEST_ERROR_RECHECK};
-use crate::engine::shared_port::is_free;
 use crate::objects::Objects;
 use crate::objects::cq::Cq;
 use crate::objects::dynamic::{Role, Target};
@@ -17,12 +16,12 @@ use crate::objects::ids::{CqIndex, QpIndex, SrqIndex, VerbError, VfId};
 use crate::objects::page_fault::Paging;
 use crate::objects::qp::attributes::{Inbound, QpState, Transport};
 use crate::objects::qp::{Core, Found, Qp, RecvQueue, Requester, Responder, Wait};
+use crate::objects::shared_port::is_free;
 use crate::objects::srq::Srq;
 use crate::objects::tags::TagList;
 use crate::objects::vf::Vf;
 use crate::objects::vf::run_queue::Errored;
-use crate::objects::work::MAX_MESSAGE;
-use crate::objects::work::{ListTooLong, MAX_INLINE, MAX_SGE, RecvWr, SendWr};
+use crate::objects::work::{ListTooLong, MAX_INLINE, MAX_MESSAGE, MAX_SGE, RecvWr, SendWr};
 use crate::queue_format::QueueFormat;
 use crate::storage::numbers::Numbers;
 use crate::storage::share::Memory;
@@ -104,11 +103,14 @@ impl<F: QueueFormat> Engine<F> {
             cq.watched = image.watched;
             if let Some(nanoseconds) = image.held {
                 let until = later(now, nanoseconds);
-                self.held_events.hold(index, cq, until);
+                self.completions.held_events.hold(index, cq, until);
             }
         }
         if image.watched {
-            self.polling.watch_arming(&mut self.objects, index);
+            self.completions
+                .scheduler
+                .polling
+                .watch_arming(&mut self.objects, index);
         }
         Ok(())
     }
@@ -126,17 +128,17 @@ impl<F: QueueFormat> Engine<F> {
         };
         let transport = image.transport;
         if transport.needs_domain() || image.pd != 0 {
-            self.objects.require_pd(vf, of, image.pd)?;
+            self.objects.vf(vf).require_pd(of, image.pd)?;
         }
         let special = special_slot(transport);
-        if special.is_some_and(|slot| self.vf(vf).special[slot].is_some()) {
+        if special.is_some_and(|slot| self.objects.vf(vf).special[slot].is_some()) {
             return Err(invalid(&"a second queue pair 0 or 1"));
         }
         let what = Object::new("set of counters", image.counter_set.into());
-        let set = require(self.vf(vf).sets.get(image.counter_set), of, what)?;
+        let set = require(self.objects.vf(vf).sets.get(image.counter_set), of, what)?;
         let (req, resp) = (image.requester, image.responder);
         let cq = |cqn: Option<u32>| {
-            cqn.map(|cqn| self.objects.restored_cq(vf, of, cqn))
+            cqn.map(|cqn| self.objects.vf(vf).restored_cq(of, cqn))
                 .transpose()
         };
         let (send_cq, recv_cq) = (cq(req.cqn)?, cq(resp.cqn)?);
@@ -162,8 +164,8 @@ impl<F: QueueFormat> Engine<F> {
                 RecvQueue::Own(queue.map_err(|what| invalid(&what))?)
             }
             RecvImageV1::Shared(srqn) => {
-                let srq = self.objects.restored_srq(vf, of, srqn)?;
-                let queue = self.objects.shared_queue(srq, transport);
+                let srq = self.objects.vf(vf).restored_srq(of, srqn)?;
+                let queue = self.objects.srqs.shared_queue(srq, transport);
                 queue.map_err(|error| refusal(of, error))?
             }
             RecvImageV1::Xrc(number) => {
@@ -189,7 +191,7 @@ impl<F: QueueFormat> Engine<F> {
             return Err(invalid(&"its responder keeps what none can"));
         }
         let inbound = resp.inbound;
-        let inbound = inbound.map(|it| self.objects.restore_inbound(vf, of, it));
+        let inbound = inbound.map(|it| self.objects.vf(vf).restore_inbound(of, it));
         let inbound = inbound.transpose()?;
         let target = resp.target.is_some();
         if target != (transport == Transport::Dct)
@@ -209,7 +211,10 @@ impl<F: QueueFormat> Engine<F> {
         if !whole {
             return Err(invalid(&"it is a half of a queue pair, and has another"));
         }
-        let mut role = self.objects.tagged_role(&recv, image.pd, send.is_none());
+        let mut role = self
+            .objects
+            .srqs
+            .tagged_role(&recv, image.pd, send.is_none());
         match (&mut role, resp.tagged) {
             (Role::Tagged(tagged), Some(image)) => tagged.restore(image),
             (Role::Tagged(_), None) | (_, Some(_)) => {
@@ -235,7 +240,7 @@ impl<F: QueueFormat> Engine<F> {
             memory,
             port,
             ..
-        } = self.vf_mut(vf);
+        } = self.objects.vf_mut(vf);
         if !numbers.make_room_at(of.number, memory) || !memory.take_all(held) {
             return Err(ImageError::Exhausted(of));
         }
@@ -302,17 +307,21 @@ impl<F: QueueFormat> Engine<F> {
             },
         };
         let index = QpIndex(self.objects.qps.insert(qp));
-        if !self.vf_mut(vf).qps.insert_at(of.number, index) {
+        if !self.objects.vf_mut(vf).qps.insert_at(of.number, index) {
             self.objects.qps.remove(index.0);
             return Err(ImageError::NoPlace(of));
         }
-        self.enlist(index, special);
+        self.completions
+            .scheduler
+            .enlist(&mut self.objects, index, special);
         if waits {
             let term = (now, later(now, req.due));
-            self.scheduler
+            self.completions
+                .scheduler
                 .set_wait(&mut self.objects, index, req.wait, term);
         }
-        self.scheduler
+        self.completions
+            .scheduler
             .start_frames(&mut self.objects, index, under_way);
         self.objects
             .waits_for_pages(index, [req.paging, resp.paging]);
@@ -334,7 +343,7 @@ impl<F: QueueFormat> Engine<F> {
             let what = "it has more contexts than a target may have".into();
             return Err(ImageError::Invalid { of, what });
         }
-        if !self.vf_mut(vf).memory.take(OF_TARGET) {
+        if !self.objects.vf_mut(vf).memory.take(OF_TARGET) {
             return Err(ImageError::Exhausted(of));
         }
         if let Some(qp) = self.objects.qps.get_mut(index.0) {
@@ -346,8 +355,8 @@ impl<F: QueueFormat> Engine<F> {
             self.restore_context(vf, of, index, context, now)?;
         }
         for inbound in image.left_behind {
-            let inbound = self.objects.restore_inbound(vf, of, inbound)?;
-            if let Some(target) = self.objects.target_mut(index) {
+            let inbound = self.objects.vf(vf).restore_inbound(of, inbound)?;
+            if let Some(target) = self.objects.qps.target_mut(index) {
                 target.left_behind.push(inbound);
             }
         }
@@ -363,16 +372,21 @@ impl<F: QueueFormat> Engine<F> {
         now: u64,
     ) -> Result<(), ImageError> {
         let known = |target: &Target| target.context(&image.initiator).is_some();
-        let twice = self.objects.target(index).is_none_or(known);
+        let twice = self.objects.qps.target(index).is_none_or(known);
         let sound = image.receiving.is_sound() && image.received <= MAX_MESSAGE;
         if twice || !sound || image.msn > 0xff_ffff {
             let what = "a context of it keeps what none can, or is there twice".into();
             return Err(ImageError::Invalid { of, what });
         }
         let inbound = image.inbound;
-        let inbound = inbound.map(|it| self.objects.restore_inbound(vf, of, it));
+        let inbound = inbound.map(|it| self.objects.vf(vf).restore_inbound(of, it));
         let inbound = inbound.transpose()?;
-        if !self.vf_mut(vf).memory.take(Objects::<F>::OF_CONTEXT) {
+        if !self
+            .objects
+            .vf_mut(vf)
+            .memory
+            .take(Objects::<F>::OF_CONTEXT)
+        {
             return Err(ImageError::Exhausted(of));
         }
         let call = Call {
@@ -387,7 +401,7 @@ impl<F: QueueFormat> Engine<F> {
             back: image.path,
         };
         let used = now.saturating_sub(image.idle);
-        let context = self.objects.add_context(index, &call, used);
+        let context = self.objects.qps.add_context(index, &call, used);
         if let Some(Qp { core, resp, .. }) = context.and_then(|it| self.objects.qps.get_mut(it.0)) {
             if image.refused {
                 core.state = QpState::Error;
@@ -409,7 +423,7 @@ impl<F: QueueFormat> Engine<F> {
         now: u64,
     ) -> Result<(), ImageError> {
         let of = Object::new("queue pair", image.qpn.value());
-        let index = self.objects.named(vf, of, image.qpn)?;
+        let index = self.objects.vf(vf).named(of, image.qpn)?;
         let due = later(now, image.due);
         let pause = image.pause.clamp(ERROR_RECHECK, LONGEST_ERROR_RECHECK);
         let Objects { vfs, qps, .. } = &mut self.objects;
@@ -434,41 +448,30 @@ impl<F: QueueFormat> Engine<F> {
     }
 }
 
-impl<F: QueueFormat> Objects<F> {
-    pub(crate) fn require_pd(&self, vf: VfId, of: Object, pd: u32) -> Result<(), ImageError> {
+impl<F: QueueFormat> Vf<F> {
+    pub(crate) fn require_pd(&self, of: Object, pd: u32) -> Result<(), ImageError> {
         let what = Object::new("protection domain", pd);
-        require(self.vf(vf).pds.get(pd), of, what).map(|_| ())
+        require(self.pds.get(pd), of, what).map(|_| ())
     }
 
-    pub(crate) fn restored_cq(
-        &self,
-        vf: VfId,
-        of: Object,
-        cqn: u32,
-    ) -> Result<CqIndex, ImageError> {
+    pub(crate) fn restored_cq(&self, of: Object, cqn: u32) -> Result<CqIndex, ImageError> {
         let what = Object::new("completion queue", cqn);
-        require(self.vf(vf).cqs.get(cqn), of, what).copied()
+        require(self.cqs.get(cqn), of, what).copied()
     }
 
-    pub(crate) fn restored_srq(
-        &self,
-        vf: VfId,
-        of: Object,
-        srqn: u32,
-    ) -> Result<SrqIndex, ImageError> {
+    pub(crate) fn restored_srq(&self, of: Object, srqn: u32) -> Result<SrqIndex, ImageError> {
         let what = Object::new("shared receive queue", srqn);
-        require(self.vf(vf).srqs.get(srqn), of, what).copied()
+        require(self.srqs.get(srqn), of, what).copied()
     }
 
     fn restore_inbound(
         &self,
-        vf: VfId,
         of: Object,
         InboundImageV1 { wr, srqn, pd }: InboundImageV1,
     ) -> Result<Inbound, ImageError> {
-        self.require_pd(vf, of, pd)?;
+        self.require_pd(of, pd)?;
         if let Some(srqn) = srqn {
-            self.restored_srq(vf, of, srqn)?;
+            self.restored_srq(of, srqn)?;
         }
         let wr = receive_request(&wr).map_err(|error| ImageError::Invalid {
             of,
@@ -477,25 +480,27 @@ impl<F: QueueFormat> Objects<F> {
         Ok(Inbound { wr, srqn, pd })
     }
 
-    pub(crate) fn named(&self, vf: VfId, of: Object, qpn: Qpn) -> Result<QpIndex, ImageError> {
+    pub(crate) fn named(&self, of: Object, qpn: Qpn) -> Result<QpIndex, ImageError> {
         let what = Object::new("queue pair", qpn.value());
-        require(self.vf(vf).qps.get(qpn.value()), of, what).copied()
+        require(self.qps.get(qpn.value()), of, what).copied()
     }
+}
 
+impl<F: QueueFormat> Objects<F> {
     pub(crate) fn restore_srq(&mut self, vf: VfId, image: SrqImageV1<F>) -> Result<(), ImageError> {
         let of = Object::new("shared receive queue", image.srqn);
-        self.require_pd(vf, of, image.pd)?;
+        self.vf(vf).require_pd(of, image.pd)?;
         let xrc = match image.xrc {
             Some((xrcd, cqn)) => {
                 let what = Object::new("XRC domain", xrcd);
                 require(self.vf(vf).xrcds.get(xrcd), of, what)?;
-                Some((xrcd, self.restored_cq(vf, of, cqn)?))
+                Some((xrcd, self.vf(vf).restored_cq(of, cqn)?))
             }
             None => None,
         };
         let tags = match image.tags {
             Some(tags) => {
-                let cq = self.restored_cq(vf, of, tags.cqn)?;
+                let cq = self.vf(vf).restored_cq(of, tags.cqn)?;
                 let what = "invalid tag list".into();
                 let list = TagList::restore(tags, cq).ok_or(ImageError::Invalid { of, what })?;
                 Some(Box::new(list))

@@ -11,10 +11,10 @@ use super::{
     SrqImageV1, VfImage,
 };
 use crate::engine::Engine;
-use crate::engine::shared_port::is_free;
 use crate::memory::mr::MemoryKey;
 use crate::objects::counters::QpCounters;
 use crate::objects::ids::{QpIndex, VerbError, VfId};
+use crate::objects::shared_port::is_free;
 use crate::objects::vf::Vf;
 use crate::queue_format::QueueFormat;
 
@@ -137,7 +137,7 @@ impl<F: QueueFormat> Engine<F> {
         if !std::mem::replace(&mut restoring.begun, true) {
             self.is_vacant(vf)?;
         }
-        let now = self.time_of(vf);
+        let now = self.completions.scheduler.time_of(&self.objects, vf);
         for _ in 0..PART {
             let Some(step) = restoring.steps.pop_front() else {
                 break;
@@ -151,7 +151,7 @@ impl<F: QueueFormat> Engine<F> {
     }
 
     fn is_vacant(&self, vf: VfId) -> Result<(), ImageError> {
-        let state = self.vf(vf);
+        let state = self.objects.vf(vf);
         let objects = [
             state.pds.len(),
             state.xrcds.len(),
@@ -169,7 +169,7 @@ impl<F: QueueFormat> Engine<F> {
     }
 
     fn restore_step(&mut self, vf: VfId, step: Step<F>, now: u64) -> Result<(), ImageError> {
-        let state = self.vf_mut(vf);
+        let state = self.objects.vf_mut(vf);
         match step {
             Step::Pd(number) => {
                 let of = Object::new("protection domain", number);
@@ -181,8 +181,8 @@ impl<F: QueueFormat> Engine<F> {
             }
             Step::Psv(number, pd) => {
                 let of = Object::new("signature value", number);
-                self.objects.require_pd(vf, of, pd)?;
-                let state = self.vf_mut(vf);
+                self.objects.vf(vf).require_pd(of, pd)?;
+                let state = self.objects.vf_mut(vf);
                 place(&mut state.psvs, of, &mut state.memory, pd)?;
                 state.hold_pd(pd);
                 Ok(())
@@ -208,7 +208,7 @@ impl<F: QueueFormat> Engine<F> {
                 if !is_free(&self.objects.vfs, vf, number) {
                     return Err(ImageError::Taken { number, lid });
                 }
-                let state = self.vf_mut(vf);
+                let state = self.objects.vf_mut(vf);
                 place(&mut state.qps, of, &mut state.memory, QpIndex::NOBODY)
             }
             Step::Close(table) => {
@@ -231,8 +231,10 @@ impl<F: QueueFormat> Engine<F> {
             Step::Errored(errored) => self.restore_errored(vf, &errored, now),
             Step::Ready(qpn) => {
                 let of = Object::new("list of turns of function", 0);
-                let index = self.objects.named(vf, of, qpn)?;
-                self.make_ready(index);
+                let index = self.objects.vf(vf).named(of, qpn)?;
+                self.completions
+                    .scheduler
+                    .make_ready(&mut self.objects, index);
                 Ok(())
             }
             Step::Rest {
@@ -244,10 +246,13 @@ impl<F: QueueFormat> Engine<F> {
                 state.version += 1;
                 if searching {
                     state.run_queue.search_left = state.qps.slots() + state.srqs.slots();
-                    self.queue(vf);
+                    self.completions.scheduler.queue(&mut self.objects, vf);
                 }
-                self.set_alarm(vf);
-                self.polling.sweep_vf(&mut self.objects, vf);
+                self.completions.scheduler.set_alarm(&mut self.objects, vf);
+                self.completions
+                    .scheduler
+                    .polling
+                    .sweep_vf(&mut self.objects, vf);
                 self.restore_held(vf, held)
             }
         }
@@ -255,15 +260,15 @@ impl<F: QueueFormat> Engine<F> {
 
     fn restore_key(&mut self, vf: VfId, index: u32, key: MemoryKey) -> Result<(), ImageError> {
         let (of, pd) = (Object::new("memory key", index), key.pd);
-        self.objects.require_pd(vf, of, pd)?;
-        let Vf { keys, memory, .. } = self.vf_mut(vf);
+        self.objects.vf(vf).require_pd(of, pd)?;
+        let Vf { keys, memory, .. } = self.objects.vf_mut(vf);
         if !keys.make_room_at(of.number, memory) || key.translation.held() > memory.left() {
             return Err(ImageError::Exhausted(of));
         }
         if !keys.insert_at(of.number, key, memory) {
             return Err(ImageError::NoPlace(of));
         }
-        self.vf_mut(vf).hold_pd(pd);
+        self.objects.vf_mut(vf).hold_pd(pd);
         Ok(())
     }
 }

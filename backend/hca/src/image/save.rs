@@ -9,11 +9,11 @@ use super::{
 };
 use crate::engine::Engine;
 use crate::objects::Objects;
-use crate::objects::cq::Cq;
+use crate::objects::cq::{CompletionQueues, Cq};
 use crate::objects::dynamic::{Role, Target};
 use crate::objects::ids::{CqIndex, QpIndex, VfId};
 use crate::objects::qp::attributes::Inbound;
-use crate::objects::qp::{Qp, RecvQueue, Wait};
+use crate::objects::qp::{Qp, QueuePairs, RecvQueue, Wait};
 use crate::objects::srq::Srq;
 use crate::objects::vf::quiesce::MAX_HELD_BYTES;
 use crate::queue_format::QueueFormat;
@@ -107,7 +107,9 @@ impl<F: QueueFormat> Engine<F> {
     /// Makes a further part of an image, of a bounded number of objects. Whether more is left. The function
     /// has to rest from the first part to the last, and nothing of it may change by commands.
     pub fn save_part(&self, vf: VfId, saving: &mut Saving<F>) -> bool {
-        saving.now.get_or_insert(self.time_of(vf));
+        saving
+            .now
+            .get_or_insert(self.completions.scheduler.time_of(&self.objects, vf));
         let mut left = PART;
         while left >= OBJECT && saving.stage != Stage::Done {
             left = left.saturating_sub(self.save_next(vf, saving));
@@ -117,7 +119,7 @@ impl<F: QueueFormat> Engine<F> {
 
     /// Saves what comes next; returns what that has cost.
     fn save_next(&self, vf: VfId, saving: &mut Saving<F>) -> usize {
-        let (state, objects) = (self.vf(vf), &self.objects);
+        let (state, objects) = (self.objects.vf(vf), &self.objects);
         let now = saving.now.unwrap_or_default();
         let qpn = |index: &QpIndex| objects.qps.get(index.0).map(|qp| qp.core.qpn);
         let at = saving.at;
@@ -283,29 +285,33 @@ impl<F: QueueFormat> Engine<F> {
     }
 }
 
-impl<F: QueueFormat> Objects<F> {
+impl<F: QueueFormat> CompletionQueues<F> {
     pub(crate) fn cqn(&self, cq: CqIndex) -> Option<u32> {
-        self.cqs.get(cq.0).map(|cq| cq.cqn)
+        self.get(cq.0).map(|cq| cq.cqn)
     }
+}
 
+impl<F: QueueFormat> Objects<F> {
     pub(crate) fn save_srq(&self, srq: &Srq<F>) -> SrqImageV1<F> {
-        let xrc = srq.xrc.map(|(xrcd, cq)| (xrcd, self.cqn(cq)));
+        let xrc = srq.xrc.map(|(xrcd, cq)| (xrcd, self.cqs.cqn(cq)));
         let tags = srq.tags.as_ref();
         SrqImageV1 {
             srqn: srq.srqn,
             pd: srq.pd,
             xrc: xrc.and_then(|(xrcd, cqn)| Some((xrcd, cqn?))),
-            tags: tags.and_then(|tags| Some(tags.save(self.cqn(tags.cq)?))),
+            tags: tags.and_then(|tags| Some(tags.save(self.cqs.cqn(tags.cq)?))),
             limit: srq.limit,
             failed: srq.failed,
             user_index: srq.user_index,
             ring: F::save_shared(&srq.ring),
         }
     }
+}
 
+impl<F: QueueFormat> QueuePairs<F> {
     fn save_target(&self, target: &Target, now: u64) -> TargetImageV1 {
         let contexts = target.contexts().iter().filter_map(|index| {
-            let Qp { core, resp, .. } = self.qps.get(index.0)?;
+            let Qp { core, resp, .. } = self.get(index.0)?;
             let Role::Context(context) = &resp.role else {
                 return None;
             };
@@ -333,7 +339,9 @@ impl<F: QueueFormat> Objects<F> {
             contexts: contexts.collect(),
         }
     }
+}
 
+impl<F: QueueFormat> Objects<F> {
     pub(crate) fn save_qp(&self, Qp { core, req, resp }: &Qp<F>, now: u64) -> QpImageV1<F> {
         let wait = match req.wait {
             Wait::Quiesced | Wait::Page => Wait::None,
@@ -358,7 +366,7 @@ impl<F: QueueFormat> Objects<F> {
             counter_set: self.vf(core.vf).sets.number(&core.set),
             requester: RequesterImageV1 {
                 queue: req.queue.as_ref().map(F::save_send),
-                cqn: req.cq.and_then(|cq| self.cqn(cq)),
+                cqn: req.cq.and_then(|cq| self.cqs.cqn(cq)),
                 current: req.current.as_deref().cloned(),
                 // The rest of a request that was flushed has no meaning.
                 offset: req.current.as_ref().map_or(0, |_| req.offset),
@@ -381,7 +389,7 @@ impl<F: QueueFormat> Objects<F> {
                     },
                     RecvQueue::Xrc(xrcd) => RecvImageV1::Xrc(*xrcd),
                 },
-                cqn: resp.cq.and_then(|cq| self.cqn(cq)),
+                cqn: resp.cq.and_then(|cq| self.cqs.cqn(cq)),
                 psn: resp.psn,
                 msn: resp.msn,
                 inbound: resp.inbound.as_ref().map(save_inbound),
@@ -390,7 +398,7 @@ impl<F: QueueFormat> Objects<F> {
                 paging: resp.paging.lasting(),
                 receiving: resp.receiving.clone(),
                 target: match &resp.role {
-                    Role::Target(target) => Some(self.save_target(target, now)),
+                    Role::Target(target) => Some(self.qps.save_target(target, now)),
                     Role::None | Role::Context(_) | Role::Tagged(_) => None,
                 },
                 tagged: match &resp.role {

@@ -1,6 +1,7 @@
 //! Datagrams: to queue pairs of other ports, and to management agents.
 
 use std::sync::atomic::Ordering;
+
 use vm_memory::VolatileSlice;
 use wire::ipoib::{self, Checked, Train};
 use wire::{Gid, MadPacket, PKey, QKey, Qpn};
@@ -16,8 +17,7 @@ use crate::objects::ids::{QpIndex, VfId};
 use crate::objects::page_fault::{Half, PageFault, Paging};
 use crate::objects::qp::attributes::{Inbound, QpState, Transport};
 use crate::objects::qp::{Qp, RecvQueue};
-use crate::objects::reason::Status;
-use crate::objects::reason::{KeyFault, Reason};
+use crate::objects::reason::{KeyFault, Reason, Status};
 use crate::objects::vf::quiesce::{For, QUIESCED};
 use crate::objects::vf::route_cache::{CachedRoute, ROUTE_CACHE};
 use crate::objects::work::payload::read_payload;
@@ -108,7 +108,8 @@ impl<F: QueueFormat> Engine<F> {
         let gathered = self
             .objects
             .gather_datagram(index, wr, packet, &mut buffer, budget);
-        self.tell_half(index, Half::Requester);
+        self.completions
+            .tell_half(&mut self.objects, index, Half::Requester);
         if let Ok(payload) = &gathered {
             let payload = &mut buffer[..*payload];
             *budget -= payload.len() as i64;
@@ -152,7 +153,7 @@ impl<F: QueueFormat> Engine<F> {
         };
         let (from, qpn) = (core.vf, core.source_qpn);
         let to_agent = address.dest_qp <= Qpn::QP1;
-        let port = &self.vf(from).port;
+        let port = &self.objects.vf(from).port;
         let (pkey, sl) = (
             port.pkey(core.attr.pkey_index),
             port.service_levels.admit(address.sl),
@@ -183,21 +184,23 @@ impl<F: QueueFormat> Engine<F> {
         let (index, qp) = if qp.core.transport == Transport::SendQueue {
             match self.objects.underlay(&qp.core) {
                 Some(underlay) => underlay,
-                None => return TrafficCounters::add(&self.vf(from).counters.xmit_discards, 1),
+                None => {
+                    return TrafficCounters::add(&self.objects.vf(from).counters.xmit_discards, 1);
+                }
             }
         } else {
             (index, qp)
         };
         let transport = qp.core.transport;
         let blocks = qp.core.block_multicast_loopback;
-        let port = &self.vf(from).port;
+        let port = &self.objects.vf(from).port;
         // Subnet management has no service level of its own.
         let sl = match transport {
             Transport::Smi => Some(address.sl),
             _ => port.service_levels.admit(address.sl),
         };
         let Some(sl) = sl else {
-            return TrafficCounters::add(&self.vf(from).counters.xmit_discards, 1);
+            return TrafficCounters::add(&self.objects.vf(from).counters.xmit_discards, 1);
         };
         let address = &AddressVector { sl, ..*address };
         let src_qp = match transport {
@@ -222,7 +225,7 @@ impl<F: QueueFormat> Engine<F> {
             .and_then(|global| port.gids.get(usize::from(global.sgid_index)).copied())
             .unwrap_or(Gid::NONE);
         let (slid, active) = (port.source(address.src_path_bits), port.active);
-        let counters = &self.vf(from).counters;
+        let counters = &self.objects.vf(from).counters;
         let words = payload.len() as u64 / 4 + DATAGRAM_WORDS;
         let multicast = address.dlid.is_multicast();
         let to_agent = address.dest_qp == Qpn::QP0 || (address.dest_qp == Qpn::QP1 && !multicast);
@@ -274,7 +277,7 @@ impl<F: QueueFormat> Engine<F> {
             cost: 0,
         };
         if multicast {
-            let counters = &self.vf(from).counters;
+            let counters = &self.objects.vf(from).counters;
             counters.sent(sl, words, 1);
             counters.sent_to_group(sl);
             let sender = blocks.then_some(index);
@@ -286,7 +289,7 @@ impl<F: QueueFormat> Engine<F> {
         if let Err(NoRoute::Held(path)) = route {
             return self.traffic.add(path, words, 1);
         }
-        self.vf(from).counters.sent(sl, words, 1);
+        self.objects.vf(from).counters.sent(sl, words, 1);
         let route = match route {
             Err(NoRoute::Lost(path)) => return self.traffic.add(path, words, 1),
             Ok(route) if datagram.payload.len() <= route.mtu.bytes() as usize => Some(route),
@@ -298,7 +301,7 @@ impl<F: QueueFormat> Engine<F> {
                 let to = Destination::Away;
                 return self.launch_datagram(from, to, route, address, &datagram, psn);
             };
-            if self.vf(port).elsewhere {
+            if self.objects.vf(port).elsewhere {
                 let to = Destination::Function(port);
                 return self.launch_datagram(from, to, route, address, &datagram, psn);
             }
@@ -318,16 +321,16 @@ impl<F: QueueFormat> Engine<F> {
                 *budget -= datagram.cost;
             }
         } else {
-            TrafficCounters::add(&self.vf(from).counters.xmit_discards, 1);
+            TrafficCounters::add(&self.objects.vf(from).counters.xmit_discards, 1);
         }
     }
 
     /// A datagram has come to a function's port.
     pub(crate) fn receive_for(&mut self, at: VfId, qpn: Qpn, datagram: &mut Datagram<'_>) {
-        if self.vf(at).back == QUIESCED {
+        if self.objects.vf(at).back == QUIESCED {
             return self.hold_datagram(at, For::QueuePair, qpn, datagram);
         }
-        let target = self.vf(at).qps.get(u32::from(qpn));
+        let target = self.objects.vf(at).qps.get(u32::from(qpn));
         // The management queue pairs are reached as 0 and 1 alone.
         if let Some(&target) = target
             && self
@@ -354,13 +357,13 @@ impl<F: QueueFormat> Engine<F> {
             .global
             .map_or(0, |global| global.dgid.to_bits() as u16);
         let slot = usize::from(u16::from(address.dlid) ^ beyond) % ROUTE_CACHE;
-        if let Some(cached) = self.vf(from).ways.routes[slot]
+        if let Some(cached) = self.objects.vf(from).ways.routes[slot]
             && cached.holds(&heading, generation)
         {
             return cached.route;
         }
         let route = self.subnet.resolve(from, &heading);
-        self.vf_mut(from).ways.routes[slot] = Some(CachedRoute {
+        self.objects.vf_mut(from).ways.routes[slot] = Some(CachedRoute {
             heading,
             generation,
             route,
@@ -375,11 +378,11 @@ impl<F: QueueFormat> Engine<F> {
     /// False when there is no such queue pair, as where no driver runs.
     pub fn deliver_mad(&mut self, vf: VfId, packet: &MadPacket) -> bool {
         let target = match u32::from(packet.dst_qp) {
-            slot @ (0 | 1) => self.vf(vf).special[slot as usize],
+            slot @ (0 | 1) => self.objects.vf(vf).special[slot as usize],
             number => {
                 let dgid = packet.grh.map(|grh| grh.dgid);
                 let function = self.objects.function_at(vf, dgid, packet.dst_qp);
-                function.and_then(|function| self.vf(function).qps.get(number).copied())
+                function.and_then(|function| self.objects.vf(function).qps.get(number).copied())
             }
         };
         let Some(target) = target else { return false };
@@ -400,7 +403,9 @@ impl<F: QueueFormat> Engine<F> {
             payload: &mut mad,
             cost: 0,
         };
-        if let Some(function) = function.filter(|function| self.vf(*function).back == QUIESCED) {
+        if let Some(function) =
+            function.filter(|function| self.objects.vf(*function).back == QUIESCED)
+        {
             self.hold_datagram(function, For::Agent, dest_qp, &datagram);
             return true;
         }
@@ -413,7 +418,7 @@ impl<F: QueueFormat> Engine<F> {
     pub(crate) fn receive_datagram(&mut self, index: QpIndex, datagram: &mut Datagram<'_>) {
         if let Some((id, _)) = self.objects.takes_datagrams(index) {
             let words = datagram.payload.len() as u64 / 4 + DATAGRAM_WORDS;
-            self.vf(id).counters.received(datagram.sl, words, 1);
+            self.objects.vf(id).counters.received(datagram.sl, words, 1);
             self.take_datagram(index, datagram);
         }
     }
@@ -426,7 +431,7 @@ impl<F: QueueFormat> Engine<F> {
         ) else {
             return;
         };
-        let vf = self.vf(id);
+        let vf = self.objects.vf(id);
         let (member, key_fits) = match transport {
             Transport::Smi => (true, true),
             Transport::Gsi => {
@@ -476,11 +481,13 @@ impl<F: QueueFormat> Engine<F> {
         let Some((mut recv, srqn)) = self.take_datagram_receive(index) else {
             return;
         };
-        let time = self.completion_time(datagram.payload.len() as u32);
+        let time = self
+            .completions
+            .completion_time(datagram.payload.len() as u32);
         let Some(qp) = self.objects.qps.get(index.0) else {
             return;
         };
-        let vf = self.vf(id);
+        let vf = self.objects.vf(id);
         let pd = match srqn
             .and_then(|srqn| vf.srqs.get(srqn))
             .and_then(|srq| self.objects.srqs.get(srq.0))
@@ -511,7 +518,7 @@ impl<F: QueueFormat> Engine<F> {
             if let Some(qp) = self.objects.qps.get_mut(index.0) {
                 qp.resp.inbound = Some(inbound);
             }
-            self.responder_waits(index, fault);
+            self.objects.responder_waits(index, fault);
             return;
         }
         let checked = if qp.core.offloads {
@@ -564,32 +571,36 @@ impl<F: QueueFormat> Engine<F> {
         };
         let cq = qp.resp.cq;
         recv.clear();
-        self.spare_recvs.keep(recv);
+        self.completions.spare_recvs.keep(recv);
         if let Some(cq) = cq {
-            self.tell_half(index, Half::Responder);
-            self.complete(cq, &entry, &[]);
+            self.completions
+                .tell_half(&mut self.objects, index, Half::Responder);
+            self.completions
+                .complete(&mut self.objects, cq, &entry, &[]);
         }
         if let Some(srqn) = srqn {
             self.objects.check_srq_limit(id, srqn);
         }
         if status != Status::Success {
             // Flushed on its own turn: this one is the sender's.
-            if self.enter_error(index) {
-                self.make_ready(index);
+            if self.completions.enter_error(&mut self.objects, index) {
+                self.completions
+                    .scheduler
+                    .make_ready(&mut self.objects, index);
                 self.objects.last_request_reached(index);
             }
         }
     }
 
     fn take_datagram_receive(&mut self, index: QpIndex) -> Option<(Box<RecvWr>, Option<u32>)> {
-        let mut recv = self.spare_recvs.take(RecvWr::with_capacity);
+        let mut recv = self.completions.spare_recvs.take(RecvWr::with_capacity);
         recv.clear();
         let Objects { qps, vfs, srqs, .. } = &mut self.objects;
         let qp = qps.get_mut(index.0)?;
         if let Some(inbound) = qp.resp.inbound.take() {
             // Of a datagram that was dropped.
             qp.resp.paging = Paging::None;
-            self.spare_recvs.keep(recv);
+            self.completions.spare_recvs.keep(recv);
             return Some((inbound.wr, inbound.srqn));
         }
         let dma = &vfs[usize::from(qp.core.vf.0)].dma;
@@ -622,7 +633,7 @@ impl<F: QueueFormat> Engine<F> {
                 }
             }
         }
-        self.spare_recvs.keep(recv);
+        self.completions.spare_recvs.keep(recv);
         None
     }
 }

@@ -6,12 +6,11 @@ use std::sync::atomic::Ordering;
 use wire::Qpn;
 
 use crate::engine::Engine;
-use crate::objects::Objects;
 use crate::objects::counters::TrafficCounters;
 use crate::objects::counters::traffic::PathId;
-use crate::objects::ids::{QpIndex, VfId};
+use crate::objects::ids::QpIndex;
+use crate::objects::qp::Peer;
 use crate::objects::qp::attributes::{AddressPath, Transport};
-use crate::objects::qp::{Peer, Qp};
 use crate::objects::vf::route_cache::CachedRoute;
 use crate::path::{Envelope, Heading, Route, WrongKey};
 use crate::queue_format::QueueFormat;
@@ -41,9 +40,11 @@ impl<F: QueueFormat> Engine<F> {
         let route = self.connection_route(index, path, generation)?;
         let qp = self.objects.qps.get(index.0)?;
         let dgid = path.global.map(|global| global.dgid);
-        let port = route.here().filter(|port| !self.vf(*port).elsewhere)?;
+        let port = route
+            .here()
+            .filter(|port| !self.objects.vf(*port).elsewhere)?;
         let function = self.objects.function_at(port, dgid, qp.core.attr.dest_qp)?;
-        let to = self.vf(function);
+        let to = self.objects.vf(function);
         if !to.port.active || to.quiesced.is_some() {
             return None;
         }
@@ -53,11 +54,15 @@ impl<F: QueueFormat> Engine<F> {
         if !is_dynamic && !self.objects.connected(qp, peer, route.crossing.is_some()) {
             return None;
         }
-        let pkey = self.vf(qp.core.vf).port.pkey(qp.core.attr.pkey_index);
+        let pkey = self
+            .objects
+            .vf(qp.core.vf)
+            .port
+            .pkey(qp.core.attr.pkey_index);
         if !pkey.matches(to.port.pkey(peer.core.attr.pkey_index)) {
             TrafficCounters::add(&to.counters.pkey_violations, 1);
             let envelope = Envelope {
-                slid: self.vf(qp.core.vf).port.lid,
+                slid: self.objects.vf(qp.core.vf).port.lid,
                 dlid: path.dlid,
                 sl: path.sl,
                 // A connected packet does not say where it comes from.
@@ -101,7 +106,7 @@ impl<F: QueueFormat> Engine<F> {
             versions,
         };
         // Two that take it for their peer, of subnets apart, have to take turns.
-        self.objects.forget_as_peer(peer_index);
+        self.objects.qps.forget_as_peer(peer_index);
         self.objects.qps.get_mut(peer_index.0)?.resp.heard_by = Some(index);
         let req = &mut self.objects.qps.get_mut(index.0)?.req;
         req.found.peer = Some(resolved);
@@ -118,7 +123,7 @@ impl<F: QueueFormat> Engine<F> {
     ) -> Option<Route> {
         let qp = self.objects.qps.get(index.0)?;
         let from = qp.core.vf;
-        let port = &self.vf(from).port;
+        let port = &self.objects.vf(from).port;
         let pkey = port.pkey(qp.core.attr.pkey_index);
         if !port.active || !pkey.is_valid() {
             return None;
@@ -137,42 +142,5 @@ impl<F: QueueFormat> Engine<F> {
             route,
         });
         route.ok()
-    }
-}
-
-impl<F: QueueFormat> Objects<F> {
-    #[inline]
-    pub(crate) fn versions(&self, from: VfId, to: VfId) -> [u64; 2] {
-        [self.vf(from).version, self.vf(to).version]
-    }
-
-    /// A queue pair changes: who keeps it as its peer has to look again.
-    pub(crate) fn forget_as_peer(&mut self, index: QpIndex) {
-        let peer = self.qps.get_mut(index.0);
-        if let Some(heard_by) = peer.and_then(|qp| qp.resp.heard_by.take())
-            && let Some(qp) = self.qps.get_mut(heard_by.0)
-            && qp.req.found.peer.is_some_and(|peer| peer.qp == index)
-        {
-            qp.req.found.peer = None;
-        }
-    }
-
-    /// Whether `peer` takes packets of `qp` for its connection's: a responder
-    /// listens to its own peer only (9.6.1.1, 9.6.1.5). One in another subnet
-    /// (`beyond`) knows it by its GID, and the LID there as a router's.
-    pub(crate) fn connected(&self, qp: &Qp<F>, peer: &Qp<F>, beyond: bool) -> bool {
-        peer.core.transport == qp.core.transport
-            && peer.core.attr.dest_qp == qp.core.qpn
-            && peer.core.state.receives()
-            && peer.core.attr.path.is_some_and(|back| {
-                let dgid = back.global.map(|global| global.dgid);
-                let port = &self.vf(qp.core.vf).port;
-                let known = if beyond {
-                    dgid.is_some_and(|dgid| port.has_gid(dgid))
-                } else {
-                    port.owns(back.dlid)
-                };
-                known && self.function_at(qp.core.vf, dgid, qp.core.qpn) == Some(qp.core.vf)
-            })
     }
 }

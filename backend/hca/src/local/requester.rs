@@ -7,6 +7,7 @@
 use wire::{Qpn, Sl};
 
 use crate::engine::Engine;
+use crate::engine::completion::Completions;
 use crate::engine::progress::{Outcome, failed};
 use crate::local::message::{Message, Progress};
 use crate::memory::domain::Domain;
@@ -15,10 +16,9 @@ use crate::objects::counters::TrafficCounters;
 use crate::objects::dynamic::Role;
 use crate::objects::ids::QpIndex;
 use crate::objects::page_fault::{PageFault, Paging, RETRY_CODE};
-use crate::objects::qp::attributes::{QpState, Transport};
-use crate::objects::qp::{Peer, Qp};
-use crate::objects::reason::Status;
-use crate::objects::reason::{KeyFault, Reason};
+use crate::objects::qp::attributes::Transport;
+use crate::objects::qp::{Peer, Qp, QueuePairs};
+use crate::objects::reason::{KeyFault, Reason, Status};
 use crate::objects::refusal::Refusal;
 use crate::objects::vf::route_cache::CachedRoute;
 use crate::objects::work::payload::check_local;
@@ -42,7 +42,9 @@ impl<F: QueueFormat> Engine<F> {
             Operation::Nop => return Outcome::Done(0),
             Operation::LocalInvalidate => return self.objects.local_invalidate(index, wr),
             Operation::UpdateKey => return self.objects.update_key(index, wr, budget),
-            Operation::ChangeTags => return self.change_tags(index, wr),
+            Operation::ChangeTags => {
+                return self.completions.change_tags(&mut self.objects, index, wr);
+            }
             Operation::SetSignature => return self.objects.set_signature(index, wr),
             _ => {}
         }
@@ -79,7 +81,7 @@ impl<F: QueueFormat> Engine<F> {
     ) -> Outcome {
         let Self {
             objects,
-            spare_recvs,
+            completions,
             traffic,
             ..
         } = self;
@@ -105,7 +107,7 @@ impl<F: QueueFormat> Engine<F> {
                 resp,
                 vf: &vfs[usize::from(core.vf.0)],
                 srqs,
-                spare_recvs,
+                spare_recvs: &mut completions.spare_recvs,
                 lends: false,
             },
             traffic,
@@ -129,7 +131,7 @@ impl<F: QueueFormat> Engine<F> {
         {
             // The responder is not the one that has the beginning.
             return if transport == Transport::Uc {
-                self.objects.dropped(index, len, peer.mtu)
+                self.objects.qps.dropped(index, len, peer.mtu)
             } else {
                 message.strays()
             };
@@ -143,13 +145,15 @@ impl<F: QueueFormat> Engine<F> {
             Err(Refusal::Absent) => {
                 let fault = message.fault(wr);
                 if self.objects.has_failed(ends) {
-                    self.tell_both(index, peer.qp, wr.operation);
+                    self.completions
+                        .tell_both(&mut self.objects, index, peer.qp, wr.operation);
                 }
                 return self.misses_page(index, peer, wr, fault);
             }
             Err(refusal) => {
                 if self.objects.has_failed(ends) {
-                    self.tell_both(index, peer.qp, wr.operation);
+                    self.completions
+                        .tell_both(&mut self.objects, index, peer.qp, wr.operation);
                 }
                 return self.refused(index, peer, transport, refusal, len);
             }
@@ -158,10 +162,12 @@ impl<F: QueueFormat> Engine<F> {
             self.objects.established(peer.qp);
         }
         if self.objects.has_failed(ends) {
-            self.tell_both(index, peer.qp, wr.operation);
+            self.completions
+                .tell_both(&mut self.objects, index, peer.qp, wr.operation);
         }
         if finished != Outcome::Partly {
-            self.deliver(peer, wr, len as u32);
+            self.completions
+                .deliver(&mut self.objects, peer, wr, len as u32);
         }
         finished
     }
@@ -192,7 +198,7 @@ impl<F: QueueFormat> Engine<F> {
         wr: &mut SendWr,
         fault: Option<PageFault>,
     ) -> Outcome {
-        let refusal = if fault.is_none_or(|fault| self.responder_waits(peer.qp, fault)) {
+        let refusal = if fault.is_none_or(|fault| self.objects.responder_waits(peer.qp, fault)) {
             Refusal::Absent
         } else {
             wr.reason = Reason::RemoteKey(KeyFault::Absent);
@@ -202,10 +208,18 @@ impl<F: QueueFormat> Engine<F> {
         let transport = transport.unwrap_or(Transport::Rc);
         self.refused(index, peer, transport, refusal, wr.payload_len())
     }
+}
 
+impl Completions {
     /// The responder has got a whole message: completes its receive request.
     #[inline]
-    fn deliver(&mut self, peer: Peer, wr: &SendWr, len: u32) {
+    pub fn deliver<F: QueueFormat>(
+        &mut self,
+        objects: &mut Objects<F>,
+        peer: Peer,
+        wr: &SendWr,
+        len: u32,
+    ) {
         let kind = match wr.operation {
             Operation::Send => RecvKind::Send,
             Operation::SendImm => RecvKind::SendImm,
@@ -213,28 +227,20 @@ impl<F: QueueFormat> Engine<F> {
             Operation::WriteImm => RecvKind::WriteImm,
             _ => return,
         };
-        let Some(qp) = self.objects.qps.get_mut(peer.qp.0) else {
+        let Some(qp) = objects.qps.get_mut(peer.qp.0) else {
             return;
         };
         if let Some(inbound) = qp.resp.inbound.take() {
             if kind == RecvKind::SendInvalidate {
-                invalidate(
-                    &mut self.objects.vfs[usize::from(qp.core.vf.0)],
-                    wr.immediate,
-                );
+                invalidate(&mut objects.vfs[usize::from(qp.core.vf.0)], wr.immediate);
             }
-            let received = (kind, wr.immediate);
-            self.complete_recv(
-                peer.qp,
-                inbound,
-                Status::Success,
-                len,
-                received,
-                wr.solicited,
-            );
+            let received = (kind, wr.immediate, wr.solicited);
+            self.complete_recv(objects, peer.qp, inbound, Status::Success, len, received);
         }
     }
+}
 
+impl<F: QueueFormat> Engine<F> {
     /// Nobody is there to take the message.
     #[cold]
     fn unheard(&mut self, index: QpIndex, wr: &mut SendWr, len: u64) -> Outcome {
@@ -242,7 +248,7 @@ impl<F: QueueFormat> Engine<F> {
             return Outcome::Failed(Status::LocalQpOperation);
         };
         let mtu = qp.core.attr.mtu.bytes();
-        let vf = self.vf(qp.core.vf);
+        let vf = self.objects.vf(qp.core.vf);
         let domain = Domain {
             dma: &vf.dma,
             keys: &vf.keys,
@@ -252,13 +258,17 @@ impl<F: QueueFormat> Engine<F> {
             let reason = Reason::LocalKey(error.into());
             return failed(wr, Status::LocalProtection, reason);
         }
-        if vf.port.active && (self.other_end_rests(index) || self.other_end_moves(index)) {
+        if vf.port.active
+            && (self.objects.other_end_rests(index) || self.objects.other_end_moves(index))
+        {
             return Outcome::OtherEndQuiesced;
         }
         if let Some(CachedRoute {
             route: Ok(route), ..
         }) = qp.req.found.route
-            && (route.here().is_none_or(|port| self.vf(port).elsewhere)
+            && (route
+                .here()
+                .is_none_or(|port| self.objects.vf(port).elsewhere)
                 || qp.core.transport == Transport::Dci)
             && vf.port.active
         {
@@ -280,7 +290,7 @@ impl<F: QueueFormat> Engine<F> {
             self.traffic.add(path, words, packets);
         }
         if qp.core.transport == Transport::Uc {
-            self.objects.dropped(index, len, mtu)
+            self.objects.qps.dropped(index, len, mtu)
         } else {
             Outcome::Unanswered
         }
@@ -311,11 +321,11 @@ impl<F: QueueFormat> Engine<F> {
             Refusal::Local => return Outcome::Failed(Status::LocalProtection),
             Refusal::LocalAbsent => return Outcome::Absent,
             Refusal::Absent if reliable => return Outcome::NotReady(RETRY_CODE),
-            Refusal::Absent => return self.objects.dropped(index, len, peer.mtu),
+            Refusal::Absent => return self.objects.qps.dropped(index, len, peer.mtu),
             Refusal::LocalLength => return Outcome::Failed(Status::LocalLength),
             Refusal::NotReady(code) if reliable => return Outcome::NotReady(code),
             Refusal::NotReady(_) | Refusal::Invalid | Refusal::Access if !reliable => {
-                return self.objects.dropped(index, len, peer.mtu);
+                return self.objects.qps.dropped(index, len, peer.mtu);
             }
             // A copy borrows nothing.
             Refusal::Void | Refusal::Stale => return Outcome::Unanswered,
@@ -355,53 +365,50 @@ impl<F: QueueFormat> Engine<F> {
         let had_request = inbound.is_some();
         qp.core.set.counters.refused(refusal, had_request);
         if let Some(inbound) = inbound {
-            let received = (RecvKind::Send, 0);
-            self.complete_recv(index, inbound, responder, 0, received, true);
+            let received = (RecvKind::Send, 0, true);
+            self.completions.complete_recv(
+                &mut self.objects,
+                index,
+                inbound,
+                responder,
+                0,
+                received,
+            );
         }
         if context {
             // Nobody else who talks to the target suffers.
-            self.objects.refuse_session(index);
+            self.objects.qps.refuse_session(index);
         } else if own {
             // Its own request's completion comes before those of the others,
             // which are flushed on its next turn.
-            if self.enter_error(index) {
-                self.make_ready(index);
+            if self.completions.enter_error(&mut self.objects, index) {
+                self.completions
+                    .scheduler
+                    .make_ready(&mut self.objects, index);
                 self.objects.last_request_reached(index);
             }
         } else {
             self.fail_qp(index);
         }
         if !had_request || refusal == Refusal::Catastrophe {
-            self.notify(vf, event(qpn));
+            self.objects.notify(vf, event(qpn));
         }
         if refusal == Refusal::Catastrophe
             && let Some(srqn) = shared
                 .and_then(|srq| self.objects.srqs.get(srq.0))
                 .map(|srq| srq.srqn)
         {
-            self.notify(vf, Event::SrqCatastrophic(srqn));
+            self.objects.notify(vf, Event::SrqCatastrophic(srqn));
         }
     }
 }
 
-impl<F: QueueFormat> Objects<F> {
-    /// First packet while in Ready-to-Receive (11.6.3.1.5).
-    #[cold]
-    pub(crate) fn established(&mut self, index: QpIndex) {
-        let Some(qp) = self.qps.get(index.0) else {
-            return;
-        };
-        if qp.core.state == QpState::ReadyToReceive {
-            let (vf, qpn) = (qp.core.vf, qp.core.qpn);
-            self.notify(vf, Event::CommunicationEstablished(qpn));
-        }
-    }
-
+impl<F: QueueFormat> QueuePairs<F> {
     /// An unreliable message is dropped: the sender never knows; the receive
     /// request it had begun to fill takes the next message.
     pub(crate) fn dropped(&mut self, index: QpIndex, len: u64, mtu: u32) -> Outcome {
         let packets = len.div_ceil(u64::from(mtu)).max(1) as u32;
-        if let Some(qp) = self.qps.get_mut(index.0) {
+        if let Some(qp) = self.get_mut(index.0) {
             qp.req.psn = qp.req.psn.plus(packets);
         }
         Outcome::Done(len as u32)

@@ -3,12 +3,11 @@
 use wire::ipoib::Train;
 
 use crate::engine::Engine;
+use crate::engine::cost::REQUEST_COST;
 use crate::engine::progress::{Outcome, failed};
-use crate::engine::run_queue::REQUEST_COST;
 use crate::local::datagram::Packet;
 use crate::objects::ids::QpIndex;
-use crate::objects::reason::Reason;
-use crate::objects::reason::Status;
+use crate::objects::reason::{Reason, Status};
 use crate::objects::work::{AddressVector, Segmentation, SendWr};
 use crate::queue_format::QueueFormat;
 

@@ -386,9 +386,7 @@ impl QpCounters {
         }
         TrafficCounters::add(&errors.resp_cqe_error, 1);
     }
-}
 
-impl QpCounters {
     /// A peer's request is refused, which may have begun to fill a receive request that tells of it.
     #[cold]
     pub(crate) fn refused(&self, refusal: Refusal, had_request: bool) {

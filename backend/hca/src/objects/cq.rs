@@ -5,6 +5,10 @@ use std::collections::BinaryHeap;
 
 use crate::objects::ids::{CqIndex, VfId};
 use crate::queue_format::QueueFormat;
+use crate::storage::slab::Slab;
+
+/// All completion queues, by index.
+pub(crate) type CompletionQueues<F> = Slab<Cq<F>>;
 
 /// A completion queue.
 #[derive(Debug)]

@@ -3,7 +3,6 @@
 pub(crate) mod attributes;
 pub(crate) mod timers;
 
-use crate::objects::qp::attributes::{InCompletion, Inbound, QpAttr, QpState, RecvSide, Transport};
 use serde::{Deserialize, Serialize};
 use wire::{Psn, Qpn, Sl};
 
@@ -13,10 +12,12 @@ use crate::objects::counters::traffic::PathId;
 use crate::objects::dynamic::{FarEnd, Role};
 use crate::objects::ids::{CqIndex, QpIndex, SrqIndex, VfId};
 use crate::objects::page_fault::Paging;
+use crate::objects::qp::attributes::{InCompletion, Inbound, QpAttr, QpState, RecvSide, Transport};
 use crate::objects::vf::route_cache::CachedRoute;
 use crate::objects::work::SendWr;
 use crate::queue_format::QueueFormat;
 use crate::storage::numbers::Numbers;
+use crate::storage::slab::Slab;
 use crate::transport::Away;
 use crate::transport::arrived::{Arrived, Line};
 use crate::transport::responder::receiving::Receiving;
@@ -281,6 +282,9 @@ impl<F: QueueFormat> Responder<F> {
         }
     }
 }
+
+/// All queue pairs, by index.
+pub(crate) type QueuePairs<F> = Slab<Qp<F>>;
 
 /// A queue pair.
 #[derive(Debug)]

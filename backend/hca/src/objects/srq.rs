@@ -3,6 +3,10 @@
 use crate::objects::ids::CqIndex;
 use crate::objects::tags::TagList;
 use crate::queue_format::{Event, QueueFormat};
+use crate::storage::slab::Slab;
+
+/// All shared receive queues, by index.
+pub(crate) type SharedQueues<F> = Slab<Srq<F>>;
 
 /// A shared receive queue.
 #[derive(Debug)]

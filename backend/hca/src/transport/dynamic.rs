@@ -4,6 +4,7 @@ use wire::{Mtu, Qpn, Sl};
 
 use super::frame::{Address, Content, Frame, Session, Syndrome};
 use crate::engine::Engine;
+use crate::engine::completion::Completions;
 use crate::memory::lending::Lending;
 use crate::objects::Objects;
 use crate::objects::counters::TrafficCounters;
@@ -11,9 +12,8 @@ use crate::objects::dynamic::{Context, Initiator, Role};
 use crate::objects::ids::{QpIndex, VfId};
 use crate::objects::page_fault::Paging;
 use crate::objects::qp::attributes::{AddressPath, QpState, Transport};
-use crate::objects::qp::{Core, Found, Qp, RecvQueue, Requester, Responder};
-use crate::objects::reason::Reason;
-use crate::objects::reason::Status;
+use crate::objects::qp::{Core, Found, Qp, QueuePairs, RecvQueue, Requester, Responder};
+use crate::objects::reason::{Reason, Status};
 use crate::objects::vf::port::PortView;
 use crate::objects::work::{AddressVector, GlobalRoute, SendWr, Source};
 use crate::path::Route;
@@ -81,11 +81,16 @@ pub(crate) struct LetIn {
     pub begins: bool,
 }
 
-impl<F: QueueFormat> Engine<F> {
+impl Completions {
     /// The context of a target that takes a call.
-    pub(crate) fn let_in(&mut self, index: QpIndex, call: &Call) -> Result<LetIn, Denied> {
-        let now = self.clock.now();
-        let Some(Qp { core, resp, .. }) = self.objects.qps.get_mut(index.0) else {
+    pub fn let_in<F: QueueFormat>(
+        &mut self,
+        objects: &mut Objects<F>,
+        index: QpIndex,
+        call: &Call,
+    ) -> Result<LetIn, Denied> {
+        let now = self.scheduler.clock.now();
+        let Some(Qp { core, resp, .. }) = objects.qps.get_mut(index.0) else {
             return Err(Denied::Unheard);
         };
         let Role::Target(target) = &mut resp.role else {
@@ -98,7 +103,7 @@ impl<F: QueueFormat> Engine<F> {
             target.violations = target.violations.wrapping_add(1);
             let (vf, dctn) = (core.vf, core.qpn);
             if std::mem::take(&mut target.armed) {
-                self.notify(vf, Event::DctKeyViolation(dctn));
+                objects.notify(vf, Event::DctKeyViolation(dctn));
             }
             return Err(Denied::Key);
         }
@@ -110,36 +115,44 @@ impl<F: QueueFormat> Engine<F> {
         }
         call.mtu = call.mtu.min(core.attr.mtu);
         match target.context(&call.initiator) {
-            Some(context) => self.objects.call_again(context, &call, now),
-            None => self.connect(index, &call, now),
+            Some(context) => objects.qps.call_again(context, &call, now),
+            None => self.connect(objects, index, &call, now),
         }
     }
 
     /// A context for an initiator that the target does not know.
-    fn connect(&mut self, index: QpIndex, call: &Call, now: u64) -> Result<LetIn, Denied> {
-        let contexts = self
-            .objects
+    pub fn connect<F: QueueFormat>(
+        &mut self,
+        objects: &mut Objects<F>,
+        index: QpIndex,
+        call: &Call,
+        now: u64,
+    ) -> Result<LetIn, Denied> {
+        let contexts = objects
+            .qps
             .target(index)
             .map_or(0, |it| it.contexts().len());
-        if contexts >= MAX_CONTEXTS && !self.make_way(index, now) {
+        if contexts >= MAX_CONTEXTS && !self.make_way(objects, index, now) {
             return Err(Denied::Unheard);
         }
-        let Some(vf) = self.objects.qps.get(index.0).map(|qp| qp.core.vf) else {
+        let Some(vf) = objects.qps.get(index.0).map(|qp| qp.core.vf) else {
             return Err(Denied::Unheard);
         };
         let own = Objects::<F>::OF_CONTEXT;
-        let room = self.vf_mut(vf).memory.take(own)
-            || self.make_way(index, now) && self.vf_mut(vf).memory.take(own);
-        let context = room.then(|| self.objects.add_context(index, call, now));
+        let room = objects.vf_mut(vf).memory.take(own)
+            || self.make_way(objects, index, now) && objects.vf_mut(vf).memory.take(own);
+        let context = room.then(|| objects.qps.add_context(index, call, now));
         let context = context.flatten().ok_or(Denied::Unheard)?;
         let begins = true;
         Ok(LetIn { context, begins })
     }
+}
 
+impl<F: QueueFormat> Engine<F> {
     /// The context that takes a request in a frame. It is told in which way one with a wrong key is.
     pub(crate) fn answerer(&mut self, at: VfId, frame: &Frame) -> Option<QpIndex> {
         let session = **frame.session.as_ref()?;
-        let vf = self.vf(at);
+        let vf = self.objects.vf(at);
         let index = *vf.qps.get(frame.address.dest_qp.value())?;
         let core = &self.objects.qps.get(index.0)?.core;
         if core.transport != Transport::Dct || !core.state.receives() || !vf.port.active {
@@ -149,9 +162,9 @@ impl<F: QueueFormat> Engine<F> {
         if !self.shares_partition(at, frame, pkey_index) {
             return None;
         }
-        let port = &self.vf(at).port;
+        let port = &self.objects.vf(at).port;
         let call = Call::new(&frame.address, session, frame.mtu, port)?;
-        match self.let_in(index, &call) {
+        match self.completions.let_in(&mut self.objects, index, &call) {
             Ok(LetIn { context, .. }) => Some(context),
             Err(Denied::Unheard) => None,
             Err(Denied::Key) => {
@@ -167,7 +180,7 @@ impl<F: QueueFormat> Engine<F> {
         let Call {
             session, mtu, back, ..
         } = *call;
-        let port = &self.vf(at).port;
+        let port = &self.objects.vf(at).port;
         let gid = |global: GlobalRoute| port.gids.get(usize::from(global.sgid_index));
         let address = Address {
             slid: port.source(back.src_path_bits),
@@ -208,7 +221,7 @@ impl<F: QueueFormat> Engine<F> {
             dest_qp,
             ..
         } = frame.address;
-        let vf = self.vf(at);
+        let vf = self.objects.vf(at);
         if pkey.matches(vf.port.pkey(pkey_index)) {
             return true;
         }
@@ -244,12 +257,15 @@ impl<F: QueueFormat> Engine<F> {
         // Nothing is under way.
         session.start = req.psn;
         // The wrong key is told, and counted, in frames.
-        if self.objects.target(target)?.key != session.key {
+        if self.objects.qps.target(target)?.key != session.key {
             return None;
         }
-        let port = &self.vf(function).port;
+        let port = &self.objects.vf(function).port;
         let call = Call::new(&address, session, core.attr.mtu, port)?;
-        let LetIn { context, begins } = self.let_in(target, &call).ok()?;
+        let LetIn { context, begins } = self
+            .completions
+            .let_in(&mut self.objects, target, &call)
+            .ok()?;
         if begins {
             self.objects.qps.get_mut(index.0)?.req.offset = 0;
         }
@@ -276,16 +292,20 @@ impl<F: QueueFormat> Objects<F> {
             checked: wire::ipoib::Checked::default(),
         })
     }
+}
 
+impl<F: QueueFormat> QueuePairs<F> {
     /// Whether a request is for another far end than the one that its initiator has now.
     pub(crate) fn turns_away(&self, index: QpIndex, wr: &SendWr) -> bool {
-        let Some(Qp { core, req, .. }) = self.qps.get(index.0) else {
+        let Some(Qp { core, req, .. }) = self.get(index.0) else {
             return false;
         };
         let is = |vector| req.far.is(vector, wr.access_key);
         core.transport == Transport::Dci && !wr.address.as_ref().is_some_and(is)
     }
+}
 
+impl<F: QueueFormat> Objects<F> {
     /// An initiator, which has nothing under way, turns to the far end of a request. Why it cannot.
     #[inline]
     pub(crate) fn turn_to(&mut self, index: QpIndex, wr: &mut SendWr) -> Option<Status> {
@@ -321,10 +341,12 @@ impl<F: QueueFormat> Objects<F> {
         req.offset = 0;
         None
     }
+}
 
+impl<F: QueueFormat> QueuePairs<F> {
     /// An initiator calls that has a context.
     fn call_again(&mut self, index: QpIndex, call: &Call, now: u64) -> Result<LetIn, Denied> {
-        let Some(qp) = self.qps.get_mut(index.0) else {
+        let Some(qp) = self.get_mut(index.0) else {
             return Err(Denied::Unheard);
         };
         let Role::Context(context) = &mut qp.resp.role else {
@@ -354,7 +376,7 @@ impl<F: QueueFormat> Objects<F> {
     /// A context has refused a request: it takes nothing more of this connection of its initiator's.
     #[cold]
     pub(crate) fn refuse_session(&mut self, index: QpIndex) {
-        if let Some(qp) = self.qps.get_mut(index.0) {
+        if let Some(qp) = self.get_mut(index.0) {
             qp.core.state = QpState::Error;
             qp.resp.lending = Lending::default();
             qp.resp.received = 0;
@@ -366,7 +388,7 @@ impl<F: QueueFormat> Objects<F> {
 
     /// Gives a target a context, as its template says.
     pub(crate) fn add_context(&mut self, index: QpIndex, call: &Call, now: u64) -> Option<QpIndex> {
-        let Qp { core, resp, .. } = self.qps.get_mut(index.0)?;
+        let Qp { core, resp, .. } = self.get_mut(index.0)?;
         let Role::Target(target) = &mut resp.role else {
             return None;
         };
@@ -407,7 +429,7 @@ impl<F: QueueFormat> Objects<F> {
             resp: own,
         };
         qp.begin(call);
-        let context = QpIndex(self.qps.insert(qp));
+        let context = QpIndex(self.insert(qp));
         if let Some(target) = self.target_mut(index) {
             target.insert(call.initiator, context);
         }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
 use wire::header::Service;
 use wire::{Gid, Qpn};
 
@@ -10,19 +11,17 @@ use super::endpoint::{Destination, Endpoint, InFlight, Outside, Transmit};
 use super::frame::{Address, Content, Frame};
 use super::requester::{Finished, Requester, Surroundings};
 use super::responder::Reception;
-use super::room::Room;
+use super::room::{BYTES_PER_SLOT, Room};
 use crate::engine::Engine;
-use crate::engine::run_queue::{REQUEST_COST, TURN};
-use crate::engine::scheduler::Scheduler;
+use crate::engine::cost::{REQUEST_COST, TURN};
 use crate::memory::domain::Domain;
 use crate::objects::Objects;
 use crate::objects::counters::TrafficCounters;
 use crate::objects::ids::{QpIndex, VfId};
 use crate::objects::page_fault::Half;
 use crate::objects::qp::attributes::{AddressPath, QpState, Transport};
-use crate::objects::qp::{Qp, Wait};
+use crate::objects::qp::{Qp, QueuePairs, Wait};
 use crate::objects::reason::Status;
-use crate::objects::vf::Vf;
 use crate::objects::vf::quiesce::{For, QUIESCED};
 use crate::objects::vf::route_cache::CachedRoute;
 use crate::objects::work::{Operation, SendWr};
@@ -33,26 +32,9 @@ use crate::transport::endpoint::mesh::Mesh;
 use crate::transport::frame::service;
 use crate::transport::requester::away::Away;
 
-/// Requests of connections that a function may have taken and not completed, and, apart from these, what
-/// it may have on its way. Each holds memory of the host's. A queue pair that has nothing on its way may
-/// always send one.
-pub(super) const MAX_OUTSTANDING: u32 = 4096;
-/// Largest part of it that one of them takes, in bytes: a datagram of a whole packet.
-const BYTES_PER_SLOT: usize = 4096 + 512;
 /// After how long a connection looks again whether its function may have more on its way, in nanoseconds:
 /// where what is on its way has no answer, nothing tells.
 const RETRY_INTERVAL_NS: u64 = 100_000;
-
-/// Whether a function may have one thing more.
-fn has_room<F: QueueFormat>(vf: &Vf<F>) -> bool {
-    let in_flight = vf.in_flight.load(Ordering::Relaxed);
-    vf.taken.max(in_flight) < MAX_OUTSTANDING && vf.memory.left() >= BYTES_PER_SLOT
-}
-
-/// Whether a function has as much on its way as it may.
-fn is_full<F: QueueFormat>(vf: &Vf<F>) -> bool {
-    vf.in_flight.load(Ordering::Relaxed) >= MAX_OUTSTANDING
-}
 
 impl<F: QueueFormat> Engine<F> {
     /// A turn of a queue pair with requests under way.
@@ -79,7 +61,10 @@ impl<F: QueueFormat> Engine<F> {
             if empty {
                 // All are complete: the ordinary turn goes on.
                 self.forget_away(index);
-                return self.make_ready(index);
+                return self
+                    .completions
+                    .scheduler
+                    .make_ready(&mut self.objects, index);
             }
             if away.requester.absent().is_some() && qp.req.wait != Wait::Page {
                 self.away_waits(index);
@@ -88,16 +73,22 @@ impl<F: QueueFormat> Engine<F> {
                 return;
             };
             if qp.req.wait == Wait::Page {
-                return self.scheduler.set_away_timer(&mut self.objects, index);
+                return self
+                    .completions
+                    .scheduler
+                    .set_away_timer(&mut self.objects, index);
             }
             *budget -= REQUEST_COST;
             let (from, reliable) = (qp.core.vf, qp.core.transport.is_reliable());
             if self.waits_with_frames(index) {
                 self.wait_for_rest(index);
-                return self.scheduler.set_away_timer(&mut self.objects, index);
+                return self
+                    .completions
+                    .scheduler
+                    .set_away_timer(&mut self.objects, index);
             }
             // Frames on their way have to arrive first.
-            let crowded = reliable && is_full(self.vf(from));
+            let crowded = reliable && self.objects.vf(from).is_full();
             match self.room_to_send(index) {
                 Room::Now => {}
                 Room::Then(until) => return self.wait_until(index, until, sent),
@@ -105,24 +96,29 @@ impl<F: QueueFormat> Engine<F> {
             }
             if !crowded && let Some(frame) = self.next_frame(index, budget) {
                 self.transmit(index, frame, None);
-                self.set_sent(index, true);
+                self.objects.qps.set_sent(index, true);
             } else if self.objects.qps.get(index.0).is_some_and(Qp::reads_on) {
                 break;
-            } else if self.sender_misses_page(index)
+            } else if self.objects.qps.sender_misses_page(index)
                 || self.finish_requests(index)
                 || (takes && !held && self.take_next(index))
             {
                 continue;
             } else {
                 if crowded && !awaits {
-                    let again = self.clock.now() + RETRY_INTERVAL_NS;
+                    let again = self.completions.scheduler.clock.now() + RETRY_INTERVAL_NS;
                     self.with_requester(index, |requester, _| requester.look_again(again));
                 }
-                return self.scheduler.set_away_timer(&mut self.objects, index);
+                return self
+                    .completions
+                    .scheduler
+                    .set_away_timer(&mut self.objects, index);
             }
             self.finish_requests(index);
         }
-        self.make_ready(index);
+        self.completions
+            .scheduler
+            .make_ready(&mut self.objects, index);
     }
 
     /// Whether frames of a connection may lend their payload, as far as its way is known.
@@ -134,13 +130,9 @@ impl<F: QueueFormat> Engine<F> {
                 && (found.route).is_ok_and(|route| self.exits.endpoint.lends(&route))
         })
     }
+}
 
-    fn set_sent(&mut self, index: QpIndex, sent: bool) {
-        if let Some(qp) = self.objects.qps.get_mut(index.0) {
-            qp.req.sent = sent;
-        }
-    }
-
+impl<F: QueueFormat> Engine<F> {
     fn next_frame(&mut self, index: QpIndex, budget: &mut i64) -> Option<Frame> {
         let address = self.objects.address(index)?;
         self.with_requester(index, |requester, around| {
@@ -154,7 +146,7 @@ impl<F: QueueFormat> Engine<F> {
         let Some(qp) = qps.get_mut(index.0) else {
             return false;
         };
-        let full = !has_room(&vfs[usize::from(qp.core.vf.0)]);
+        let full = !vfs[usize::from(qp.core.vf.0)].has_slots();
         if let Some(away) = &mut qp.req.away {
             away.full = full;
         }
@@ -164,7 +156,7 @@ impl<F: QueueFormat> Engine<F> {
         let Some(mut wr) = self.take_request(index) else {
             return false;
         };
-        match self.objects.fits_transport(index, &mut wr) {
+        match self.objects.qps.fits_transport(index, &mut wr) {
             Some(fault) => self.objects.send_in_frames(index, wr, fault),
             // The queue pair's own work is done after the requests before it.
             None => {
@@ -182,7 +174,7 @@ impl<F: QueueFormat> Engine<F> {
         index: QpIndex,
         act: impl FnOnce(&mut Requester, &Surroundings<'_, Domain<'_, F::Dma>>) -> R,
     ) -> Option<R> {
-        let now = self.clock.now();
+        let now = self.completions.scheduler.clock.now();
         let lends = self.lends(index);
         let Objects { qps, vfs, .. } = &mut self.objects;
         let Qp { core, req, .. } = qps.get_mut(index.0)?;
@@ -203,7 +195,8 @@ impl<F: QueueFormat> Engine<F> {
         };
         let away = req.away.as_mut()?;
         let done = act(&mut away.requester, &around);
-        self.tell_half(index, Half::Requester);
+        self.completions
+            .tell_half(&mut self.objects, index, Half::Requester);
         Some(done)
     }
 
@@ -222,7 +215,7 @@ impl<F: QueueFormat> Engine<F> {
             away.full = false;
             let last = away.requester.is_empty() && qp.req.current.is_none();
             let vf = qp.core.vf;
-            self.objects.release_slots(vf, 1);
+            self.objects.vf_mut(vf).release_slots(1);
             let Finished {
                 wr,
                 status,
@@ -260,11 +253,11 @@ impl<F: QueueFormat> Engine<F> {
                 route: Err(reason @ (NoRoute::Lost(lost) | NoRoute::Held(lost))),
                 ..
             }) = found
-                && self.vf(from).port.active
+                && self.objects.vf(from).port.active
                 && counted
             {
                 if matches!(reason, NoRoute::Lost(_)) {
-                    self.vf(from).counters.sent(path.sl, words, packets);
+                    self.objects.vf(from).counters.sent(path.sl, words, packets);
                 }
                 self.traffic.add(lost, words, packets);
             }
@@ -297,7 +290,7 @@ impl<F: QueueFormat> Engine<F> {
         let longest = frame.len().min(frame.mtu.bytes());
         let to = match route.end {
             // The engine knows the receiver among those at the port.
-            End::Here(port) if self.vf(port).elsewhere => Some(Destination::Function(port)),
+            End::Here(port) if self.objects.vf(port).elsewhere => Some(Destination::Function(port)),
             End::Here(port) => self
                 .objects
                 .function_at(port, dgid, dest_qp)
@@ -307,7 +300,7 @@ impl<F: QueueFormat> Engine<F> {
         let Some(to) = to else { return };
         // Packets that the way is too narrow for get lost on it.
         if longest <= route.mtu.bytes() {
-            let vf = self.vf(from);
+            let vf = self.objects.vf(from);
             // The requester has reserved the bytes of an answer. Small frames are counted with their requests.
             let bytes = match &frame.content {
                 Content::Read(target) => target.length as usize,
@@ -318,7 +311,7 @@ impl<F: QueueFormat> Engine<F> {
                 _ if reserved.is_some() => reserved,
                 // Those of connections that wait for no answer; and who asked from outside the program has set
                 // nothing apart.
-                _ if is_full(vf) => {
+                _ if vf.is_full() => {
                     return TrafficCounters::add(&vf.counters.xmit_discards, 1);
                 }
                 things => Some(InFlight::new(&vf.in_flight, things as u32)),
@@ -339,9 +332,9 @@ impl<F: QueueFormat> Engine<F> {
         frame: Frame,
         in_flight: Option<Arc<InFlight>>,
     ) {
-        let vf = self.vf(from);
+        let vf = self.objects.vf(from);
         let dest = match to {
-            Destination::Function(to) => self.vf(to).port.path_bits(frame.address.dlid),
+            Destination::Function(to) => self.objects.vf(to).port.path_bits(frame.address.dlid),
             Destination::Group(..) | Destination::Away => 0,
         };
         let path_bits = [vf.port.path_bits(frame.address.slid), dest];
@@ -358,7 +351,7 @@ impl<F: QueueFormat> Engine<F> {
             in_flight,
         };
         let mut outside = Outside {
-            now: self.clock.now(),
+            now: self.completions.scheduler.clock.now(),
             subnet: &mut *self.subnet,
             traffic: &self.traffic,
         };
@@ -390,7 +383,7 @@ impl<F: QueueFormat> Engine<F> {
     /// Whether a function lives in this engine.
     #[must_use]
     pub fn is_home(&self, vf: VfId) -> bool {
-        !self.vf(vf).elsewhere
+        !self.objects.vf(vf).elsewhere
     }
 
     /// Looks at the endpoints, at one of which something has arrived without the engine's doing.
@@ -402,12 +395,16 @@ impl<F: QueueFormat> Engine<F> {
     pub(crate) fn arrivals(&mut self, now: u64) {
         // There may be room afterwards. Who waits for it has a turn before those whose answers come now.
         while let Some(index) = self.exits.injections.due(now) {
-            self.end_wait(index);
-            self.make_ready(index);
+            self.objects.qps.end_wait(index);
+            self.completions
+                .scheduler
+                .make_ready(&mut self.objects, index);
         }
         for index in self.exits.crowded.take() {
-            self.set_sent(index, false);
-            self.make_ready(index);
+            self.objects.qps.set_sent(index, false);
+            self.completions
+                .scheduler
+                .make_ready(&mut self.objects, index);
         }
         let mut left = TURN;
         while left > 0
@@ -483,7 +480,7 @@ impl<F: QueueFormat> Engine<F> {
         in_flight: Option<Arc<InFlight>>,
         budget: &mut i64,
     ) {
-        if self.vf(at).back == QUIESCED {
+        if self.objects.vf(at).back == QUIESCED {
             return self.hold(at, For::QueuePair, frame, in_flight);
         }
         let Some(index) = self.taker(at, &frame) else {
@@ -491,17 +488,18 @@ impl<F: QueueFormat> Engine<F> {
         };
         if frame.is_counted() {
             let (words, packets) = (frame.words(), u64::from(frame.packets()));
-            self.vf(at)
+            self.objects
+                .vf(at)
                 .counters
                 .received(frame.address.sl, words, packets);
         }
-        self.migrate_along(index, frame.migrated);
+        self.objects.migrate_along(index, frame.migrated);
         let Some(Qp { core, req, .. }) = self.objects.qps.get_mut(index.0) else {
             return;
         };
         let vf = &self.objects.vfs[usize::from(core.vf.0)];
         let arrived = Arrived::new(frame, in_flight);
-        if let Some(arrived) = req.line.admit(arrived, &vf.in_flight, is_full(vf)) {
+        if let Some(arrived) = req.line.admit(arrived, &vf.in_flight, vf.is_full()) {
             self.carry_out(index, arrived, budget);
         }
     }
@@ -516,13 +514,15 @@ impl<F: QueueFormat> Engine<F> {
             });
             self.migrate_exhausted(index);
             self.finish_requests(index);
-            self.make_ready(index);
+            self.completions
+                .scheduler
+                .make_ready(&mut self.objects, index);
             handled.unwrap_or(true)
         } else {
             let lends = self.lends(index);
             let Self {
                 objects,
-                spare_recvs,
+                completions,
                 ..
             } = self;
             let Objects { qps, vfs, srqs, .. } = objects;
@@ -535,11 +535,12 @@ impl<F: QueueFormat> Engine<F> {
                 resp,
                 vf: &vfs[usize::from(core.vf.0)],
                 srqs,
-                spare_recvs,
+                spare_recvs: &mut completions.spare_recvs,
                 lends,
             };
             let reply = reception.handle(&mut arrived, &mut left);
-            self.tell_half(index, Half::Responder);
+            self.completions
+                .tell_half(&mut self.objects, index, Half::Responder);
             if begins {
                 self.objects.established(index);
             }
@@ -556,7 +557,9 @@ impl<F: QueueFormat> Engine<F> {
             *budget = (*budget).min(0);
         }
         if !qp.req.line.is_empty() {
-            self.make_ready(index);
+            self.completions
+                .scheduler
+                .make_ready(&mut self.objects, index);
         }
     }
 
@@ -573,7 +576,7 @@ impl<F: QueueFormat> Engine<F> {
         if said == Service::Dc && !frame.is_response() {
             return self.answerer(at, frame);
         }
-        let vf = self.vf(at);
+        let vf = self.objects.vf(at);
         let index = *vf.qps.get(dest_qp.value())?;
         let core = &self.objects.qps.get(index.0)?.core;
         let connected = matches!(
@@ -612,7 +615,11 @@ impl<F: QueueFormat> Engine<F> {
             away.timer = 0;
             let since = away.requester.waits_since();
             self.find_other_end(index);
-            let left = since.and_then(|since| self.time_left(index, since));
+            let left = since.and_then(|since| {
+                self.completions
+                    .scheduler
+                    .time_left(&self.objects, index, since)
+            });
             self.with_requester(index, |requester, around| {
                 if let Some(left) = left {
                     requester.prolong(around, left);
@@ -621,7 +628,9 @@ impl<F: QueueFormat> Engine<F> {
             });
             self.migrate_exhausted(index);
             self.finish_requests(index);
-            self.make_ready(index);
+            self.completions
+                .scheduler
+                .make_ready(&mut self.objects, index);
         }
     }
 
@@ -632,60 +641,17 @@ impl<F: QueueFormat> Engine<F> {
         };
         if let Some(mut away) = qp.req.away.take() {
             let vf = qp.core.vf;
-            let timers = &mut self.vf_mut(vf).run_queue.timers;
+            let timers = &mut self.objects.vf_mut(vf).run_queue.timers;
             timers.remove(&(away.due, index.0, away.timer));
-            self.set_alarm(vf);
+            self.completions.scheduler.set_alarm(&mut self.objects, vf);
             let mut requests = 0;
             while let Some(wr) = away.requester.take_unfinished() {
                 self.spare_sends.keep(wr);
                 requests += 1;
             }
-            self.objects.release_slots(vf, requests);
+            self.objects.vf_mut(vf).release_slots(requests);
             self.trim();
         }
-    }
-}
-
-impl Scheduler {
-    /// So many requests of a restored queue pair are under way.
-    pub(crate) fn start_frames<F: QueueFormat>(
-        &mut self,
-        objects: &mut Objects<F>,
-        index: QpIndex,
-        requests: usize,
-    ) {
-        let Some(qp) = objects.qps.get(index.0).filter(|qp| qp.req.away.is_some()) else {
-            return;
-        };
-        let vf = objects.vf_mut(qp.core.vf);
-        vf.taken = vf.taken.saturating_add(requests as u32);
-        (0..requests).for_each(|_| vf.memory.exchange(0, BYTES_PER_SLOT));
-        self.set_away_timer(objects, index);
-    }
-
-    /// Sees to it that the queue pair has a turn when an answer is overdue.
-    pub(crate) fn set_away_timer<F: QueueFormat>(
-        &mut self,
-        objects: &mut Objects<F>,
-        index: QpIndex,
-    ) {
-        let Objects { qps, vfs, .. } = objects;
-        let Some(qp) = qps.get_mut(index.0) else {
-            return;
-        };
-        let Some(away) = &mut qp.req.away else { return };
-        let deadline = away.requester.deadline();
-        if away.timer != 0 && deadline == Some(away.due) {
-            return;
-        }
-        let vf = qp.core.vf;
-        let timers = &mut vfs[usize::from(vf.0)].run_queue.timers;
-        timers.remove(&(away.due, index.0, std::mem::take(&mut away.timer)));
-        if let Some(due) = deadline {
-            (away.timer, away.due) = (self.timer(), due);
-            timers.insert((due, index.0, away.timer));
-        }
-        self.set_alarm(vf, &mut objects.vf_mut(vf).run_queue);
     }
 }
 
@@ -715,14 +681,9 @@ impl<F: QueueFormat> Objects<F> {
         vf.taken += 1;
         vf.memory.exchange(0, BYTES_PER_SLOT);
     }
+}
 
-    /// So many requests are not under way any more.
-    pub(crate) fn release_slots(&mut self, vf: VfId, requests: usize) {
-        let vf = self.vf_mut(vf);
-        vf.taken = vf.taken.saturating_sub(requests as u32);
-        (0..requests).for_each(|_| vf.memory.give(BYTES_PER_SLOT));
-    }
-
+impl<F: QueueFormat> QueuePairs<F> {
     /// Whether a request is for the peer that the queue pair has now, and why it cannot be sent then.
     pub(crate) fn fits_transport(&self, index: QpIndex, wr: &mut SendWr) -> Option<Option<Status>> {
         let local = matches!(
@@ -733,10 +694,12 @@ impl<F: QueueFormat> Objects<F> {
                 | Operation::ChangeTags
                 | Operation::SetSignature
         );
-        let transport = self.qps.get(index.0)?.core.transport;
+        let transport = self.get(index.0)?.core.transport;
         (!local && !self.turns_away(index, wr)).then(|| transport.refuses(wr))
     }
+}
 
+impl<F: QueueFormat> Objects<F> {
     /// Where a connection's frames go and what they say of where they come from.
     pub(crate) fn address(&self, index: QpIndex) -> Option<Address> {
         let core = &self.qps.get(index.0)?.core;
@@ -754,10 +717,5 @@ impl<F: QueueFormat> Objects<F> {
             pkey: port.pkey(core.attr.pkey_index),
             dest_qp: core.attr.dest_qp,
         })
-    }
-
-    /// Whether a function may have one datagram more on its way.
-    pub(crate) fn may_launch(&self, vf: VfId) -> bool {
-        has_room(self.vf(vf))
     }
 }

@@ -11,8 +11,7 @@ use crate::engine::Engine;
 use crate::memory::lending::Loan;
 use crate::objects::ids::QpIndex;
 use crate::objects::page_fault::PageFault;
-use crate::objects::reason::Reason;
-use crate::objects::reason::Status;
+use crate::objects::reason::{Reason, Status};
 use crate::objects::refusal::Refusal;
 use crate::objects::work::RecvKind;
 use crate::queue_format::QueueFormat;
@@ -67,7 +66,7 @@ impl<F: QueueFormat> Engine<F> {
             fault,
         } = reply;
         if let Some(fault) = fault {
-            self.responder_waits(index, fault);
+            self.objects.responder_waits(index, fault);
         }
         if let (Some((content, psn, payload)), Some(address)) =
             (answer, self.objects.address(index))
@@ -93,8 +92,15 @@ impl<F: QueueFormat> Engine<F> {
             if kind == RecvKind::SendInvalidate {
                 invalidate(&mut self.objects.vfs[usize::from(qp.core.vf.0)], immediate);
             }
-            let received = (kind, immediate);
-            self.complete_recv(index, inbound, Status::Success, len, received, solicited);
+            let received = (kind, immediate, solicited);
+            self.completions.complete_recv(
+                &mut self.objects,
+                index,
+                inbound,
+                Status::Success,
+                len,
+                received,
+            );
         }
         if let Some(refusal) = refusal {
             self.refuse(index, refusal, false);

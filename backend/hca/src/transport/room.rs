@@ -1,11 +1,14 @@
 //! Whether there is room for what is to be sent.
 
+use std::sync::atomic::Ordering;
+
 use wire::{Qpn, Sl};
 
 use super::endpoint::Endpoint;
 use crate::engine::Engine;
 use crate::objects::ids::{QpIndex, VfId};
 use crate::objects::qp::Qp;
+use crate::objects::vf::Vf;
 use crate::path::Route;
 use crate::queue_format::QueueFormat;
 
@@ -18,6 +21,32 @@ pub(crate) enum Room {
     Then(u64),
     /// Later.
     Unknown,
+}
+
+/// Requests of connections that a function may have taken and not completed, and, apart from these, what
+/// it may have on its way. Each holds memory of the host's. A queue pair that has nothing on its way may
+/// always send one.
+pub(super) const MAX_OUTSTANDING: u32 = 4096;
+/// Largest part of it that one of them takes, in bytes: a datagram of a whole packet.
+pub(crate) const BYTES_PER_SLOT: usize = 4096 + 512;
+
+impl<F: QueueFormat> Vf<F> {
+    /// Whether it may have one thing more.
+    pub fn has_slots(&self) -> bool {
+        let in_flight = self.in_flight.load(Ordering::Relaxed);
+        self.taken.max(in_flight) < MAX_OUTSTANDING && self.memory.left() >= BYTES_PER_SLOT
+    }
+
+    /// Whether it has as much on its way as it may.
+    pub fn is_full(&self) -> bool {
+        self.in_flight.load(Ordering::Relaxed) >= MAX_OUTSTANDING
+    }
+
+    /// So many requests are not under way any more.
+    pub fn release_slots(&mut self, requests: usize) {
+        self.taken = self.taken.saturating_sub(requests as u32);
+        (0..requests).for_each(|_| self.memory.give(BYTES_PER_SLOT));
+    }
 }
 
 impl<F: QueueFormat> Engine<F> {
@@ -46,7 +75,7 @@ impl<F: QueueFormat> Engine<F> {
     /// Whether there is room for a frame on a way.
     pub(crate) fn has_room(&mut self, from: VfId, route: &Route) -> bool {
         match route.here() {
-            Some(to) if route.shares.is_some() || self.vf(to).elsewhere => {
+            Some(to) if route.shares.is_some() || self.objects.vf(to).elsewhere => {
                 self.exits.endpoint.has_room(from, route)
             }
             _ => true,

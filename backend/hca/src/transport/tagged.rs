@@ -7,6 +7,7 @@ use super::payload::{Incoming, Part, refused};
 use super::responder::Reception;
 use super::responder::request::capacity;
 use crate::engine::Engine;
+use crate::engine::completion::Completions;
 use crate::engine::progress::{Outcome, failed};
 use crate::memory::access::{CopyError, Cursor, Source, as_a_whole, copy};
 use crate::memory::mr::Access;
@@ -15,8 +16,7 @@ use crate::objects::dynamic::Role;
 use crate::objects::ids::QpIndex;
 use crate::objects::qp::attributes::Inbound;
 use crate::objects::qp::{Qp, RecvQueue, Responder};
-use crate::objects::reason::Reason;
-use crate::objects::reason::Status;
+use crate::objects::reason::{Reason, Status};
 use crate::objects::refusal::Refusal;
 use crate::objects::tags::{Arrival, Head, Step, TagList, Tagged};
 use crate::objects::work::{CompletionEntry, Operation, RecvKind, RecvWr, SendWr, Side, TagEvent};
@@ -127,19 +127,24 @@ impl<F: QueueFormat> Reception<'_, F> {
     }
 }
 
-impl<F: QueueFormat> Engine<F> {
+impl Completions {
     /// Changes the list of tags of a queue pair that is connected to itself.
     #[inline(never)]
-    pub(crate) fn change_tags(&mut self, index: QpIndex, wr: &mut SendWr) -> Outcome {
+    pub fn change_tags<F: QueueFormat>(
+        &mut self,
+        objects: &mut Objects<F>,
+        index: QpIndex,
+        wr: &mut SendWr,
+    ) -> Outcome {
         let refused = |wr: &mut SendWr| failed(wr, Status::LocalQpOperation, Reason::Tags);
-        let Some(qp) = self.objects.qps.get(index.0) else {
+        let Some(qp) = objects.qps.get(index.0) else {
             return Outcome::Failed(Status::LocalQpOperation);
         };
         let qpn = qp.core.qpn;
         let RecvQueue::Tagged(srq) = qp.resp.queue else {
             return refused(wr);
         };
-        let srq = self.objects.srqs.get_mut(srq.0);
+        let srq = objects.srqs.get_mut(srq.0);
         let list = srq.and_then(|srq| Some((srq.srqn, srq.user_index, srq.tags.as_mut()?)));
         let Some((srqn, user_index, list)) = list.filter(|_| qp.core.attr.dest_qp == qpn) else {
             return refused(wr);
@@ -166,20 +171,21 @@ impl<F: QueueFormat> Engine<F> {
                     unexpected,
                 },
             };
-            self.complete(cq, &entry, &[]);
+            self.complete(objects, cq, &entry, &[]);
         }
         Outcome::Done(0)
     }
 
     /// Completes what a message has taken at a queue pair with tags.
     #[inline(never)]
-    pub(crate) fn complete_tagged(
+    pub fn complete_tagged<F: QueueFormat>(
         &mut self,
+        objects: &mut Objects<F>,
         index: QpIndex,
         inbound: Inbound,
         mut entry: CompletionEntry,
     ) {
-        let Objects { qps, srqs, .. } = &mut self.objects;
+        let Objects { qps, srqs, .. } = objects;
         let srqn = inbound.srqn.unwrap_or(0);
         self.spare_recvs.keep(inbound.wr);
         let Some(Qp { core, resp, .. }) = qps.get_mut(index.0) else {
@@ -240,15 +246,17 @@ impl<F: QueueFormat> Engine<F> {
                 header,
             };
         }
-        self.complete(cq, &entry, &[]);
+        self.complete(objects, cq, &entry, &[]);
         if !matched {
-            self.objects.check_srq_limit(vf, srqn);
+            objects.check_srq_limit(vf, srqn);
         }
         if reads {
-            self.make_ready(index);
+            self.scheduler.make_ready(objects, index);
         }
     }
+}
 
+impl<F: QueueFormat> Engine<F> {
     /// Takes the next step of a queue pair without a send queue: it reads the message of a rendezvous, and tells
     /// the sender.
     #[cold]
@@ -282,40 +290,45 @@ impl<F: QueueFormat> Engine<F> {
         }
         Some(wr)
     }
+}
 
+impl Completions {
     /// The sender of a rendezvous knows that its message has been read.
     #[cold]
-    pub(crate) fn step_ends(&mut self, index: QpIndex) {
-        let popped = self
-            .objects
-            .with_tags(index, |tagged, list| tagged.pop(list));
+    pub fn step_ends<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+        let popped = objects.with_tags(index, |tagged, list| tagged.pop(list));
         if let Some((slot, len)) = popped.flatten() {
-            self.tell_of_tag(index, slot, len, TagEvent::Received);
+            self.tell_of_tag(objects, index, slot, len, TagEvent::Received);
         }
     }
 
     /// A queue pair fails: what it was to read does not come.
     #[cold]
-    pub(crate) fn cancel_tags(&mut self, index: QpIndex) {
-        while let Some((slot, _)) = self
-            .objects
+    pub fn cancel_tags<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+        while let Some((slot, _)) = objects
             .with_tags(index, |tagged, list| tagged.pop(list))
             .flatten()
         {
-            self.tell_of_tag(index, slot, 0, TagEvent::Canceled);
+            self.tell_of_tag(objects, index, slot, 0, TagEvent::Canceled);
         }
-        self.objects
-            .with_tags(index, |tagged, _| tagged.forget_steps());
+        objects.with_tags(index, |tagged, _| tagged.forget_steps());
     }
 
     /// Completes an entry of a list whose message has been read, or is not.
-    fn tell_of_tag(&mut self, index: QpIndex, slot: u16, byte_len: u32, event: TagEvent) {
+    pub fn tell_of_tag<F: QueueFormat>(
+        &mut self,
+        objects: &mut Objects<F>,
+        index: QpIndex,
+        slot: u16,
+        byte_len: u32,
+        event: TagEvent,
+    ) {
         let time = self.completion_time(byte_len);
-        let Some(qp) = self.objects.qps.get(index.0) else {
+        let Some(qp) = objects.qps.get(index.0) else {
             return;
         };
         let srq = qp.resp.queue.shared();
-        let srq = srq.and_then(|srq| self.objects.srqs.get(srq.0));
+        let srq = srq.and_then(|srq| objects.srqs.get(srq.0));
         let list = srq.and_then(|srq| Some((srq.srqn, srq.user_index, srq.tags.as_ref()?.cq)));
         let Some((srqn, user_index, cq)) = list else {
             return;
@@ -337,7 +350,7 @@ impl<F: QueueFormat> Engine<F> {
                 header: [0; 16],
             },
         };
-        self.complete(cq, &entry, &[]);
+        self.complete(objects, cq, &entry, &[]);
     }
 }
 
@@ -354,14 +367,9 @@ impl<F: QueueFormat> Objects<F> {
         let list = srq.tags.as_mut()?;
         Some(act(resp.tagged_mut()?, list))
     }
+}
 
-    /// Whether a queue pair without a send queue has something to send.
-    #[cold]
-    pub(crate) fn has_steps(&self, index: QpIndex) -> bool {
-        let qp = self.qps.get(index.0);
-        qp.is_some_and(|qp| matches!(&qp.resp.role, Role::Tagged(tagged) if tagged.has_steps()))
-    }
-
+impl<F: QueueFormat> Objects<F> {
     /// A queue pair is reset or goes: the entries that its messages have matched are free, and nobody is told.
     pub(crate) fn release_tags(&mut self, index: QpIndex) {
         self.with_tags(index, |tagged, list| {

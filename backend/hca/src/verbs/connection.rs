@@ -3,21 +3,22 @@
 use wire::Qpn;
 
 use crate::engine::Engine;
-use crate::engine::shared_port::is_free;
+use crate::engine::scheduler::Scheduler;
 use crate::memory::sge::Sge;
-use crate::objects::Objects;
 use crate::objects::dynamic::{FarEnd, Role};
 use crate::objects::ids::{QpIndex, SrqIndex, VerbError, VfId};
-use crate::objects::qp::attributes::{AlternatePath, MigrationState};
-use crate::objects::qp::attributes::{QpAttr, QpChange, QpState, QpView, RecvSide, Transport};
+use crate::objects::qp::attributes::{
+    AlternatePath, MigrationState, QpAttr, QpChange, QpState, QpView, RecvSide, Transport,
+};
 use crate::objects::qp::{Core, Found, Qp, QpDesc, RecvQueue, Requester, Responder};
-use crate::objects::srq::Srq;
+use crate::objects::shared_port::is_free;
+use crate::objects::srq::{SharedQueues, Srq};
 use crate::objects::tags::Tagged;
 use crate::objects::vf::Vf;
 use crate::objects::work::{MAX_INLINE, MAX_SGE, RecvWr, SendWr};
+use crate::objects::{LISTED, Objects};
 use crate::queue_format::{Event, QueueFormat};
 use crate::verbs::multicast::ATTACHMENT;
-use crate::verbs::objects::LISTED;
 
 /// Send and receive queue of a queue pair, where it has one of its own.
 pub type QpQueues<'a, F> = (
@@ -33,7 +34,7 @@ impl<F: QueueFormat> Engine<F> {
     /// [`VerbError::InUse`] for a second queue pair 0 or 1, or
     /// [`VerbError::Invalid`] for a receive queue that completes nowhere.
     pub fn create_qp(&mut self, vf: VfId, desc: QpDesc<F>) -> Result<Qpn, VerbError> {
-        let state = self.vf(vf);
+        let state = self.objects.vf(vf);
         if desc.transport.needs_domain() || desc.pd != 0 {
             state.pds.get(desc.pd).ok_or(VerbError::NotFound)?;
         }
@@ -46,12 +47,12 @@ impl<F: QueueFormat> Engine<F> {
             return Err(VerbError::InUse);
         }
         let (send_queue, send_cq) = match desc.send {
-            Some((queue, cqn)) => (Some(queue), Some(self.objects.cq_index(vf, cqn)?)),
+            Some((queue, cqn)) => (Some(queue), Some(self.objects.vf(vf).cq_index(cqn)?)),
             None => (None, None),
         };
         let recv_cq = desc
             .recv_cqn
-            .map(|cqn| self.objects.cq_index(vf, cqn))
+            .map(|cqn| self.objects.vf(vf).cq_index(cqn))
             .transpose()?;
         let recv_queue = match desc.recv {
             RecvSide::None => RecvQueue::None,
@@ -60,27 +61,32 @@ impl<F: QueueFormat> Engine<F> {
             }
             RecvSide::Own(queue) => RecvQueue::Own(queue),
             RecvSide::Shared(srqn) => {
-                let srq = self.objects.srq_index(vf, srqn)?;
-                self.objects.shared_queue(srq, desc.transport)?
+                let srq = self.objects.vf(vf).srq_index(srqn)?;
+                self.objects.srqs.shared_queue(srq, desc.transport)?
             }
             RecvSide::Xrc(xrcd) => {
-                self.vf(vf).xrcds.get(xrcd).ok_or(VerbError::NotFound)?;
+                self.objects
+                    .vf(vf)
+                    .xrcds
+                    .get(xrcd)
+                    .ok_or(VerbError::NotFound)?;
                 RecvQueue::Xrc(xrcd)
             }
         };
         let role = self
             .objects
+            .srqs
             .tagged_role(&recv_queue, desc.pd, send_queue.is_none());
         let polled = desc.polled && send_queue.is_some();
         let held = held(send_queue.as_ref(), &recv_queue);
-        let Vf { qps, memory, .. } = self.vf_mut(vf);
+        let Vf { qps, memory, .. } = self.objects.vf_mut(vf);
         if !qps.make_room(memory) || !memory.take_all(held) {
             return Err(VerbError::Exhausted);
         }
         // No earlier queue pair of the same number has had such connections.
-        let timer = self.scheduler.timer() as u32;
+        let timer = self.completions.scheduler.timer() as u32;
         let session = self.seed as u32 ^ timer.wrapping_mul(0x9e37_79b9);
-        let mut numbers = std::mem::take(&mut self.vf_mut(vf).qps);
+        let mut numbers = std::mem::take(&mut self.objects.vf_mut(vf).qps);
         let Objects { vfs, qps, .. } = &mut self.objects;
         let mut index = None;
         let number = numbers.insert_free(
@@ -114,26 +120,35 @@ impl<F: QueueFormat> Engine<F> {
                 qp
             },
         );
-        let state = self.vf_mut(vf);
+        let state = self.objects.vf_mut(vf);
         state.qps = numbers;
         let (Some(number), Some(index)) = (number, index) else {
             state.memory.give_all(held);
             return Err(VerbError::Exhausted);
         };
-        self.enlist(index, special);
+        self.completions
+            .scheduler
+            .enlist(&mut self.objects, index, special);
         Ok(Qpn::new(number))
     }
+}
 
+impl Scheduler {
     /// A new queue pair is one more user of what it uses, and where it is to be polled, it is from now on.
     /// Management's has a slot of its own.
-    pub(crate) fn enlist(&mut self, index: QpIndex, special: Option<usize>) {
+    pub fn enlist<F: QueueFormat>(
+        &mut self,
+        objects: &mut Objects<F>,
+        index: QpIndex,
+        special: Option<usize>,
+    ) {
         let Objects {
             vfs,
             qps,
             cqs,
             srqs,
             ..
-        } = &mut self.objects;
+        } = objects;
         let Some(Qp { core, req, resp }) = qps.get(index.0) else {
             return;
         };
@@ -157,10 +172,12 @@ impl<F: QueueFormat> Engine<F> {
             RecvQueue::None | RecvQueue::Own(_) => {}
         }
         if core.polled {
-            self.polling.watch_record(&mut self.objects, index);
+            self.polling.watch_record(objects, index);
         }
     }
+}
 
+impl<F: QueueFormat> Engine<F> {
     /// Moves a queue pair to `next`, changing what `change` names.
     ///
     /// # Errors
@@ -174,7 +191,7 @@ impl<F: QueueFormat> Engine<F> {
         change: &QpChange,
     ) -> Result<(), VerbError> {
         let index = self.objects.qp_index(vf, qpn)?;
-        let levels = self.vf(vf).port.service_levels;
+        let levels = self.objects.vf(vf).port.service_levels;
         let qp = self
             .objects
             .qps
@@ -203,7 +220,7 @@ impl<F: QueueFormat> Engine<F> {
             return Err(VerbError::Invalid);
         }
         let change = &change;
-        self.objects.forget_as_peer(index);
+        self.objects.qps.forget_as_peer(index);
         let qp = self
             .objects
             .qps
@@ -212,7 +229,9 @@ impl<F: QueueFormat> Engine<F> {
         match next {
             QpState::Error => self.fail_qp(index),
             QpState::Reset => {
-                self.forget_faults(index);
+                self.completions
+                    .scheduler
+                    .forget_faults(&mut self.objects, index);
                 self.empty_qp(index);
             }
             _ => {
@@ -240,13 +259,15 @@ impl<F: QueueFormat> Engine<F> {
                 if next == QpState::ReadyToSend {
                     qp.req.retries_left = qp.core.attr.retry_count;
                     qp.req.rnr_left = qp.core.attr.rnr_retry;
-                    self.make_ready(index);
+                    self.completions
+                        .scheduler
+                        .make_ready(&mut self.objects, index);
                 } else if next == QpState::SendQueueDrain
                     && earlier == QpState::ReadyToSend
                     && qp.req.current.is_none()
                     && qp.req.away.is_none()
                 {
-                    self.notify(vf, Event::SendQueueDrained(qpn));
+                    self.objects.notify(vf, Event::SendQueueDrained(qpn));
                 }
             }
         }
@@ -298,16 +319,26 @@ impl<F: QueueFormat> Engine<F> {
 
     pub(crate) fn remove_qp(&mut self, vf: VfId, qpn: Qpn) -> Result<(), VerbError> {
         let index = self
+            .objects
             .vf_mut(vf)
             .qps
             .remove(u32::from(qpn))
             .ok_or(VerbError::NotFound)?;
         self.forget_away(index);
-        self.forget_faults(index);
-        self.scheduler.end_wait(&mut self.objects, index);
-        self.polling.forget_record(&mut self.objects, index);
-        self.scheduler.forget_errored(&mut self.objects, index);
-        self.objects.forget_as_peer(index);
+        self.completions
+            .scheduler
+            .forget_faults(&mut self.objects, index);
+        self.completions
+            .scheduler
+            .end_wait(&mut self.objects, index);
+        self.completions
+            .scheduler
+            .polling
+            .forget_record(&mut self.objects, index);
+        self.completions
+            .scheduler
+            .forget_errored(&mut self.objects, index);
+        self.objects.qps.forget_as_peer(index);
         self.objects.release_tags(index);
         let qp = self
             .objects
@@ -318,11 +349,11 @@ impl<F: QueueFormat> Engine<F> {
             self.spare_sends.keep(wr);
         }
         if let Some(inbound) = qp.resp.inbound {
-            self.spare_recvs.keep(inbound.wr);
+            self.completions.spare_recvs.keep(inbound.wr);
         }
         self.trim();
-        self.objects.release_cq(qp.req.cq);
-        self.objects.release_cq(qp.resp.cq);
+        self.objects.cqs.release_cq(qp.req.cq);
+        self.objects.cqs.release_cq(qp.resp.cq);
         let state = &mut self.objects.vfs[usize::from(vf.0)];
         let held = held(qp.req.queue.as_ref(), &qp.resp.queue);
         state.memory.give_all(held);
@@ -364,19 +395,21 @@ impl<F: QueueFormat> Engine<F> {
             {
                 F::ring_send(queue, through);
             }
-            self.make_ready(index);
+            self.completions
+                .scheduler
+                .make_ready(&mut self.objects, index);
         }
     }
 }
 
-impl<F: QueueFormat> Objects<F> {
+impl<F: QueueFormat> SharedQueues<F> {
     /// The receive queue that a shared one is to a queue pair. Only reliable connections have tags.
     pub(crate) fn shared_queue(
         &self,
         index: SrqIndex,
         transport: Transport,
     ) -> Result<RecvQueue<F>, VerbError> {
-        let tagged = self.srqs.get(index.0).is_some_and(|srq| srq.tags.is_some());
+        let tagged = self.get(index.0).is_some_and(|srq| srq.tags.is_some());
         match (tagged, transport) {
             (false, _) => Ok(RecvQueue::Shared(index)),
             (true, Transport::Rc) => Ok(RecvQueue::Tagged(index)),
@@ -390,19 +423,12 @@ impl<F: QueueFormat> Objects<F> {
         let RecvQueue::Tagged(index) = queue else {
             return Role::None;
         };
-        let srq = self.srqs.get(index.0);
+        let srq = self.get(index.0);
         let offers =
             |srq: &Srq<F>| srq.pd == pd && srq.tags.as_ref().is_some_and(|tags| tags.rendezvous);
         Role::Tagged(Box::new(Tagged::new(
             sends_nothing && srq.is_some_and(offers),
         )))
-    }
-
-    pub(crate) fn qp_index(&self, vf: VfId, qpn: Qpn) -> Result<QpIndex, VerbError> {
-        let index = self.vf(vf).qps.get(u32::from(qpn)).copied();
-        // Targets of dynamic connections have verbs of their own.
-        let index = index.filter(|&index| index != QpIndex::NOBODY && self.target(index).is_none());
-        index.ok_or(VerbError::NotFound)
     }
 }
 

@@ -15,7 +15,7 @@ impl<F: QueueFormat> Engine<F> {
     /// # Errors
     /// [`VerbError::Exhausted`].
     pub fn alloc_counters(&mut self, vf: VfId) -> Result<u8, VerbError> {
-        let Vf { sets, memory, .. } = self.vf_mut(vf);
+        let Vf { sets, memory, .. } = self.objects.vf_mut(vf);
         let free = (1..=MAX_COUNTER_SETS).find(|number| sets.get(*number).is_none());
         let number = free.ok_or(VerbError::Exhausted)?;
         sets.insert(number, QpCounters::default(), memory)?;
@@ -27,7 +27,7 @@ impl<F: QueueFormat> Engine<F> {
     /// # Errors
     /// [`VerbError::NotFound`].
     pub fn dealloc_counters(&mut self, vf: VfId, number: u8) -> Result<(), VerbError> {
-        let Vf { sets, memory, .. } = self.vf_mut(vf);
+        let Vf { sets, memory, .. } = self.objects.vf_mut(vf);
         let at = usize::from(number).checked_sub(1);
         let slot = at.and_then(|at| sets.sets.get_mut(at));
         let counters = slot.and_then(Option::take).ok_or(VerbError::NotFound)?;
@@ -40,7 +40,12 @@ impl<F: QueueFormat> Engine<F> {
     /// # Errors
     /// [`VerbError::NotFound`].
     pub fn qp_counters(&self, vf: VfId, number: u8) -> Result<Arc<QpCounters>, VerbError> {
-        let set = self.vf(vf).sets.get(number).filter(|set| set.number != 0);
+        let set = self
+            .objects
+            .vf(vf)
+            .sets
+            .get(number)
+            .filter(|set| set.number != 0);
         Ok(set.ok_or(VerbError::NotFound)?.counters)
     }
 }

@@ -9,16 +9,16 @@
 use wire::Qpn;
 
 use crate::engine::Engine;
+use crate::engine::completion::Completions;
 use crate::memory::sge::Sge;
 use crate::objects::Objects;
-use crate::objects::dynamic::{Context, DctDesc, DctView, Role, Target};
+use crate::objects::dynamic::{DctDesc, DctView, Role, Target};
 use crate::objects::ids::{QpIndex, VerbError, VfId};
 use crate::objects::qp::attributes::{QpAttr, QpState, QpView, RecvSide, Transport};
 use crate::objects::qp::{Qp, QpDesc};
 use crate::objects::reason::Status;
 use crate::objects::work::{MAX_SGE, RecvKind, RecvWr};
 use crate::queue_format::{Event, QueueFormat};
-use crate::verbs::objects::LISTED;
 
 /// Initiators that a target has contexts for at a time.
 pub const MAX_CONTEXTS: usize = 1024;
@@ -38,7 +38,7 @@ impl<F: QueueFormat> Engine<F> {
     /// # Errors
     /// As of [`Engine::create_qp`].
     pub fn create_dct(&mut self, vf: VfId, desc: &DctDesc) -> Result<Qpn, VerbError> {
-        if !self.vf_mut(vf).memory.take(OF_TARGET) {
+        if !self.objects.vf_mut(vf).memory.take(OF_TARGET) {
             return Err(VerbError::Exhausted);
         }
         let created = self.create_qp(
@@ -59,10 +59,10 @@ impl<F: QueueFormat> Engine<F> {
             },
         );
         let Ok(qpn) = created else {
-            self.vf_mut(vf).memory.give(OF_TARGET);
+            self.objects.vf_mut(vf).memory.give(OF_TARGET);
             return created;
         };
-        if let Some(index) = self.vf(vf).qps.get(u32::from(qpn)).copied()
+        if let Some(index) = self.objects.vf(vf).qps.get(u32::from(qpn)).copied()
             && let Some(qp) = self.objects.qps.get_mut(index.0)
         {
             qp.core.attr = QpAttr {
@@ -81,12 +81,14 @@ impl<F: QueueFormat> Engine<F> {
     /// [`VerbError::NotFound`].
     pub fn drain_dct(&mut self, vf: VfId, dctn: Qpn) -> Result<(), VerbError> {
         let index = self.objects.dct_index(vf, dctn)?;
-        self.scheduler.forget_errored(&mut self.objects, index);
+        self.completions
+            .scheduler
+            .forget_errored(&mut self.objects, index);
         if let Some(qp) = self.objects.qps.get_mut(index.0) {
             qp.core.state = QpState::Reset;
         }
-        self.disconnect_all(index);
-        self.notify(vf, Event::DctDrained(dctn));
+        self.completions.disconnect_all(&mut self.objects, index);
+        self.objects.notify(vf, Event::DctDrained(dctn));
         Ok(())
     }
 
@@ -96,15 +98,15 @@ impl<F: QueueFormat> Engine<F> {
     /// [`VerbError::NotFound`].
     pub fn destroy_dct(&mut self, vf: VfId, dctn: Qpn) -> Result<(), VerbError> {
         let index = self.objects.dct_index(vf, dctn)?;
-        self.disconnect_all(index);
+        self.completions.disconnect_all(&mut self.objects, index);
         if let Some(qp) = self.objects.qps.get_mut(index.0)
             && let Role::Target(target) = std::mem::take(&mut qp.resp.role)
         {
             for inbound in target.left_behind {
-                self.spare_recvs.keep(inbound.wr);
+                self.completions.spare_recvs.keep(inbound.wr);
             }
         }
-        self.vf_mut(vf).memory.give(OF_TARGET);
+        self.objects.vf_mut(vf).memory.give(OF_TARGET);
         self.remove_qp(vf, dctn)
     }
 
@@ -135,72 +137,79 @@ impl<F: QueueFormat> Engine<F> {
     /// [`VerbError::NotFound`].
     pub fn arm_dct(&mut self, vf: VfId, dctn: Qpn) -> Result<(), VerbError> {
         let index = self.objects.dct_index(vf, dctn)?;
-        let target = self.objects.target_mut(index);
+        let target = self.objects.qps.target_mut(index);
         target.ok_or(VerbError::NotFound)?.armed = true;
         Ok(())
     }
+}
 
+impl Completions {
     /// A target has no contexts any more.
-    pub(crate) fn disconnect_all(&mut self, index: QpIndex) {
-        while let Some(Target { list, .. }) = self.objects.target_mut(index)
+    pub fn disconnect_all<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+        while let Some(Target { list, .. }) = objects.qps.target_mut(index)
             && let Some(&context) = list.last()
         {
-            self.disconnect(context);
+            self.disconnect(objects, context);
         }
     }
 
     /// Takes a context away. A receive request that it has begun to fill is left to others.
-    pub(crate) fn disconnect(&mut self, index: QpIndex) {
-        self.objects.forget_as_peer(index);
-        let Some(qp) = self.objects.qps.remove(index.0) else {
+    pub fn disconnect<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+        objects.qps.forget_as_peer(index);
+        let Some(qp) = objects.qps.remove(index.0) else {
             return;
         };
         let Qp { core, resp, .. } = *qp;
-        let state = self.vf_mut(core.vf);
+        let state = objects.vf_mut(core.vf);
         state.memory.give(Objects::<F>::OF_CONTEXT);
         core.set.release(&mut state.memory);
         let Role::Context(context) = resp.role else {
             return;
         };
-        let Some(target) = self.objects.target_mut(context.of) else {
+        let Some(target) = objects.qps.target_mut(context.of) else {
             return;
         };
         target.waits.take_if(|waits| *waits == index);
         if let Some((place, moved)) = target.remove(&context.initiator)
-            && let Some(qp) = self.objects.qps.get(moved.0)
+            && let Some(qp) = objects.qps.get(moved.0)
             && let Role::Context(moved) = &qp.resp.role
         {
             let initiator = moved.initiator;
-            if let Some(target) = self.objects.target_mut(context.of) {
+            if let Some(target) = objects.qps.target_mut(context.of) {
                 target.places.insert(initiator, place);
             }
         }
         let Some(inbound) = resp.inbound else { return };
-        match self.objects.target_mut(context.of) {
+        match objects.qps.target_mut(context.of) {
             Some(target) if target.left_behind.len() < LEFT_BEHIND => {
                 target.left_behind.push(inbound);
             }
             _ => {
-                let received = (RecvKind::Send, 0);
-                self.complete_recv(context.of, inbound, Status::Flushed, 0, received, true);
+                let received = (RecvKind::Send, 0, true);
+                self.complete_recv(objects, context.of, inbound, Status::Flushed, 0, received);
             }
         }
     }
 
     /// Makes room among a target's contexts: of some of them the one goes that has been idle for longest.
-    pub(crate) fn make_way(&mut self, index: QpIndex, now: u64) -> bool {
-        let Some(target) = self.objects.target_mut(index) else {
+    pub fn make_way<F: QueueFormat>(
+        &mut self,
+        objects: &mut Objects<F>,
+        index: QpIndex,
+        now: u64,
+    ) -> bool {
+        let Some(target) = objects.qps.target_mut(index) else {
             return false;
         };
         let (count, hand) = (target.list.len(), target.hand);
         let looked_at = count.min(CANDIDATES);
         target.hand = (hand + looked_at) % count.max(1);
-        let Some(target) = self.objects.target(index) else {
+        let Some(target) = objects.qps.target(index) else {
             return false;
         };
         let candidates = (0..looked_at).map(|at| target.list[(hand + at) % count]);
         let idle = candidates.filter_map(|index| {
-            let resp = &self.objects.qps.get(index.0)?.resp;
+            let resp = &objects.qps.get(index.0)?.resp;
             let Role::Context(context) = &resp.role else {
                 return None;
             };
@@ -210,7 +219,7 @@ impl<F: QueueFormat> Engine<F> {
         });
         let oldest = idle.min_by_key(|(used, _)| *used);
         if let Some((_, oldest)) = oldest {
-            self.disconnect(oldest);
+            self.disconnect(objects, oldest);
         }
         oldest.is_some()
     }
@@ -219,32 +228,3 @@ impl<F: QueueFormat> Engine<F> {
 /// Bytes of the host's memory that a target takes beyond a queue pair.
 pub(crate) const OF_TARGET: usize =
     size_of::<Target>() + LEFT_BEHIND * (size_of::<RecvWr>() + MAX_SGE * size_of::<Sge>());
-
-impl<F: QueueFormat> Objects<F> {
-    /// Bytes of the host's memory that a context takes.
-    pub(crate) const OF_CONTEXT: usize = size_of::<Qp<F>>()
-        + size_of::<Context>()
-        + LISTED
-        + size_of::<RecvWr>()
-        + MAX_SGE * size_of::<Sge>();
-
-    fn dct_index(&self, vf: VfId, dctn: Qpn) -> Result<QpIndex, VerbError> {
-        let index = self.vf(vf).qps.get(u32::from(dctn)).copied();
-        let index = index.filter(|index| self.target(*index).is_some());
-        index.ok_or(VerbError::NotFound)
-    }
-
-    pub(crate) fn target(&self, index: QpIndex) -> Option<&Target> {
-        match &self.qps.get(index.0)?.resp.role {
-            Role::Target(target) => Some(target),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn target_mut(&mut self, index: QpIndex) -> Option<&mut Target> {
-        match &mut self.qps.get_mut(index.0)?.resp.role {
-            Role::Target(target) => Some(target),
-            _ => None,
-        }
-    }
-}

@@ -6,6 +6,7 @@
 //! its owner; it goes along from when it has heard that the other end is armed, too.
 
 use crate::engine::Engine;
+use crate::objects::Objects;
 use crate::objects::ids::QpIndex;
 use crate::objects::qp::Found;
 use crate::objects::qp::attributes::Transport;
@@ -16,11 +17,11 @@ impl<F: QueueFormat> Engine<F> {
     /// anew, and its owner is told.
     #[cold]
     pub(crate) fn migrate(&mut self, index: QpIndex) -> bool {
-        if !self.migrate_end(index) {
+        if !self.objects.migrate_end(index) {
             return false;
         }
         self.find_other_end(index);
-        let end = self.other_end(index);
+        let end = self.objects.other_end(index);
         let qp = self.objects.qps.get(index.0);
         if let Some((vf, core)) = end.zip(qp.map(|qp| &qp.core))
             && let Ok(peer) = self.objects.qp_index(vf, core.attr.dest_qp)
@@ -29,15 +30,17 @@ impl<F: QueueFormat> Engine<F> {
             && other.core.attr.dest_qp == core.qpn
             && core.transport != Transport::Xrc
         {
-            self.migrate_end(peer);
+            self.objects.migrate_end(peer);
         }
         true
     }
+}
 
+impl<F: QueueFormat> Objects<F> {
     /// A frame of its other end has come to a connection, from one that has migrated or may: it goes along.
     #[inline]
     pub(crate) fn migrate_along(&mut self, index: QpIndex, migrated: bool) {
-        let Some(qp) = self.objects.qps.get_mut(index.0) else {
+        let Some(qp) = self.qps.get_mut(index.0) else {
             return;
         };
         if !qp.core.attr.is_armed() {
@@ -49,7 +52,9 @@ impl<F: QueueFormat> Engine<F> {
             self.migrate_end(index);
         }
     }
+}
 
+impl<F: QueueFormat> Engine<F> {
     /// Has a queue pair go on by its alternate path, if its retries are exhausted.
     #[inline]
     pub(crate) fn migrate_exhausted(&mut self, index: QpIndex) {
@@ -60,9 +65,11 @@ impl<F: QueueFormat> Engine<F> {
             self.with_requester(index, |requester, around| requester.migrated(around.attr));
         }
     }
+}
 
-    fn migrate_end(&mut self, index: QpIndex) -> bool {
-        let Some(qp) = self.objects.qps.get_mut(index.0) else {
+impl<F: QueueFormat> Objects<F> {
+    pub(crate) fn migrate_end(&mut self, index: QpIndex) -> bool {
+        let Some(qp) = self.qps.get_mut(index.0) else {
             return false;
         };
         if !qp.core.attr.migrate() {
@@ -72,7 +79,7 @@ impl<F: QueueFormat> Engine<F> {
         qp.resp.other_is_armed = false;
         qp.req.found = Found::default();
         qp.req.retries_left = qp.core.attr.retry_count;
-        self.objects.forget_as_peer(index);
+        self.qps.forget_as_peer(index);
         self.notify(vf, Event::PathMigrated(qpn));
         true
     }

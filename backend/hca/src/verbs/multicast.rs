@@ -44,7 +44,7 @@ impl<F: QueueFormat> Engine<F> {
         }
         let crowded = transport == Some(Transport::Underlay)
             && self.objects.underlays(vf, mgid) >= MAX_GROUP_UNDERLAYS;
-        let state = self.vf_mut(vf);
+        let state = self.objects.vf_mut(vf);
         if state
             .multicast
             .get(&mgid)
@@ -68,7 +68,7 @@ impl<F: QueueFormat> Engine<F> {
     /// [`VerbError::NotFound`].
     pub fn detach_multicast(&mut self, vf: VfId, qpn: Qpn, mgid: Gid) -> Result<(), VerbError> {
         let index = self.objects.qp_index(vf, qpn)?;
-        let state = self.vf_mut(vf);
+        let state = self.objects.vf_mut(vf);
         let members = state.multicast.get_mut(&mgid).ok_or(VerbError::NotFound)?;
         let at = members
             .iter()
@@ -100,23 +100,23 @@ impl<F: QueueFormat> Engine<F> {
         if address.dest_qp != Qpn::MULTICAST {
             return;
         }
-        let cluster = self.vf(from).port.cluster;
+        let cluster = self.objects.vf(from).port.cluster;
         let group = (global.dgid, cluster);
         self.serve_port(from, group, blocked, datagram, budget);
         let slot = self.fan_out(from, address, global.dgid, datagram.pkey);
-        if let Some(fanout) = &self.vf(from).ways.fanouts[slot] {
+        if let Some(fanout) = &self.objects.vf(from).ways.fanouts[slot] {
             datagram.dlid = fanout.here;
         }
         if self.exits.are_watched() || self.objects.is_impaired(from, slot) {
             return self.launch_multicast(from, group, slot, address, datagram, psn);
         }
-        let fanout = self.vf(from).ways.fanouts[slot].as_ref();
+        let fanout = self.objects.vf(from).ways.fanouts[slot].as_ref();
         if let Some(first) = fanout.and_then(|fanout| fanout.routes.first()) {
             let words = datagram.payload.len() as u64 / 4 + DATAGRAM_WORDS;
             self.traffic.add(first.path, words, 1);
         }
         let mut at = 0;
-        while let Some(&route) = self.vf(from).ways.fanouts[slot]
+        while let Some(&route) = self.objects.vf(from).ways.fanouts[slot]
             .as_ref()
             .and_then(|fanout| fanout.routes.get(at))
         {
@@ -138,7 +138,7 @@ impl<F: QueueFormat> Engine<F> {
         datagram: &Datagram<'_>,
         psn: Psn,
     ) {
-        let fanout = self.vf(from).ways.fanouts[slot].as_ref();
+        let fanout = self.objects.vf(from).ways.fanouts[slot].as_ref();
         let routes = fanout.map_or(&[][..], |fanout| &fanout.routes);
         let first = routes.first().copied();
         let first = first.unwrap_or(Route::clean(End::Here(from), Mtu::B4096));
@@ -164,8 +164,8 @@ impl<F: QueueFormat> Engine<F> {
         budget: &mut i64,
     ) {
         // Of one at rest it is counted when it comes.
-        if self.vf(port).back != QUIESCED {
-            let counters = &self.vf(port).counters;
+        if self.objects.vf(port).back != QUIESCED {
+            let counters = &self.objects.vf(port).counters;
             counters.received_for_group(datagram.sl);
         }
         self.serve_port(port, group, None, datagram, budget);
@@ -183,7 +183,7 @@ impl<F: QueueFormat> Engine<F> {
         let mut at = 0;
         while let Some(function) = self.objects.sharer(vf, at) {
             at += 1;
-            if self.vf(function).port.cluster == cluster {
+            if self.objects.vf(function).port.cluster == cluster {
                 self.serve_members(function, group, blocked, datagram, budget);
             }
         }
@@ -198,14 +198,15 @@ impl<F: QueueFormat> Engine<F> {
         datagram: &mut Datagram<'_>,
         budget: &mut i64,
     ) {
-        if self.vf(vf).back == QUIESCED {
-            if self.vf(vf).multicast.contains_key(&group) {
+        if self.objects.vf(vf).back == QUIESCED {
+            if self.objects.vf(vf).multicast.contains_key(&group) {
                 self.hold_datagram(vf, For::Group(group), Qpn::MULTICAST, datagram);
             }
             return;
         }
         let mut at = 0;
         while let Some(&member) = self
+            .objects
             .vf(vf)
             .multicast
             .get(&group)
@@ -224,7 +225,7 @@ impl<F: QueueFormat> Engine<F> {
         let generation = self.generation.load(Ordering::Acquire);
         let (mlid, sl) = (address.dlid, address.sl);
         let slot = usize::from(u16::from(mlid)) % FANOUT_CACHE;
-        let holds = self.vf(from).ways.fanouts[slot]
+        let holds = self.objects.vf(from).ways.fanouts[slot]
             .as_ref()
             .is_some_and(|cached| {
                 cached.mlid == mlid
@@ -236,7 +237,7 @@ impl<F: QueueFormat> Engine<F> {
         if !holds {
             let here = self.subnet.group_lid(from, mgid, mlid);
             let routes = self.subnet.resolve_multicast(from, here, sl, pkey);
-            self.vf_mut(from).ways.fanouts[slot] = Some(CachedFanout {
+            self.objects.vf_mut(from).ways.fanouts[slot] = Some(CachedFanout {
                 mgid,
                 mlid,
                 here,

@@ -3,19 +3,15 @@
 
 use crate::engine::Engine;
 use crate::memory::mr::{MAX_KLMS, MemoryKey, PAGE_SIZES, Translation};
-use crate::objects::Objects;
-use crate::objects::cq::Cq;
+use crate::objects::cq::{CompletionQueues, Cq};
 use crate::objects::ids::{CqIndex, SrqIndex, VerbError, VfId};
 use crate::objects::srq::Srq;
 use crate::objects::tags::{LOG_MAX_TAGS, TagList, TagView};
 use crate::objects::vf::Vf;
+use crate::objects::{LISTED, Objects};
 use crate::queue_format::QueueFormat;
 use crate::storage::numbers::Numbers;
 use crate::storage::share::Memory;
-
-/// Bytes that the lists take in which an object stands by its index: those of the engine, of what it
-/// looks at, and of what is due.
-pub(crate) const LISTED: usize = 128;
 
 /// Bytes of a key's list that take time to give back.
 const LONG_LIST: usize = 128 << 10;
@@ -35,7 +31,7 @@ impl<F: QueueFormat> Engine<F> {
     /// # Errors
     /// [`VerbError::Exhausted`].
     pub fn alloc_pd(&mut self, vf: VfId) -> Result<u32, VerbError> {
-        let Vf { pds, memory, .. } = self.vf_mut(vf);
+        let Vf { pds, memory, .. } = self.objects.vf_mut(vf);
         alloc(pds, memory)
     }
 
@@ -45,7 +41,7 @@ impl<F: QueueFormat> Engine<F> {
     /// [`VerbError::NotFound`], or [`VerbError::InUse`] by memory keys, queue
     /// pairs or shared receive queues.
     pub fn dealloc_pd(&mut self, vf: VfId, pd: u32) -> Result<(), VerbError> {
-        free(&mut self.vf_mut(vf).pds, pd)
+        free(&mut self.objects.vf_mut(vf).pds, pd)
     }
 
     /// Allocates an XRC domain.
@@ -53,7 +49,7 @@ impl<F: QueueFormat> Engine<F> {
     /// # Errors
     /// [`VerbError::Exhausted`].
     pub fn alloc_xrcd(&mut self, vf: VfId) -> Result<u32, VerbError> {
-        let Vf { xrcds, memory, .. } = self.vf_mut(vf);
+        let Vf { xrcds, memory, .. } = self.objects.vf_mut(vf);
         alloc(xrcds, memory)
     }
 
@@ -63,7 +59,7 @@ impl<F: QueueFormat> Engine<F> {
     /// [`VerbError::NotFound`], or [`VerbError::InUse`] by queue pairs or
     /// shared receive queues.
     pub fn dealloc_xrcd(&mut self, vf: VfId, xrcd: u32) -> Result<(), VerbError> {
-        free(&mut self.vf_mut(vf).xrcds, xrcd)
+        free(&mut self.objects.vf_mut(vf).xrcds, xrcd)
     }
 
     // Memory keys.
@@ -76,7 +72,7 @@ impl<F: QueueFormat> Engine<F> {
     /// [`VerbError::Invalid`] for a page size that is none of [`PAGE_SIZES`] or
     /// more than [`MAX_KLMS`] stretches.
     pub fn create_key(&mut self, vf: VfId, key: MemoryKey) -> Result<u32, VerbError> {
-        let state = self.vf_mut(vf);
+        let state = self.objects.vf_mut(vf);
         let pd = key.pd;
         let valid = match &key.translation {
             Translation::Physical | Translation::Stretch { .. } => true,
@@ -112,7 +108,7 @@ impl<F: QueueFormat> Engine<F> {
     /// # Errors
     /// [`VerbError::NotFound`].
     pub fn destroy_key(&mut self, vf: VfId, index: u32) -> Result<MemoryKey, VerbError> {
-        let state = self.vf_mut(vf);
+        let state = self.objects.vf_mut(vf);
         let key = state.keys.remove(index, &mut state.memory);
         let key = key.ok_or(VerbError::NotFound)?;
         state.release_pd(key.pd);
@@ -126,7 +122,7 @@ impl<F: QueueFormat> Engine<F> {
     /// # Errors
     /// [`VerbError::Exhausted`], or [`VerbError::NotFound`] for the domain.
     pub fn create_psv(&mut self, vf: VfId, pd: u32) -> Result<u32, VerbError> {
-        let state = self.vf_mut(vf);
+        let state = self.objects.vf_mut(vf);
         state.pds.get(pd).ok_or(VerbError::NotFound)?;
         let Vf { psvs, memory, .. } = state;
         let number = psvs.make_room(memory).then(|| psvs.insert(pd)).flatten();
@@ -140,7 +136,7 @@ impl<F: QueueFormat> Engine<F> {
     /// # Errors
     /// [`VerbError::NotFound`].
     pub fn destroy_psv(&mut self, vf: VfId, number: u32) -> Result<(), VerbError> {
-        let state = self.vf_mut(vf);
+        let state = self.objects.vf_mut(vf);
         let pd = state.psvs.remove(number).ok_or(VerbError::NotFound)?;
         state.release_pd(pd);
         Ok(())
@@ -187,13 +183,13 @@ impl<F: QueueFormat> Engine<F> {
     /// # Errors
     /// [`VerbError::Exhausted`].
     pub fn take_memory(&mut self, vf: VfId, bytes: usize) -> Result<(), VerbError> {
-        let fits = self.vf_mut(vf).memory.take(bytes);
+        let fits = self.objects.vf_mut(vf).memory.take(bytes);
         fits.then_some(()).ok_or(VerbError::Exhausted)
     }
 
     /// Gives bytes back that [`Engine::take_memory`] has taken.
     pub fn give_memory(&mut self, vf: VfId, bytes: usize) {
-        self.vf_mut(vf).memory.give(bytes);
+        self.objects.vf_mut(vf).memory.give(bytes);
     }
 
     /// The ring of a completion queue, with the function's face and memory.
@@ -216,19 +212,22 @@ impl<F: QueueFormat> Engine<F> {
     /// # Errors
     /// [`VerbError::NotFound`], or [`VerbError::InUse`] by queue pairs.
     pub fn destroy_cq(&mut self, vf: VfId, cqn: u32) -> Result<F::Completion, VerbError> {
-        let index = self.objects.cq_index(vf, cqn)?;
+        let index = self.objects.vf(vf).cq_index(cqn)?;
         if self.objects.cqs.get(index.0).is_some_and(|cq| cq.users > 0) {
             return Err(VerbError::InUse);
         }
-        self.vf_mut(vf).cqs.remove(cqn);
-        self.polling.forget_watched(&mut self.objects, index);
+        self.objects.vf_mut(vf).cqs.remove(cqn);
+        self.completions
+            .scheduler
+            .polling
+            .forget_watched(&mut self.objects, index);
         let cq = self
             .objects
             .cqs
             .remove(index.0)
             .ok_or(VerbError::NotFound)?;
         let held = [Objects::<F>::OF_CQ, F::completion_held(&cq.ring)];
-        self.vf_mut(vf).memory.give_all(held);
+        self.objects.vf_mut(vf).memory.give_all(held);
         Ok(cq.ring)
     }
 
@@ -246,11 +245,15 @@ impl<F: QueueFormat> Engine<F> {
         xrc: Option<(u32, u32)>,
         ring: F::Shared,
     ) -> Result<u32, VerbError> {
-        self.vf(vf).pds.get(pd).ok_or(VerbError::NotFound)?;
+        self.objects.vf(vf).pds.get(pd).ok_or(VerbError::NotFound)?;
         let xrc = match xrc {
             Some((xrcd, cqn)) => {
-                self.vf(vf).xrcds.get(xrcd).ok_or(VerbError::NotFound)?;
-                Some((xrcd, self.objects.cq_index(vf, cqn)?))
+                self.objects
+                    .vf(vf)
+                    .xrcds
+                    .get(xrcd)
+                    .ok_or(VerbError::NotFound)?;
+                Some((xrcd, self.objects.vf(vf).cq_index(cqn)?))
             }
             None => None,
         };
@@ -293,7 +296,7 @@ impl<F: QueueFormat> Engine<F> {
         if log_size > LOG_MAX_TAGS {
             return Err(VerbError::Invalid);
         }
-        let cq = self.objects.cq_index(vf, cqn)?;
+        let cq = self.objects.vf(vf).cq_index(cqn)?;
         let held = TagList::held(log_size);
         self.take_memory(vf, held)?;
         let created = self.create_srq(vf, pd, None, ring);
@@ -302,7 +305,7 @@ impl<F: QueueFormat> Engine<F> {
             return created;
         };
         let tags = Box::new(TagList::new(cq, log_size, rendezvous));
-        let index = self.objects.srq_index(vf, number)?;
+        let index = self.objects.vf(vf).srq_index(number)?;
         self.objects.attach_tags(index, tags);
         Ok(number)
     }
@@ -327,7 +330,7 @@ impl<F: QueueFormat> Engine<F> {
         srqn: u32,
         user_index: Option<u32>,
     ) -> Result<(), VerbError> {
-        let srq = self.objects.srq_index(vf, srqn)?;
+        let srq = self.objects.vf(vf).srq_index(srqn)?;
         let srq = self.objects.srqs.get_mut(srq.0);
         srq.ok_or(VerbError::NotFound)?.user_index = user_index;
         Ok(())
@@ -338,7 +341,7 @@ impl<F: QueueFormat> Engine<F> {
     /// # Errors
     /// [`VerbError::NotFound`].
     pub fn srq_mut(&mut self, vf: VfId, srqn: u32) -> Result<(&mut F::Shared, u32), VerbError> {
-        let index = self.objects.srq_index(vf, srqn)?;
+        let index = self.objects.vf(vf).srq_index(srqn)?;
         let srq = self
             .objects
             .srqs
@@ -353,7 +356,7 @@ impl<F: QueueFormat> Engine<F> {
     /// # Errors
     /// [`VerbError::NotFound`].
     pub fn arm_srq(&mut self, vf: VfId, srqn: u32, limit: u32) -> Result<(), VerbError> {
-        let index = self.objects.srq_index(vf, srqn)?;
+        let index = self.objects.vf(vf).srq_index(srqn)?;
         let srq = self
             .objects
             .srqs
@@ -370,7 +373,7 @@ impl<F: QueueFormat> Engine<F> {
     /// # Errors
     /// [`VerbError::NotFound`], or [`VerbError::InUse`] by queue pairs.
     pub fn destroy_srq(&mut self, vf: VfId, srqn: u32) -> Result<(), VerbError> {
-        let index = self.objects.srq_index(vf, srqn)?;
+        let index = self.objects.vf(vf).srq_index(srqn)?;
         if self
             .objects
             .srqs
@@ -380,7 +383,7 @@ impl<F: QueueFormat> Engine<F> {
             return Err(VerbError::InUse);
         }
         if let Some(srq) = self.objects.srqs.remove(index.0) {
-            let state = self.vf_mut(vf);
+            let state = self.objects.vf_mut(vf);
             state.srqs.remove(srqn);
             let held = [Objects::<F>::OF_SRQ, F::shared_held(&srq.ring)];
             state.memory.give_all(held);
@@ -391,7 +394,7 @@ impl<F: QueueFormat> Engine<F> {
             if let Some(tags) = &srq.tags {
                 state.memory.give(TagList::held(tags.log_size()));
             }
-            self.objects.release_cq(srq.cq());
+            self.objects.cqs.release_cq(srq.cq());
         }
         Ok(())
     }
@@ -402,19 +405,19 @@ impl<F: QueueFormat> Objects<F> {
     pub(crate) const OF_CQ: usize = size_of::<Cq<F>>() + LISTED;
     /// The same of a shared receive queue.
     pub(crate) const OF_SRQ: usize = size_of::<Srq<F>>() + LISTED + F::OF_SRQ;
+}
 
-    pub(crate) fn cq_index(&self, vf: VfId, cqn: u32) -> Result<CqIndex, VerbError> {
-        self.vf(vf).cqs.get(cqn).copied().ok_or(VerbError::NotFound)
+impl<F: QueueFormat> Vf<F> {
+    pub(crate) fn cq_index(&self, cqn: u32) -> Result<CqIndex, VerbError> {
+        self.cqs.get(cqn).copied().ok_or(VerbError::NotFound)
     }
 
-    pub(crate) fn srq_index(&self, vf: VfId, srqn: u32) -> Result<SrqIndex, VerbError> {
-        self.vf(vf)
-            .srqs
-            .get(srqn)
-            .copied()
-            .ok_or(VerbError::NotFound)
+    pub(crate) fn srq_index(&self, srqn: u32) -> Result<SrqIndex, VerbError> {
+        self.srqs.get(srqn).copied().ok_or(VerbError::NotFound)
     }
+}
 
+impl<F: QueueFormat> Objects<F> {
     /// A shared receive queue has a list of tags from now on, whose completion queue it uses.
     pub(crate) fn attach_tags(&mut self, index: SrqIndex, tags: Box<TagList>) {
         if let Some(cq) = self.cqs.get_mut(tags.cq.0) {
@@ -424,9 +427,11 @@ impl<F: QueueFormat> Objects<F> {
             srq.tags = Some(tags);
         }
     }
+}
 
+impl<F: QueueFormat> CompletionQueues<F> {
     pub(crate) fn release_cq(&mut self, cq: Option<CqIndex>) {
-        if let Some(cq) = cq.and_then(|cq| self.cqs.get_mut(cq.0)) {
+        if let Some(cq) = cq.and_then(|cq| self.get_mut(cq.0)) {
             cq.users -= 1;
         }
     }

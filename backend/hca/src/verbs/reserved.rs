@@ -4,8 +4,8 @@
 use wire::Qpn;
 
 use crate::engine::Engine;
-use crate::engine::shared_port::is_free;
 use crate::objects::ids::{QpIndex, VerbError, VfId};
+use crate::objects::shared_port::is_free;
 use crate::objects::vf::Vf;
 use crate::queue_format::QueueFormat;
 
@@ -20,14 +20,14 @@ impl<F: QueueFormat> Engine<F> {
     /// # Errors
     /// [`VerbError::Exhausted`]: reserved numbers count as queue pairs do.
     pub fn reserve_qpn(&mut self, vf: VfId) -> Result<Qpn, VerbError> {
-        let Vf { qps, memory, .. } = self.vf_mut(vf);
+        let Vf { qps, memory, .. } = self.objects.vf_mut(vf);
         if !qps.make_room(memory) {
             return Err(VerbError::Exhausted);
         }
-        let mut numbers = std::mem::take(&mut self.vf_mut(vf).qps);
+        let mut numbers = std::mem::take(&mut self.objects.vf_mut(vf).qps);
         let vfs = &self.objects.vfs;
         let number = numbers.insert_free(|number| is_free(vfs, vf, number), |_| QpIndex::NOBODY);
-        self.vf_mut(vf).qps = numbers;
+        self.objects.vf_mut(vf).qps = numbers;
         number.map(Qpn::new).ok_or(VerbError::Exhausted)
     }
 
@@ -36,7 +36,7 @@ impl<F: QueueFormat> Engine<F> {
     /// # Errors
     /// [`VerbError::NotFound`].
     pub fn release_qpn(&mut self, vf: VfId, qpn: Qpn) -> Result<(), VerbError> {
-        let numbers = &mut self.vf_mut(vf).qps;
+        let numbers = &mut self.objects.vf_mut(vf).qps;
         if numbers.get(qpn.value()) != Some(&QpIndex::NOBODY) {
             return Err(VerbError::NotFound);
         }

@@ -38,9 +38,7 @@ impl Polled {
     pub fn hot(&self) -> usize {
         self.hot.len()
     }
-}
 
-impl Polled {
     /// Number of cold records to look at in this turn.
     #[inline]
     pub fn cold_looks(&mut self) -> usize {

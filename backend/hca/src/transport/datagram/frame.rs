@@ -26,17 +26,17 @@ impl<F: QueueFormat> Engine<F> {
         datagram: &Datagram<'_>,
         psn: Psn,
     ) {
-        if !self.objects.may_launch(from) {
-            return TrafficCounters::add(&self.vf(from).counters.xmit_discards, 1);
+        if !self.objects.vf(from).has_slots() {
+            return TrafficCounters::add(&self.objects.vf(from).counters.xmit_discards, 1);
         }
         let mut frame = framed(datagram, address.dest_qp);
         frame.psn = psn;
         self.hold_back(from, datagram.src_qp, &route, &frame);
-        let in_flight = InFlight::new(&self.vf(from).in_flight, 1);
+        let in_flight = InFlight::new(&self.objects.vf(from).in_flight, 1);
         self.send_routed(from, to, route, frame, Some(in_flight));
         // A datagram that takes no time arrives before the sender knows that it has left.
         if self.exits.have_arrivals() {
-            self.arrivals(self.clock.now());
+            self.arrivals(self.completions.scheduler.clock.now());
         }
     }
 
@@ -81,7 +81,7 @@ impl<F: QueueFormat> Engine<F> {
         let mut at = 0;
         while let Some(function) = self.objects.sharer(port, at) {
             at += 1;
-            if function != from && self.vf(function).port.cluster == cluster {
+            if function != from && self.objects.vf(function).port.cluster == cluster {
                 self.exits
                     .endpoint
                     .show_multicast(frame, from, function, path_bits);

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::super::exchange::MAX_OUTSTANDING;
+use super::super::room::MAX_OUTSTANDING;
 use super::{Finished, MAX_READS, Request, Requester, Term, packets_of};
 use crate::image::restore::{later, send_request};
 use crate::image::{AwayImageV1, FinishedImageV1, RequestImageV1};

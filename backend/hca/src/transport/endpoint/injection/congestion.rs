@@ -45,7 +45,7 @@ impl<F: QueueFormat> Engine<F> {
         }
         let generation = self.generation.load(Ordering::Acquire);
         let rules = self.injection(vf, generation)?;
-        let now = self.clock.now();
+        let now = self.completions.scheduler.clock.now();
         self.exits.injections.waits(now, rules.flow(vf, qp, sl))
     }
 
@@ -62,14 +62,9 @@ impl<F: QueueFormat> Engine<F> {
         waiting.push(Reverse((until, sent, index.0)));
         self.exits.look();
     }
+}
 
-    /// A queue pair has waited until then.
-    pub(crate) fn end_wait(&mut self, index: QpIndex) {
-        if let Some(qp) = self.objects.qps.get_mut(index.0) {
-            (qp.req.sent, qp.req.held_until) = (false, 0);
-        }
-    }
-
+impl<F: QueueFormat> Engine<F> {
     /// A queue pair sends a request or a datagram: the next one may have to wait.
     pub(crate) fn hold_back(&mut self, vf: VfId, qp: Qpn, route: &Route, frame: &Frame) {
         let Some(Shares { rate, .. }) = route.shares else {
@@ -82,7 +77,7 @@ impl<F: QueueFormat> Engine<F> {
         let bytes = Load::new(0, 0, frame).bytes();
         let time = u128::from(bytes) * SECOND / u128::from(rate.max(1));
         let flow = rules.flow(vf, qp, frame.address.sl);
-        let now = self.clock.now();
+        let now = self.completions.scheduler.clock.now();
         self.exits.injections.sent(now, flow, &rules, time as u64);
     }
 
@@ -96,7 +91,7 @@ impl<F: QueueFormat> Engine<F> {
         let (sender, index) = match (&frame.content, &frame.session) {
             (Content::Datagram { source, .. }, _) => (*source, None),
             (_, Some(session)) => (session.source, None),
-            _ => match self.vf(at).qps.get(frame.address.dest_qp.value()) {
+            _ => match self.objects.vf(at).qps.get(frame.address.dest_qp.value()) {
                 Some(index) => (Qpn::new(0), Some(*index)),
                 None => return,
             },
@@ -120,7 +115,7 @@ impl<F: QueueFormat> Engine<F> {
             let own = std::mem::replace(&mut global.dgid, sgid);
             (global, own)
         });
-        let port = &self.vf(at).port;
+        let port = &self.objects.vf(at).port;
         let path = AddressPath {
             dlid: slid,
             sl,
@@ -147,7 +142,7 @@ impl<F: QueueFormat> Engine<F> {
     /// A notification has come to a function: the queue pair is held back from now on.
     fn notified(&mut self, at: VfId, frame: &Frame) {
         let address = frame.address;
-        let Some(&index) = self.vf(at).qps.get(address.dest_qp.value()) else {
+        let Some(&index) = self.objects.vf(at).qps.get(address.dest_qp.value()) else {
             return;
         };
         let Some(core) = self.objects.qps.get(index.0).map(|qp| &qp.core) else {
@@ -160,7 +155,7 @@ impl<F: QueueFormat> Engine<F> {
         let Some(rules) = self.injection(at, generation) else {
             return;
         };
-        let now = self.clock.now();
+        let now = self.completions.scheduler.clock.now();
         let flow = rules.flow(at, address.dest_qp, sl);
         if self.exits.injections.notified(now, flow, &rules) {
             let event = AdapterCongestionEvent {

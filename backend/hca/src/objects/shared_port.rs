@@ -8,11 +8,8 @@
 //! A function in a virtual cluster has one of the port's LIDs for itself, which leads to nobody else
 //! (*Towards Virtual InfiniBand Clusters with Network and Performance Isolation*, 3.3.4).
 
-use std::sync::Arc;
-
 use wire::{Gid, Qpn};
 
-use crate::engine::Engine;
 use crate::objects::Objects;
 use crate::objects::ids::VfId;
 use crate::objects::vf::Vf;
@@ -25,21 +22,11 @@ pub(crate) fn is_free<F: QueueFormat>(vfs: &[Vf<F>], vf: VfId, number: u32) -> b
     others.all(|sharer| vfs[usize::from(sharer.0)].qps.get(number).is_none())
 }
 
-impl<F: QueueFormat> Engine<F> {
-    /// Says that these functions are at one port. To be said before they have queue pairs.
-    pub fn share_port(&mut self, functions: &[VfId]) {
-        let sharers: Arc<[VfId]> = functions.into();
-        for &function in functions {
-            self.vf_mut(function).sharers = Arc::clone(&sharers);
-        }
-    }
-}
-
 impl<F: QueueFormat> Objects<F> {
     /// The function that a packet is for which reaches the port of `at` by a LID of `at`; `None` when
     /// it is nobody's there.
     #[inline]
-    pub(crate) fn function_at(&self, at: VfId, dgid: Option<Gid>, qpn: Qpn) -> Option<VfId> {
+    pub fn function_at(&self, at: VfId, dgid: Option<Gid>, qpn: Qpn) -> Option<VfId> {
         let Vf { sharers, port, .. } = self.vf(at);
         if sharers.is_empty() || port.cluster.is_some() {
             return Some(at);
@@ -56,7 +43,7 @@ impl<F: QueueFormat> Objects<F> {
     }
 
     /// The functions at the port of `at`, one after the other, from the first.
-    pub(crate) fn sharer(&self, at: VfId, index: usize) -> Option<VfId> {
+    pub fn sharer(&self, at: VfId, index: usize) -> Option<VfId> {
         match &self.vf(at).sharers[..] {
             [] => (index == 0).then_some(at),
             sharers => sharers.get(index).copied(),
