@@ -124,11 +124,12 @@ impl Doorbells {
     }
 }
 
-/// Names of an attack's two results: the ratio, and the longest time.
+/// Names of an attack's results: the ratio, the longest message, and the longest call of an engine.
 #[derive(Debug, Clone, Copy)]
 struct Names {
     ratio: &'static str,
     worst: &'static str,
+    call: &'static str,
 }
 
 macro_rules! names {
@@ -137,10 +138,12 @@ macro_rules! names {
             Doorbells::Poll => Names {
                 ratio: concat!("neighbour_", $name, "_poll"),
                 worst: concat!("neighbour_", $name, "_poll_worst_ms"),
+                call: concat!("neighbour_", $name, "_poll_call_us"),
             },
             Doorbells::Trap => Names {
                 ratio: concat!("neighbour_", $name, "_trap"),
                 worst: concat!("neighbour_", $name, "_trap_worst_ms"),
+                call: concat!("neighbour_", $name, "_trap_call_us"),
             },
         }
     };
@@ -178,6 +181,9 @@ struct Rounds {
     rest: Vec<Latencies>,
     spinning: Vec<Latencies>,
     attacked: Vec<Latencies>,
+    /// The longest call of an engine in a round beside these, in microseconds: of turns, and of all. [`None`] where
+    /// the daemon did not survive to tell.
+    longest_calls: Option<[f64; 2]>,
 }
 
 impl Rounds {
@@ -187,9 +193,18 @@ impl Rounds {
         median(pairs.map(|(of, rest)| of.p99 / rest.p99).collect())
     }
 
-    fn measurements(&self, names: Names) -> [Measurement; 2] {
+    fn measurements(&self, names: Names) -> Vec<Measurement> {
         let worst = |of: &[Latencies]| of.iter().map(|each| each.worst).fold(0.0, f64::max) / 1e6;
-        [
+        let call = self.longest_calls.map(|[turn, all]| Measurement {
+            name: names.call,
+            value: all,
+            unit: "us",
+            reference: Some(Reference {
+                name: "the longest turn, us",
+                value: turn,
+            }),
+        });
+        let mut measurements = vec![
             Measurement {
                 name: names.ratio,
                 value: self.ratio(&self.attacked),
@@ -208,7 +223,9 @@ impl Rounds {
                     value: worst(&self.spinning),
                 }),
             },
-        ]
+        ];
+        measurements.extend(call);
+        measurements
     }
 }
 
@@ -229,8 +246,19 @@ fn rounds(lab: &Lab, neighbour: &mut Neighbour, attack: Attack) -> Result<Rounds
         })?;
         rounds.attacked.push(attacked);
         if attacked.stuck {
-            break;
+            return Ok(rounds);
         }
+    }
+    // In a round of its own: to time a call takes time. The attacker's preparations and its end count too.
+    lab.engine_calls()?;
+    let attacker = attack.prepare(lab, neighbour)?;
+    let attacked = beside(lab, attacker, |progress| {
+        neighbour.measure(lab, scale.attack, || progress.is_enough())
+    })?;
+    if !attacked.stuck {
+        let calls = lab.engine_calls()?;
+        let us = |nanoseconds: u64| nanoseconds as f64 / 1e3;
+        rounds.longest_calls = Some([us(calls.turn_ns), us(calls.turn_ns.max(calls.request_ns))]);
     }
     Ok(rounds)
 }

@@ -37,7 +37,7 @@ pub use migration::{
     MoveOutcome, Packets, Place, StepPackets, SwitchPackets, Transition, Waited, allowed,
 };
 pub use passthrough::{CommandCounts, Datagrams, Elsewhere, PassedVf};
-pub use placement::{EngineStatus, PinRequest, PinSuggestion, Pinned, Placement};
+pub use placement::{EngineCalls, EngineStatus, PinRequest, PinSuggestion, Pinned, Placement};
 pub use sandbox::{Landlock, Sandbox};
 pub use sm::{
     Balance, ExtendedLids, OtherManager, Partition, SmAction, SmRequests, SmStatus, SmTraps,

@@ -10,9 +10,9 @@ mod vf;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    CountersReport, FirmwareReport, FirmwareRequest, LinkReport, LinkRequest, LiveDone,
-    LiveRequest, LiveStep, Migrated, MigrationRequest, MigrationsReport, MigrationsRequest,
-    PinRequest, Pinned, SmAction, SmStatus, UpgradeRequest, Wish,
+    CountersReport, EngineCalls, FirmwareReport, FirmwareRequest, LinkReport, LinkRequest,
+    LiveDone, LiveRequest, LiveStep, Migrated, MigrationRequest, MigrationsReport,
+    MigrationsRequest, PinRequest, Pinned, SmAction, SmStatus, UpgradeRequest, Wish,
 };
 
 pub use error::ErrorKind;
@@ -55,6 +55,8 @@ pub enum Request {
     },
     /// Moves a VF to another engine: answered with [`Response::Pinned`].
     Pin(PinRequest),
+    /// The longest calls of the engines since the last such request: answered with [`Response::EngineCalls`].
+    EngineCalls {},
     /// Has another program take the daemon's place: not answered, but for the reason if it does not. The
     /// connection ends when it does.
     Upgrade(UpgradeRequest),
@@ -105,6 +107,8 @@ pub enum Response {
     LiveSettled {},
     /// To [`Request::Pin`].
     Pinned(Pinned),
+    /// To [`Request::EngineCalls`].
+    EngineCalls(EngineCalls),
     /// To [`Request::Link`].
     Link(LinkReport),
     /// To [`Request::Firmware`].

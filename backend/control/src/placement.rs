@@ -37,6 +37,16 @@ pub struct PinSuggestion {
     pub bytes: u64,
 }
 
+/// The longest calls of any engine since the last question; the first question begins to time them. During a call
+/// nobody else has the engine. Only the time counts in which the thread had a processor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EngineCalls {
+    /// Nanoseconds of the longest turn of queue pairs.
+    pub turn_ns: u64,
+    /// Nanoseconds of the longest command, trapped doorbell or other request.
+    pub request_ns: u64,
+}
+
 /// Moves a VF to an engine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use config::Config;
+use control::{Client, EngineCalls, Request, Response};
 use fabric::{NodeId, PortRef, Topology};
 use tempfile::TempDir;
 use testing::Configuration;
@@ -120,6 +121,17 @@ impl Lab {
     /// The socket on which the daemon is asked for a sweep.
     pub(super) fn control(&self) -> PathBuf {
         self.config.control_socket()
+    }
+
+    /// The longest calls of the daemon's engines since the last question.
+    pub(super) fn engine_calls(&self) -> Result<EngineCalls> {
+        let asked = Client::connect(&self.control())
+            .and_then(|mut daemon| daemon.ask(&Request::EngineCalls {}));
+        match asked {
+            Ok(Response::EngineCalls(calls)) => Ok(calls),
+            Ok(other) => Err(BenchError::Subnet(format!("the daemon answered {other:?}"))),
+            Err(error) => Err(BenchError::Subnet(error.to_string())),
+        }
     }
 
     /// Ends the daemon, which somebody keeps from answering.

@@ -119,8 +119,8 @@ fn table(reader: Reader, newest: &Newest<'_>) -> Result<String> {
 /// The table of attacks: a result is a ratio, and the longest WRITE.
 fn neighbours(newest: &Newest<'_>) -> String {
     let mut text =
-        "| attack | polled, ≤ 2 | longest, ≤ 20 ms | trapped, ≤ 2 | longest, ≤ 20 ms | run |\n\
-                    |---|---|---|---|---|---|\n"
+        "| attack | polled, ≤ 2 | longest, ≤ 20 ms | call, ≤ 100 µs | trapped, ≤ 2 | longest, ≤ 20 ms | call, ≤ 100 µs | run |\n\
+                    |---|---|---|---|---|---|---|---|\n"
             .to_owned();
     for (attack, what) in NEIGHBOURS {
         let cell = |suffix: &str, limit| {
@@ -131,12 +131,20 @@ fn neighbours(newest: &Newest<'_>) -> String {
         let cells = [
             cell("poll", 2.0),
             cell("poll_worst_ms", 20.0),
+            cell("poll_call_us", 100.0),
             cell("trap", 2.0),
             cell("trap_worst_ms", 20.0),
+            cell("trap_call_us", 100.0),
         ];
-        if let [Some((letter, a)), Some((_, b)), Some((_, c)), Some((_, d))] = cells {
-            let _ = writeln!(text, "| {what} | {a} | {b} | {c} | {d} | {letter} |");
-        }
+        // Runs of before have no calls.
+        let [Some((letter, _)), ..] = &cells else {
+            continue;
+        };
+        let texts = cells
+            .iter()
+            .map(|cell| cell.as_ref().map_or("–", |(_, text)| text.as_str()));
+        let row = texts.collect::<Vec<_>>().join(" | ");
+        let _ = writeln!(text, "| {what} | {row} | {letter} |");
     }
     text
 }

@@ -19,10 +19,10 @@ use vmm_socket::{Journal, Pace, remedy};
 
 use super::lobby::{Caller, Lobby};
 use super::{
-    CAPTURES_MAX, CLIENTS_MAX, CountersReport, ErrorKind, FirmwareReport, FirmwareRequest,
-    LinkReport, LinkRequest, LiveDone, LiveMigration, LiveRequest, LiveStep, Migrated,
-    MigrationRequest, MigrationsReport, MigrationsRequest, PinRequest, Pinned, REQUEST_MAX,
-    Request, Response, SmAction, SmStatus, Status, Topology, UpgradeRequest,
+    CAPTURES_MAX, CLIENTS_MAX, CountersReport, EngineCalls, ErrorKind, FirmwareReport,
+    FirmwareRequest, LinkReport, LinkRequest, LiveDone, LiveMigration, LiveRequest, LiveStep,
+    Migrated, MigrationRequest, MigrationsReport, MigrationsRequest, PinRequest, Pinned,
+    REQUEST_MAX, Request, Response, SmAction, SmStatus, Status, Topology, UpgradeRequest,
 };
 use crate::capture::{Subscription, Wish};
 
@@ -85,6 +85,9 @@ pub trait StatusSource: fmt::Debug + Send + Sync {
     /// # Errors
     /// What kind of error, and what is wrong; then it lives where it did.
     fn pin(&self, request: &PinRequest) -> Result<Pinned, (ErrorKind, String)>;
+
+    /// The longest calls of the engines since the last question.
+    fn engine_calls(&self) -> EngineCalls;
 
     /// Has another program take the daemon's place. Returns only where it does not.
     fn upgrade(&self, request: &UpgradeRequest) -> (ErrorKind, String);
@@ -488,6 +491,7 @@ fn answer(
             Ok(pinned) => Response::Pinned(pinned),
             Err((kind, message)) => Response::Error { kind, message },
         },
+        Ok(Request::EngineCalls {}) => Response::EngineCalls(source.engine_calls()),
         Ok(Request::Upgrade(request)) => {
             let (kind, message) = source.upgrade(&request);
             Response::Error { kind, message }

@@ -1,5 +1,6 @@
 //! The engines, each with a thread of its own, and which VF lives in which.
 
+mod call_times;
 pub mod deferred;
 pub mod dma;
 pub mod engine;
@@ -213,6 +214,15 @@ impl<F: QueueFormat + 'static> Engines<F> {
     pub fn home_of(&self, vf: VfId) -> &SharedEngine<F> {
         // The state of a port in engines is the same in all.
         self.all.get(self.homes.of(vf)).unwrap_or(&self.all[0])
+    }
+
+    /// Returns the longest turn and the longest request of any engine since the last question, in nanoseconds.
+    #[must_use]
+    pub fn longest_calls(&self) -> [u64; 2] {
+        let each = self.all.iter().map(|engine| engine.longest_calls());
+        each.fold([0, 0], |[turn, request], it| {
+            [turn.max(it[0]), request.max(it[1])]
+        })
     }
 
     /// Returns the traffic of a function with functions of another engine, in units of four octets.

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use ibvswitch::capture::{Subscription, Wish};
 use ibvswitch::control::{
-    CLIENTS_MAX, Client, ClientError, Counters, CountersReport, Doorbells, ErrorKind, FabricStatus,
-    FirmwareReport, FirmwareRequest, LinkAction, LinkEnd, LinkReport, LinkRequest, LiveDone,
-    LiveMigration, LiveRequest, Mads, ManagerPlace, Migrated, MigrationRequest, MigrationsReport,
-    MigrationsRequest, Move, MoveOutcome, Objects, PinRequest, Pinned, REQUEST_MAX, RefusedMad,
-    Request, Response, Sandbox, Server, SmAction, SmStatus, StallDirection, Status, StatusSource,
-    StepPackets, Topology, UpgradeRequest, VfStatus,
+    CLIENTS_MAX, Client, ClientError, Counters, CountersReport, Doorbells, EngineCalls, ErrorKind,
+    FabricStatus, FirmwareReport, FirmwareRequest, LinkAction, LinkEnd, LinkReport, LinkRequest,
+    LiveDone, LiveMigration, LiveRequest, Mads, ManagerPlace, Migrated, MigrationRequest,
+    MigrationsReport, MigrationsRequest, Move, MoveOutcome, Objects, PinRequest, Pinned,
+    REQUEST_MAX, RefusedMad, Request, Response, Sandbox, Server, SmAction, SmStatus,
+    StallDirection, Status, StatusSource, StepPackets, Topology, UpgradeRequest, VfStatus,
 };
 use nix::poll::{PollFd, PollFlags, poll};
 
@@ -127,6 +127,13 @@ impl StatusSource for Fixed {
 
     fn pin(&self, _: &PinRequest) -> Result<Pinned, (ErrorKind, String)> {
         Err((ErrorKind::Failed, "there is one engine".to_owned()))
+    }
+
+    fn engine_calls(&self) -> EngineCalls {
+        EngineCalls {
+            turn_ns: 1,
+            request_ns: 2,
+        }
     }
 
     fn upgrade(&self, _: &UpgradeRequest) -> (ErrorKind, String) {

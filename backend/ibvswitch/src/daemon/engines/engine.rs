@@ -29,6 +29,7 @@ use nix::sys::prctl::set_timerslack;
 use nix::unistd::Pid;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use crate::daemon::engines::call_times::{Call, CallTimes};
 use crate::daemon::engines::deferred::Deferred;
 use crate::daemon::engines::mailbox::Mailbox;
 
@@ -122,6 +123,7 @@ pub struct SharedEngine<F: QueueFormat> {
     door: Option<MyDoor>,
     /// Nanoseconds in which there was work, as far as they have been added up.
     busy: AtomicU64,
+    calls: CallTimes,
 }
 
 impl<F: QueueFormat + 'static> SharedEngine<F> {
@@ -140,6 +142,7 @@ impl<F: QueueFormat + 'static> SharedEngine<F> {
             deferred,
             door,
             busy: AtomicU64::new(0),
+            calls: CallTimes::default(),
         })
     }
 
@@ -160,6 +163,11 @@ impl<F: QueueFormat + 'static> SharedEngine<F> {
         self.busy.load(Ordering::Relaxed)
     }
 
+    /// Returns the longest turn and the longest request since the last question, in nanoseconds.
+    pub fn longest_calls(&self) -> [u64; 2] {
+        self.calls.ask()
+    }
+
     /// There was work since then.
     fn worked(&self, since: Instant) {
         let nanoseconds = since.elapsed().as_nanos() as u64;
@@ -177,7 +185,7 @@ impl<F: QueueFormat + 'static> SharedEngine<F> {
             Ok(result) => result,
             Err(act) => {
                 let mut guarded = self.guarded.lock();
-                let result = act(&mut guarded.engine);
+                let result = self.calls.time(Call::Request, || act(&mut guarded.engine));
                 self.leave(guarded);
                 result
             }
@@ -301,7 +309,7 @@ impl<F: QueueFormat + 'static> SharedEngine<F> {
                 }
                 self.look_at_door(&mut guarded.engine);
                 let since = Instant::now();
-                let more = guarded.engine.run();
+                let more = self.calls.time(Call::Turn, || guarded.engine.run());
                 self.worked(since);
                 if !self.tidy(&mut guarded) {
                     if more {
@@ -328,7 +336,7 @@ impl<F: QueueFormat + 'static> SharedEngine<F> {
                 hints.look(&mut guarded.engine);
             }
             self.look_at_door(&mut guarded.engine);
-            if guarded.engine.poll() {
+            if self.calls.time(Call::Turn, || guarded.engine.poll()) {
                 quiet = 0;
             } else {
                 quiet = quiet.saturating_add(1);
@@ -340,7 +348,8 @@ impl<F: QueueFormat + 'static> SharedEngine<F> {
                 && let Some(job) = self.mailbox.take()
             {
                 quiet = 0;
-                job.run(&mut guarded.engine);
+                let engine = &mut guarded.engine;
+                self.calls.time(Call::Request, || job.run(engine));
             }
             if !self.tidy(guarded) {
                 MutexGuard::bump(guarded);

@@ -10,11 +10,11 @@ use vswitch::{LinkError, MigrateError, SmError, VSwitch};
 
 use crate::capture::{Subscription, Wish};
 use crate::control::{
-    Counters, CountersReport, ErrorKind, FirmwareReport, FirmwareRequest, LinkReport, LinkRequest,
-    LiveDone, LiveMigration, LiveRequest, Migrated, MigrationRequest, MigrationsReport,
-    MigrationsRequest, Objects, PinRequest, Pinned, Retries, SmAction, SmStatus, Status,
-    StatusSource, Topology, UpgradeRequest, Upgraded, counters_report, link_action, link_report,
-    mads, migrated, migrations_report, move_request, sm_status,
+    Counters, CountersReport, EngineCalls, ErrorKind, FirmwareReport, FirmwareRequest, LinkReport,
+    LinkRequest, LiveDone, LiveMigration, LiveRequest, Migrated, MigrationRequest,
+    MigrationsReport, MigrationsRequest, Objects, PinRequest, Pinned, Retries, SmAction, SmStatus,
+    Status, StatusSource, Topology, UpgradeRequest, Upgraded, counters_report, link_action,
+    link_report, mads, migrated, migrations_report, move_request, sm_status,
 };
 use crate::daemon::devices::client::ClientState;
 use crate::daemon::devices::firmware::Firmware;
@@ -158,6 +158,14 @@ impl StatusSource for DaemonState {
         let pinned = placement::pin(self.observer.config(), &self.engines, request)?;
         self.talks.forget(&self.engines, &self.status().vfs);
         Ok(pinned)
+    }
+
+    fn engine_calls(&self) -> EngineCalls {
+        let [turn_ns, request_ns] = self.engines.longest_calls();
+        EngineCalls {
+            turn_ns,
+            request_ns,
+        }
     }
 
     fn migrate(&self, request: &MigrationRequest) -> Result<Migrated, (ErrorKind, String)> {
