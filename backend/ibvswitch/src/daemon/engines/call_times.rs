@@ -1,4 +1,4 @@
-//! The longest calls of an engine, for whoever asks: nobody else has the engine during a call.
+//! The longest calls of an engine: nobody else has the engine during a call.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -44,7 +44,7 @@ impl CallTimes {
     }
 }
 
-/// Time that this thread has had a processor, in nanoseconds. What takes the processor from it is not the engine's.
+/// Time that this thread has had a processor, in nanoseconds. Time in which others had it does not count.
 fn processor_ns() -> u64 {
     let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
     time.map_or(0, |time| Duration::from(time).as_nanos() as u64)
