@@ -361,6 +361,16 @@ pub const SCOPES: &[Scope] = &[
         "OpenSM's option is `routing_engine`"
     ),
     manager!(
+        "sm.nue_max_num_vls",
+        "0",
+        "OpenSM's option has the same name",
+        warned(
+            When::Engine(RoutingChoice::Nue),
+            "only the engine `nue` has this limit",
+            "write sm.routing = \"nue\", or remove the key",
+        )
+    ),
+    manager!(
         "sm.lfts_file",
         "",
         "OpenSM's option has the same name",
@@ -675,7 +685,7 @@ pub const PARTITION_FILE: &[Scope] = &[
         "sl=",
         "groups, and paths (PathRecord, MultiPathRecord), with or without the keys `qos_…`",
         &[read(
-            "other than 0: with `sm.routing` `\"dfsssp\"`, `\"lash\"` or `\"dor\"`, which choose levels; two values for a partition",
+            "other than 0: with `sm.routing` `\"dfsssp\"`, `\"lash\"`, `\"nue\"` or `\"dor\"`, which choose levels; two values for a partition",
         )],
     ),
     everywhere("scope="),

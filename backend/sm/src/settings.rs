@@ -10,30 +10,15 @@ use std::time::Duration;
 
 use subnet_manager::persistence::settings_text;
 use subnet_manager::routing::{
-    DUMP_MAX, Dfsssp, DimensionOrder, FatTree, Imported, Lash, Roles, TableDump, TableFile,
-    TableSource, VSwitchFatTree, parse_guids,
+    DUMP_MAX, Imported, MAX_LANES, Roles, RoutingChoice, TableDump, TableFile, TableSource,
+    parse_guids,
 };
 use subnet_manager::{
     Arbitration, Config, FILE_MAX, KeyPolicy, MinHop, Mistake, Partitions, PortKind, PortQuality,
-    QualityError, RoutingEngine, UpDown, parse_lanes,
+    QualityError, RoutingEngine, parse_lanes,
 };
 use wire::attribute::SlToVl;
 use wire::{Guid, Lid};
-
-/// Names of the engines, which are OpenSM's where it has the engine.
-const ENGINES: [&str; 8] = [
-    "minhop",
-    "updn",
-    "ftree",
-    "vswitch-ftree",
-    "dfsssp",
-    "lash",
-    "dor",
-    "file",
-];
-
-/// Engines that give paths service levels, which lanes keep apart.
-const LAYERED: [&str; 3] = ["dfsssp", "lash", "dor"];
 
 /// The tables of arbitration that OpenSM has where only some are given.
 const HIGH: &str = "0:4";
@@ -91,7 +76,8 @@ pub struct Settings {
     config: Config,
     /// GUID of the port to work at.
     pub guid: Option<Guid>,
-    engine: &'static str,
+    engine: RoutingChoice,
+    nue_lanes: Option<u8>,
     roles: Roles,
     tables: Option<Arc<dyn TableSource>>,
     partitions: Option<(PathBuf, Partitions)>,
@@ -109,7 +95,8 @@ impl Default for Settings {
                 ..Config::default()
             },
             guid: None,
-            engine: ENGINES[0],
+            engine: RoutingChoice::default(),
+            nue_lanes: None,
             roles: Roles::default(),
             tables: None,
             partitions: None,
@@ -364,6 +351,9 @@ impl Settings {
             "transaction_timeout" => config.timeout = millis(value)?,
             "transaction_retries" => config.retries = number(value, 0..=255)?,
             "routing_engine" => self.engine = engine(value)?,
+            "nue_max_num_vls" => {
+                self.nue_lanes = Some(number(value, 0..=15)?).filter(|lanes| *lanes > 0);
+            }
             "root_guid_file" => self.roles.roots = guids(value)?,
             "cn_guid_file" => self.roles.compute = Some(guids(value)?),
             "io_guid_file" => self.roles.io = guids(value)?,
@@ -400,7 +390,7 @@ impl Settings {
         };
         let chosen = partitions.levels().filter(|(.., level)| level.value() != 0);
         let mistakes = chosen.map(|(line, _, level)| {
-            let (path, engine) = (path.display(), self.engine);
+            let (path, engine) = (path.display(), self.engine.name());
             let level = level.value();
             format!(
                 "{path}:{line}: sl={level}: the routing engine {engine} chooses the service levels of paths; leave sl= \
@@ -408,7 +398,7 @@ impl Settings {
             )
         });
         let mistakes: Vec<String> = mistakes.take(MAX_MISTAKES).collect();
-        if mistakes.is_empty() || !LAYERED.contains(&self.engine) {
+        if mistakes.is_empty() || !self.engine.is_layered() {
             return Ok(());
         }
         Err(Mistakes(mistakes))
@@ -442,37 +432,36 @@ impl Settings {
     /// The routing engine.
     #[must_use]
     pub fn routing(&self) -> Box<dyn RoutingEngine> {
-        match self.engine {
-            "file" => match &self.tables {
-                Some(source) => Box::new(Imported::new(Arc::clone(source))),
-                None => Box::new(MinHop),
-            },
-            "updn" => Box::new(UpDown::new(self.roles.roots.iter().copied())),
-            "ftree" => Box::new(FatTree),
-            "vswitch-ftree" => Box::new(VSwitchFatTree),
-            // Whether links have so many lanes the manager finds out.
-            "dfsssp" => Box::new(Dfsssp { lanes: 15 }),
-            "lash" => Box::new(Lash { lanes: 15 }),
-            "dor" => Box::new(DimensionOrder),
-            _ => Box::new(MinHop),
+        if let (RoutingChoice::File, Some(source)) = (self.engine, &self.tables) {
+            return Box::new(Imported::new(Arc::clone(source)));
         }
+        // Whether links have so many lanes the manager finds out.
+        let lanes = match self.engine {
+            RoutingChoice::Nue => self.nue_lanes.unwrap_or(MAX_LANES),
+            _ => MAX_LANES,
+        };
+        let engine = self.engine.engine(lanes);
+        engine.unwrap_or_else(|| Box::new(MinHop))
     }
 }
 
 /// The first engine of a list; `minhop` takes its place where it cannot route the subnet.
-fn engine(list: &str) -> Result<&'static str, Refusal> {
+fn engine(list: &str) -> Result<RoutingChoice, Refusal> {
     let mut first = None;
     for name in list.split(',').map(str::trim) {
-        let found = ENGINES.iter().find(|engine| **engine == name);
-        let Some(found) = found else {
+        // Programs for tables are the daemon's.
+        let engines = RoutingChoice::NAMES.into_iter();
+        let engines = engines.filter(|&(_, engine)| engine != RoutingChoice::External);
+        let Some((_, found)) = engines.clone().find(|(known, _)| *known == name) else {
+            let names: Vec<_> = engines.map(|(name, _)| name).collect();
             return Err(Refusal::Wrong(format!(
                 "unknown routing engine `{name}`; the engines are {}",
-                ENGINES.join(", ")
+                names.join(", ")
             )));
         };
-        first.get_or_insert(*found);
+        first.get_or_insert(found);
     }
-    Ok(first.unwrap_or(ENGINES[0]))
+    Ok(first.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -505,14 +494,14 @@ mod tests {
         assert_eq!(config.kinds[&PortKind::Adapter], PortQuality::default());
         assert_eq!(settings.routing().name(), "ftree");
 
-        let wrong = "lmc 1\nlmc 8\nqos_sl2vl 1,2\nrouting_engine nue\nqos maybe\nguid 0xq\n\
+        let wrong = "lmc 1\nlmc 8\nqos_sl2vl 1,2\nrouting_engine torus\nqos maybe\nguid 0xq\n\
                      partition_config_file /nowhere/at/all\nm_key 0x11112222333344445\n";
         let error = settings.parse("opensm.conf", wrong).expect_err("is wrong");
         let error = error.to_string();
         let lines: Vec<&str> = error.lines().collect();
         assert_eq!(lines.len(), 7, "{error}");
         assert_eq!(lines[0], "opensm.conf:2: lmc 8: write a number from 0 to 7");
-        let engine = "opensm.conf:4: routing_engine nue: unknown routing engine `nue`; the engines are minhop, ";
+        let engine = "opensm.conf:4: routing_engine torus: unknown routing engine `torus`; the engines are minhop, ";
         assert!(lines[2].starts_with(engine), "{error}");
         assert_eq!(settings.manager(BTreeMap::new()).lmc, 2);
     }
@@ -588,6 +577,7 @@ mod tests {
         "part_enforce",
         "sweep_interval",
         "routing_engine",
+        "nue_max_num_vls",
         "root_guid_file",
         "qos",
         "qos_max_vls",

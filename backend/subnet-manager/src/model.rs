@@ -282,6 +282,7 @@ impl Subnet {
                 switches,
                 endpoints,
                 roles: Arc::clone(roles),
+                lanes: None,
             },
             nodes,
         )

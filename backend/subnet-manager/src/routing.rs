@@ -3,6 +3,7 @@
 mod balance;
 mod bottleneck;
 mod check;
+mod choice;
 mod columns;
 mod dump;
 mod engines;
@@ -23,6 +24,7 @@ use wire::{Guid, Lid};
 
 pub(crate) use bottleneck::bottleneck;
 pub use check::{Break, Circle, Fault, Loads, Verdict, transition};
+pub use choice::{MAX_LANES, RoutingChoice};
 pub use dump::{DUMP_MAX, TableDump};
 pub use engines::dfsssp::Dfsssp;
 pub use engines::dimension_order::DimensionOrder;
@@ -30,6 +32,7 @@ pub use engines::fat_tree::{FatTree, VSwitchFatTree};
 pub use engines::imported::{Imported, TableFile, TableSource};
 pub use engines::lash::Lash;
 pub use engines::min_hop::MinHop;
+pub use engines::nue::Nue;
 pub use engines::up_down::UpDown;
 pub use lanes::levels::ServiceLevels;
 pub use roles::{Roles, parse_guids};
@@ -79,6 +82,8 @@ pub struct Graph {
     pub endpoints: Vec<Endpoint>,
     /// Roles of nodes, if it is a fat-tree.
     pub roles: Arc<Roles>,
+    /// Service levels from 0 that have a lane of their own on every link, where it is known.
+    pub lanes: Option<u8>,
 }
 
 impl Graph {

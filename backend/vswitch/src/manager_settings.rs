@@ -3,10 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use subnet_manager::routing::{
-    Dfsssp, DimensionOrder, FatTree, Lash, Roles, TableSource, VSwitchFatTree,
-};
-use subnet_manager::{KeyPolicy, MinHop, Partitions, RoutingEngine, UpDown};
+use subnet_manager::routing::{MAX_LANES, Roles, TableSource};
+use subnet_manager::{KeyPolicy, MinHop, Partitions, RoutingEngine};
 use wire::{Guid, PKey};
 
 use crate::model::{Address, KeyChoice, Manager, Model, RouterPort, RoutingChoice};
@@ -24,17 +22,13 @@ pub struct SettingsFiles {
 
 /// The routing engine that a manager with these settings uses.
 pub(crate) fn routing(manager: &Manager) -> Box<dyn RoutingEngine> {
-    match manager.routing {
-        // Tables of others come in `SettingsFiles`.
-        RoutingChoice::MinHop | RoutingChoice::File | RoutingChoice::External => Box::new(MinHop),
-        RoutingChoice::FatTree => Box::new(FatTree),
-        RoutingChoice::VSwitchFatTree => Box::new(VSwitchFatTree),
-        RoutingChoice::UpDown => Box::new(UpDown::default()),
-        // Whether links have so many lanes the manager finds out.
-        RoutingChoice::Dfsssp => Box::new(Dfsssp { lanes: 15 }),
-        RoutingChoice::Lash => Box::new(Lash { lanes: 15 }),
-        RoutingChoice::DimensionOrder => Box::new(DimensionOrder),
-    }
+    // Whether links have so many lanes the manager finds out. Tables of others come in `SettingsFiles`.
+    let lanes = match manager.routing {
+        RoutingChoice::Nue => manager.nue_lanes.unwrap_or(MAX_LANES),
+        _ => MAX_LANES,
+    };
+    let engine = manager.routing.engine(lanes);
+    engine.unwrap_or_else(|| Box::new(MinHop))
 }
 
 /// Settings of the manager of one of the subnets.

@@ -16,7 +16,8 @@ pub use address::{Address, AddressModel};
 pub use guid::{derive_guid, derive_name};
 pub use link_rate::LinkRate;
 pub use mads::{GmpClass, GmpClasses, MadRate, MadRules};
-pub use manager::{KeyChoice, Manager, ManagerPlace, RoutingChoice};
+pub use manager::{KeyChoice, Manager, ManagerPlace};
+pub use subnet_manager::routing::RoutingChoice;
 pub use wiring::{FileNodes, Router, RouterPort, Switch, Wiring};
 
 /// Name of the node that an embedded subnet manager runs on; with several subnets, their names

@@ -135,6 +135,12 @@ pub static SM: &[Key] = &[
          shows the reason.",
     ),
     key(
+        "nue_max_num_vls",
+        Integer(0..=15),
+        "`0`",
+        "For `\"nue\"`: the most data lanes that it uses; 0: all that the links have. OpenSM's default is 1.",
+    ),
+    key(
         "lfts_file",
         Other("path"),
         "none",

@@ -41,6 +41,9 @@ pub(super) fn manager(sm: &Section<'_>) -> (Manager, ManagerFiles) {
         routing: sm
             .one_of("routing", &RoutingChoice::NAMES)
             .unwrap_or_default(),
+        nue_lanes: sm
+            .number("nue_max_num_vls", "write 0 to 15")
+            .filter(|&lanes| lanes > 0),
         roots: roots(sm),
         enforce_partitions: sm.flag("enforce_partitions").unwrap_or_default(),
         max_lanes: max_lanes(sm, "qos_max_vls"),

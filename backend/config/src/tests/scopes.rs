@@ -40,6 +40,7 @@ const OF_THE_MANAGER: &[(&str, &str)] = &[
     ("sm.sweep_interval", "3"),
     ("sm.priority", "5"),
     ("sm.routing", "'updn'"),
+    ("sm.nue_max_num_vls", "2"),
     ("sm.lfts_file", "'lfts'"),
     ("sm.routing_program", "['/bin/route']"),
     ("sm.routing_timeout", "3"),

@@ -4,9 +4,7 @@ use std::time::Instant;
 
 use fabric::Topology;
 use serde::Serialize;
-use subnet_manager::routing::{
-    Dfsssp, DimensionOrder, FatTree, Fault, Lash, Roles, UpDown, VSwitchFatTree, Verdict,
-};
+use subnet_manager::routing::{Fault, Roles, RoutingChoice, Verdict};
 use subnet_manager::{Graph, MinHop, Routing, RoutingEngine, RoutingError};
 use wire::Lid;
 use wire::attribute::NodeType;
@@ -17,34 +15,22 @@ use crate::progress::{Progress, Step};
 use crate::quality::{Bandwidth, QualityError, Traffic, effective_bandwidth};
 use crate::shape::{InParts, connected};
 
-/// A new engine.
-type Make = fn() -> Box<dyn RoutingEngine>;
+/// Data lanes that most adapters have.
+const LANES: u8 = 8;
 
-/// The engines by their names, which are OpenSM's where it has the engine.
-const ENGINES: [(&str, Make); 7] = [
-    ("minhop", || Box::new(MinHop)),
-    ("updn", || Box::new(UpDown::default())),
-    ("ftree", || Box::new(FatTree)),
-    ("vswitch-ftree", || Box::new(VSwitchFatTree)),
-    ("dfsssp", || Box::new(Dfsssp::default())),
-    ("lash", || Box::new(Lash::default())),
-    ("dor", || Box::new(DimensionOrder)),
-];
-
-/// Engine that OpenSM does not have.
-const OURS_ALONE: &str = "vswitch-ftree";
-
-/// The names of all engines.
+/// The names of all engines that compute paths themselves, which are OpenSM's where it has the engine.
 #[must_use]
-pub fn engines() -> [&'static str; 7] {
-    ENGINES.map(|(name, _)| name)
+pub fn engines() -> Vec<&'static str> {
+    let computing = RoutingChoice::NAMES
+        .iter()
+        .filter(|(_, choice)| choice.engine(LANES).is_some());
+    computing.map(|&(name, _)| name).collect()
 }
 
 /// A new engine of this name.
 #[must_use]
 pub fn engine(name: &str) -> Option<Box<dyn RoutingEngine>> {
-    let found = ENGINES.iter().find(|(known, _)| *known == name);
-    found.map(|(_, make)| make())
+    RoutingChoice::named(name)?.engine(LANES)
 }
 
 /// Parameters of a study: topology and engines.
@@ -206,7 +192,10 @@ impl Study<'_> {
             }
             graph = with_hypervisors(&graph, hosts, functions)?;
         }
-        let theirs = |name: &str| self.compare_opensm && name != OURS_ALONE;
+        let theirs = |name: &str| {
+            self.compare_opensm
+                && RoutingChoice::named(name).is_some_and(RoutingChoice::is_in_opensm)
+        };
         let of = self.engines.len() + self.engines.iter().filter(|name| theirs(name)).count();
         let mut done = 0;
         let mut tell = |what: &str| {

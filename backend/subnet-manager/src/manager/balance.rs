@@ -83,6 +83,7 @@ impl Knowledge {
             switches: graph.switches.clone(),
             endpoints,
             roles: Arc::clone(&graph.roles),
+            lanes: graph.lanes,
         };
         let mut paths = self.balanced(counted, nodes);
         for end in idle {
@@ -139,7 +140,7 @@ impl SubnetManager {
     pub(super) fn rebalance(&mut self) {
         self.known.crowded = false;
         self.phase = Phase::Rebalancing;
-        let (graph, nodes) = self.known.subnet.graph(&self.known.config.roles);
+        let (graph, nodes) = super::routes::graph(&self.known);
         let fresh = self.known.spread(graph, nodes);
         let crowd = self.known.crowd(&fresh);
         if fresh.engine.is_none() || crowd >= self.known.balance.now {

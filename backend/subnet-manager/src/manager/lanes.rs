@@ -69,11 +69,7 @@ impl Knowledge {
                 self.subnet.nodes[node].info.node_guid
             ));
         }
-        let own = self.config.kinds.values().filter_map(|own| own.sl_to_vl);
-        for table in own.chain([self.service_lanes().unwrap_or_default()]) {
-            are_apart(&table, needed, lanes)?;
-        }
-        Ok(())
+        are_levels_apart(self, needed, lanes)
     }
 
     pub(super) fn take_setting(
@@ -84,6 +80,22 @@ impl Knowledge {
     ) {
         self.tables.holds_setting(node, place, *sent);
     }
+}
+
+fn are_levels_apart(known: &Knowledge, needed: u8, lanes: u8) -> Result<(), String> {
+    let own = known.config.kinds.values().filter_map(|own| own.sl_to_vl);
+    for table in own.chain([known.service_lanes().unwrap_or_default()]) {
+        are_apart(&table, needed, lanes)?;
+    }
+    Ok(())
+}
+
+/// Service levels from 0 that have a lane of their own on every link; `None` without links.
+pub(super) fn levels_apart(known: &Knowledge) -> Option<u8> {
+    let (lanes, _) = known.common_lanes()?;
+    let apart = (2..=lanes).rev();
+    let mut apart = apart.filter(|&levels| are_levels_apart(known, levels, lanes).is_ok());
+    Some(apart.next().unwrap_or(1))
 }
 
 impl SubnetManager {

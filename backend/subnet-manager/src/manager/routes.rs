@@ -9,6 +9,7 @@ use wire::smp::DATA;
 use wire::{Guid, Lid, PortState, Sl};
 
 use super::discovery::switch_info_data;
+use super::lanes::levels_apart;
 use super::{Knowledge, Purpose, SubnetManager};
 use crate::model::At;
 use crate::routing::{
@@ -39,6 +40,13 @@ fn keep(before: &Paths, graph: &Graph) -> Option<(Routing, &'static str)> {
         .map(|engine| (kept, engine))
 }
 
+/// The subnet as the engine is to see it, and the node of each switch.
+pub(super) fn graph(known: &Knowledge) -> (Graph, Vec<usize>) {
+    let (mut graph, nodes) = known.subnet.graph(&known.config.roles);
+    graph.lanes = levels_apart(known).filter(|_| known.routing.is_layered());
+    (graph, nodes)
+}
+
 impl Knowledge {
     /// The paths of a graph: those that there are if nothing has changed, or new ones and true.
     fn route(&mut self, graph: Graph, nodes: Vec<usize>) -> (Paths, bool) {
@@ -57,7 +65,7 @@ impl Knowledge {
 
     /// The paths that the engine computes of the subnet as it is, whatever there were before.
     pub(super) fn fresh_paths(&self) -> Paths {
-        let (graph, nodes) = self.subnet.graph(&self.config.roles);
+        let (graph, nodes) = graph(self);
         self.new_paths(graph, nodes, None)
     }
 
@@ -176,7 +184,7 @@ impl Knowledge {
 
 impl SubnetManager {
     pub(super) fn set_paths(&mut self) {
-        let (graph, nodes) = self.known.subnet.graph(&self.known.config.roles);
+        let (graph, nodes) = graph(&self.known);
         let (paths, computed) = self.known.route(graph, nodes);
         for refusal in &paths.refusals {
             self.sweeps.error(refusal.to_string());

@@ -6,4 +6,5 @@ pub(super) mod fat_tree;
 pub(super) mod imported;
 pub(super) mod lash;
 pub(super) mod min_hop;
+pub(super) mod nue;
 pub(super) mod up_down;

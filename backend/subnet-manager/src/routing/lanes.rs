@@ -1,5 +1,6 @@
 //! Virtual lanes: which paths may share one without a deadlock.
 
+pub(super) mod acyclic;
 pub(super) mod dependency;
 pub(super) mod layer;
 pub(super) mod levels;

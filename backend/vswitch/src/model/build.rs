@@ -35,6 +35,7 @@ impl Default for Manager {
             sweep_interval: Duration::from_secs(10),
             priority: 0,
             routing: RoutingChoice::default(),
+            nue_lanes: None,
             roots: Vec::new(),
             enforce_partitions: false,
             max_lanes: None,

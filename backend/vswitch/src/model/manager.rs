@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use subnet_manager::routing::RoutingChoice;
 use wire::Guid;
 
 /// Settings of the subnet managers.
@@ -20,6 +21,8 @@ pub struct Manager {
     pub priority: u8,
     /// The routing engine.
     pub routing: RoutingChoice,
+    /// The most data lanes that the engine `nue` uses.
+    pub nue_lanes: Option<u8>,
     /// Roots of up*/down* and fat-tree routing; none: found by themselves.
     pub roots: Vec<Guid>,
     /// Whether switches check P_Keys at ports with an adapter.
@@ -65,57 +68,6 @@ impl fmt::Debug for KeyChoice {
             Self::One(_) => "One",
         })
     }
-}
-
-/// The routing engine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum RoutingChoice {
-    /// Shortest paths.
-    #[default]
-    MinHop,
-    /// Up*/down*.
-    UpDown,
-    /// Fat-tree routing.
-    FatTree,
-    /// Fat-tree routing in which the VMs of a vSwitch share its weight.
-    VSwitchFatTree,
-    /// Shortest paths spread over links and lanes.
-    Dfsssp,
-    /// Shortest paths between switches, layered over lanes.
-    Lash,
-    /// Tori and meshes, one dimension after the other.
-    DimensionOrder,
-    /// Tables of a file.
-    File,
-    /// Tables of a program.
-    External,
-}
-
-impl RoutingChoice {
-    /// Whether it gives paths service levels, which lanes keep apart.
-    #[must_use]
-    pub const fn is_layered(self) -> bool {
-        matches!(self, Self::Dfsssp | Self::Lash | Self::DimensionOrder)
-    }
-
-    /// Whether it is for fat-trees.
-    #[must_use]
-    pub const fn is_tree(self) -> bool {
-        matches!(self, Self::FatTree | Self::VSwitchFatTree)
-    }
-
-    /// All engines with their names in the configuration.
-    pub const NAMES: [(&'static str, Self); 9] = [
-        ("minhop", Self::MinHop),
-        ("updn", Self::UpDown),
-        ("ftree", Self::FatTree),
-        ("vswitch-ftree", Self::VSwitchFatTree),
-        ("dfsssp", Self::Dfsssp),
-        ("lash", Self::Lash),
-        ("dor", Self::DimensionOrder),
-        ("file", Self::File),
-        ("external", Self::External),
-    ];
 }
 
 /// Where the subnet manager is.

@@ -3,7 +3,7 @@
 use fabric::Topology;
 use ibvswitch_simulator::{graph, with_hypervisors};
 use subnet_manager::routing::{
-    Dfsssp, DimensionOrder, FatTree as FatTreeRouting, Lash, VSwitchFatTree, Verdict,
+    Dfsssp, DimensionOrder, FatTree as FatTreeRouting, Lash, Nue, VSwitchFatTree, Verdict,
 };
 use subnet_manager::{Graph, MinHop, RoutingEngine};
 use topologies::{FatTree, Hosts, Irregular, Torus};
@@ -47,7 +47,8 @@ fn fat_trees() {
             let weighed = checked(&VSwitchFatTree, &graph, text);
             let spread = checked(&Dfsssp::default(), &graph, text);
             let layered = checked(&Lash::default(), &graph, text);
-            for verdict in [&plain, &weighed, &spread, &layered] {
+            let nue = checked(&Nue::default(), &graph, text);
+            for verdict in [&plain, &weighed, &spread, &layered, &nue] {
                 assert!(verdict.is_shortest() && verdict.is_free_of_deadlock());
                 assert_eq!(verdict.lanes, 1);
                 assert_eq!(verdict.hops, minhop.hops);
@@ -133,6 +134,50 @@ fn irregular() {
         }
         let error = Dfsssp { lanes: 1 }.route(&graph).unwrap_err();
         assert!(error.to_string().contains("1 virtual lanes do not suffice"));
+    }
+}
+
+/// Any number of lanes, any topology: everything is reached, nothing can deadlock, and more lanes make
+/// fewer detours.
+#[test]
+fn nue_on_any_lanes() {
+    let torus = |shape: &[u32], broken| {
+        let torus = Torus::new(shape, 2).unwrap().broken(broken, 7).unwrap();
+        of(torus.topology(Hosts::Adapters))
+    };
+    let irregular = |switches, degree, seed| {
+        let network = Irregular::new(switches, degree, 60, seed).unwrap();
+        of(network.topology(Hosts::Hypervisors { functions: 2 }))
+    };
+    let tree = |text| tree(text, Hosts::Adapters);
+    for (graph, what) in [
+        (torus(&[5], 0), "a ring of 5"),
+        (torus(&[8], 0), "a ring of 8"),
+        (torus(&[5, 5], 0), "5 by 5"),
+        (torus(&[6, 6], 3), "6 by 6 with 3 cables broken"),
+        (torus(&[4, 4, 4], 0), "4 by 4 by 4"),
+        (irregular(24, 4, 1), "24 switches with 4 cables each"),
+        (irregular(24, 9, 2), "24 switches with 9 cables each"),
+        (irregular(64, 3, 3), "64 switches with 3 cables each"),
+        (tree("XGFT(3;4,3,2;2,3,1)"), "a tree"),
+    ] {
+        let minhop = checked(&MinHop, &graph, what);
+        let mut detours = u64::MAX;
+        for lanes in [1, 2, 4, 8] {
+            let verdict = checked(&Nue { lanes }, &graph, &format!("{what}, {lanes} lanes"));
+            assert!(verdict.is_free_of_deadlock(), "{what}: {verdict}");
+            assert!(verdict.lanes <= lanes);
+            if lanes == 1 {
+                assert!(verdict.mean_hops() < 1.15 * minhop.mean_hops(), "{what}");
+            }
+            assert_eq!(verdict.arriving, minhop.arriving);
+            detours = verdict.detours;
+        }
+        assert_eq!(detours, 0, "{what}");
+        let mut few = graph.clone();
+        few.lanes = Some(2);
+        let routing = Nue::default().route(&few).unwrap();
+        assert!(routing.levels.count() <= 2);
     }
 }
 

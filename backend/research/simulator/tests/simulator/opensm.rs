@@ -8,10 +8,10 @@ use fabric::{LinkRate, NodeSpec, Topology};
 use ibvswitch_simulator::opensm;
 use subnet_manager::RoutingEngine;
 use subnet_manager::routing::{
-    Dfsssp, DimensionOrder, FatTree as FatTreeRouting, Lash, MinHop, Roles, UpDown, VSwitchFatTree,
-    Verdict,
+    Dfsssp, DimensionOrder, FatTree as FatTreeRouting, Lash, MinHop, Nue, Roles, UpDown,
+    VSwitchFatTree, Verdict,
 };
-use topologies::{FatTree, Hosts, Torus};
+use topologies::{FatTree, Hosts, Irregular, Torus};
 use wire::Guid;
 
 /// Both engines reach the same over as many links, and ours spreads the paths at least as well. Lanes
@@ -72,6 +72,39 @@ fn a_torus() {
             ("dor", &DimensionOrder),
         ],
     );
+}
+
+/// OpenSM's takes one lane unless it is told otherwise.
+#[test]
+fn nue_on_one_lane() {
+    let torus = |shape: &[u32], broken| {
+        let torus = Torus::new(shape, 2).unwrap().broken(broken, 7).unwrap();
+        torus.topology(Hosts::Adapters)
+    };
+    let irregular = |switches, degree| {
+        let network = Irregular::new(switches, degree, 60, 1).unwrap();
+        network.topology(Hosts::Adapters)
+    };
+    for topology in [
+        torus(&[5], 0),
+        torus(&[4, 4], 0),
+        torus(&[6, 6], 3),
+        torus(&[4, 4, 4], 0),
+        irregular(24, 4),
+        irregular(24, 9),
+    ] {
+        let routed = opensm::route(&topology, "nue", &Roles::default()).unwrap();
+        assert_eq!(routed.used, "nue");
+        let theirs = Verdict::new(&routed.graph, &routed.routing);
+        let ours = Nue { lanes: 1 }.route(&routed.graph).unwrap();
+        let ours = Verdict::new(&routed.graph, &ours);
+        println!("  OpenSM: {theirs}\n  ours:   {ours}");
+        for verdict in [&theirs, &ours] {
+            assert!(verdict.is_connected(), "{:?}", verdict.faults);
+        }
+        assert!(ours.is_free_of_deadlock(), "{ours}");
+        assert!(ours.mean_hops() < 1.05 * theirs.mean_hops());
+    }
 }
 
 /// An adapter at each switch, spines too, as aggregation nodes are.

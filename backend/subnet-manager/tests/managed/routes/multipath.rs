@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fabric::{Fabric, PortRef};
-use ibvswitch_subnet_manager::routing::{Dfsssp, FatTree as FatTreeRouting, Lash, VSwitchFatTree};
+use ibvswitch_subnet_manager::routing::{
+    Dfsssp, FatTree as FatTreeRouting, Lash, Nue, VSwitchFatTree,
+};
 use ibvswitch_subnet_manager::{Config, Method, Migration, MinHop, RoutingEngine, Target, UpDown};
 use topologies::{FatTree, Hosts};
 use wire::sa::PathRecord;
@@ -49,13 +51,14 @@ fn trace(bed: &Bed, from: usize, lid: Lid) -> Vec<PortRef> {
 
 #[test]
 fn paths_differ_where_there_are_several() {
-    let engines: [fn() -> Box<dyn RoutingEngine>; 6] = [
+    let engines: [fn() -> Box<dyn RoutingEngine>; 7] = [
         || Box::new(MinHop),
         || Box::new(UpDown::default()),
         || Box::new(FatTreeRouting),
         || Box::new(VSwitchFatTree),
         || Box::new(Dfsssp { lanes: 15 }),
         || Box::new(Lash { lanes: 15 }),
+        || Box::new(Nue { lanes: 15 }),
     ];
     for engine in engines {
         let name = engine().name();

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use fabric::{Fabric, NodeId, PortRef, Topology};
 use ibvswitch_subnet_manager::routing::{
-    Dfsssp, DimensionOrder, FatTree as FatTreeRouting, Lash, VSwitchFatTree,
+    Dfsssp, DimensionOrder, FatTree as FatTreeRouting, Lash, Nue, VSwitchFatTree,
 };
 use ibvswitch_subnet_manager::{Config, MinHop, RoutingEngine, UpDown};
 use topologies::{FatTree, Hosts, Irregular, Torus};
@@ -37,7 +37,11 @@ fn managed(topology: &Topology, engine: Box<dyn RoutingEngine>, config: Config) 
 
 /// A subnet whose other adapters are guests.
 pub fn bed(topology: &Topology, engine: Box<dyn RoutingEngine>) -> Bed {
-    let managed = managed(topology, engine, Config::default());
+    bed_with(topology, engine, Config::default())
+}
+
+fn bed_with(topology: &Topology, engine: Box<dyn RoutingEngine>, config: Config) -> Bed {
+    let managed = managed(topology, engine, config);
     let ports = adapters(&managed.link.fabric, topology);
     Bed::of(managed, ports[1..].to_vec())
 }
@@ -240,15 +244,17 @@ pub fn engines() -> Vec<Box<dyn RoutingEngine>> {
         Box::new(VSwitchFatTree),
         Box::new(Dfsssp { lanes: 15 }),
         Box::new(Lash { lanes: 15 }),
+        Box::new(Nue { lanes: 15 }),
         Box::new(DimensionOrder),
     ]
 }
 
 #[test]
 fn lanes_keep_paths_apart() {
-    let layered: [fn() -> Box<dyn RoutingEngine>; 3] = [
+    let layered: [fn() -> Box<dyn RoutingEngine>; 4] = [
         || Box::new(Dfsssp { lanes: 15 }),
         || Box::new(Lash { lanes: 15 }),
+        || Box::new(Nue { lanes: 15 }),
         || Box::new(DimensionOrder),
     ];
     for (what, topology) in [
@@ -346,10 +352,19 @@ fn too_few_lanes() {
         assert_eq!(first.len(), 1);
         first[0].clone()
     };
+    let same = Config {
+        sl_to_vl: Some(SlToVl::modulo(1)),
+        ..Config::default()
+    };
     let one = Config {
         max_lanes: Some(1),
         ..Config::default()
     };
+    for config in [one.clone(), same.clone()] {
+        let mut bed = bed_with(&torus(&[5]), Box::new(Nue { lanes: 15 }), config);
+        assert_eq!(bed.managed.manager.routed_by(), Some("nue"));
+        assert_eq!(checked(&mut bed, "a ring on one lane", true).len(), 1);
+    }
     let error = refused(one, &torus(&[6]), Box::new(DimensionOrder));
     assert!(
         error.starts_with(
@@ -358,10 +373,6 @@ fn too_few_lanes() {
             .ends_with(" has 1, qos_max_vls is 1; allow more, or use updn; minhop does it instead"),
         "{error}"
     );
-    let same = Config {
-        sl_to_vl: Some(SlToVl::modulo(1)),
-        ..Config::default()
-    };
     let error = refused(same, &torus(&[6]), Box::new(Lash { lanes: 15 }));
     assert!(
         error.contains("levels 0 to 1, and qos_sl2vl gives 0 and 1 the same"),
