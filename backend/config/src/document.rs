@@ -358,8 +358,8 @@ impl<'d> Section<'d> {
                 continue;
             }
             let remedy = match vswitch::closest(spelled, &known) {
-                _ if ["node_guid", "port_guid"].contains(&spelled) && known.contains(&"guid") => {
-                    "a VF has one GUID for its node and its port; write `guid`".to_owned()
+                _ if spelled == "port_guid" && known.contains(&"guid") => {
+                    "the GUID of the port is `guid`".to_owned()
                 }
                 Some(meant) => format!("did you mean `{meant}`?"),
                 None => format!("the keys here are {}", list(&known)),

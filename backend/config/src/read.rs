@@ -151,14 +151,22 @@ impl<'d> Reader<'d> {
         let Some(entry) = section.text("guid") else {
             return Some(self.derived("VF", name));
         };
-        let guid: Guid = entry.meaning(entry.value.parse().ok(), "not a GUID", GUID_REMEDY)?;
-        if guid == Guid::NONE {
-            entry.reject(
-                "a GUID must not be zero: applications regard such a port as not configured",
-                "leave the key out to have one derived from the name",
-            );
-            return None;
-        }
+        let guid = guid_at(&entry)?;
+        entry
+            .with(guid.value())
+            .claim(&mut self.names.guids, "GUID", name);
+        Some(guid)
+    }
+
+    /// The GUID of a VF's node as its guest sees it, where it is not that of its `port`.
+    pub(super) fn node_guid(
+        &mut self,
+        section: &Section<'d>,
+        name: &str,
+        port: Option<Guid>,
+    ) -> Option<Guid> {
+        let entry = section.text("node_guid")?;
+        let guid = guid_at(&entry).filter(|guid| port != Some(*guid))?;
         entry
             .with(guid.value())
             .claim(&mut self.names.guids, "GUID", name);
@@ -181,6 +189,18 @@ impl<'d> Reader<'d> {
         }
         guid
     }
+}
+
+fn guid_at(entry: &Entry<'_, &str>) -> Option<Guid> {
+    let guid: Guid = entry.meaning(entry.value.parse().ok(), "not a GUID", GUID_REMEDY)?;
+    if guid == Guid::NONE {
+        entry.reject(
+            "a GUID must not be zero: applications regard such a port as not configured",
+            "leave the key out to have one derived from the name",
+        );
+        return None;
+    }
+    Some(guid)
 }
 
 /// The LID at a key: a number, also in quotes, decimal or hexadecimal.

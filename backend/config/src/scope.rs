@@ -585,6 +585,7 @@ pub const SCOPES: &[Scope] = &[
         DEVICE
     ),
     partly("hypervisor.vf.guid", "VFs without `device`", &[DEVICE]),
+    partly("hypervisor.vf.node_guid", "VFs without `device`", &[DEVICE]),
     partly(
         "hypervisor.vf.pkeys",
         "with the embedded subnet manager; with `device`; if the VF shares a LID, as far as the port has them",

@@ -208,13 +208,13 @@ fn unknown_keys() {
         "1: `hypervisor.vf.lidd`: unknown key; did you mean `lid`?",
     );
     vf_case(
-        "node_guid = \"0x2c90300000101\"",
-        "1: `hypervisor.vf.node_guid`: unknown key; a VF has one GUID for its node and its port; write `guid`",
+        "port_guid = \"0x2c90300000101\"",
+        "1: `hypervisor.vf.port_guid`: unknown key; the GUID of the port is `guid`",
     );
     vf_case(
         "password = 3",
         "1: `hypervisor.vf.password`: unknown key; the keys here are `name`, `device`, `isolation`, `address`, `lid`, `guid`, \
-         `pkeys`, `doorbells`, `like`, `ipoib`, `object_memory`, `guest_memory`, `smp`, `gmp`, `mad_rate`, `mad_burst`, `mad_rates`, `cluster`, `vlid`, `virtual_pkeys`, `sl`, `sl_policy` and `socket`",
+         `node_guid`, `pkeys`, `doorbells`, `like`, `ipoib`, `object_memory`, `guest_memory`, `smp`, `gmp`, `mad_rate`, `mad_burst`, `mad_rates`, `cluster`, `vlid`, `virtual_pkeys`, `sl`, `sl_policy` and `socket`",
     );
     head_case(
         "[engin]",

@@ -162,7 +162,8 @@ impl Observer {
         status.lid = clustered
             .lid(place, fabric)
             .map_or(0, |lid| lid.value().into());
-        status.node_guid = vf.model.guid.to_string();
+        let node_guid = vf.model.node_guid.unwrap_or(vf.model.guid);
+        status.node_guid = node_guid.to_string();
         status.port_guid = guid.unwrap_or_default().to_string();
         let pkeys = self.plan.pkeys(fabric, place);
         status.pkeys = pkeys.iter().map(ToString::to_string).collect();
@@ -211,7 +212,10 @@ fn vf_status(
     let info = fabric.port_info(port).unwrap_or_default();
     let node_guid = fabric
         .node_info(port)
-        .map_or(vf.model.guid, |node| node.node_guid);
+        .filter(|node| node.port_guid != vf.model.guid)
+        .map_or(vf.model.node_guid.unwrap_or(vf.model.guid), |node| {
+            node.node_guid
+        });
     VfStatus {
         name: vf.model.name.clone(),
         hypervisor: hypervisor.name.clone(),

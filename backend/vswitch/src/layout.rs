@@ -34,6 +34,7 @@ pub(crate) struct PlacedVf {
     pub(crate) vswitch: Guid,
     /// GUID of the node, and of the VM's port; in a fabric it is at one place as either.
     pub(crate) guid: Guid,
+    pub(crate) node_guid: Guid,
     pub(crate) address: Address,
     pub(crate) smp: SmpAccess,
     pub(crate) has_view: bool,
@@ -50,6 +51,7 @@ fn places(model: &Model) -> Vec<PlacedVf> {
         subnet: model.subnet_of(hypervisor),
         vswitch: hypervisor.vswitch_guid,
         guid: vf.guid,
+        node_guid: vf.node_guid.unwrap_or(vf.guid),
         address: vf.address,
         smp: vf.smp,
         has_view: model.has_view(vf),
@@ -127,6 +129,11 @@ impl Layout {
     /// The VF that is configured with a GUID.
     pub(crate) fn configured_with(&self, guid: Guid) -> Option<&PlacedVf> {
         self.places.iter().find(|place| place.guid == guid)
+    }
+
+    /// The GUID of the node that the VM with this port GUID has.
+    pub(crate) fn node_guid(&self, guid: Guid) -> Guid {
+        self.configured_with(guid).map_or(guid, |vm| vm.node_guid)
     }
 
     /// The GUID of the VM that is configured at a VF, or the unused one of a spare VF.

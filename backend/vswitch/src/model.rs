@@ -194,8 +194,10 @@ pub struct Vf {
     pub address: Address,
     /// LID, or `None` to let the subnet manager choose.
     pub lid: Option<Lid>,
-    /// Node and port GUID.
+    /// GUID of its port, and of its node in the subnet.
     pub guid: Guid,
+    /// GUID of the node as its guest sees it, where it is another one.
+    pub node_guid: Option<Guid>,
     /// P_Key table from index 0, membership bit included; never empty.
     pub pkeys: Vec<PKey>,
     /// Whether this table holds although a partition configuration file may say another.

@@ -138,8 +138,15 @@ pub static VF: &[Key] = &[
         "guid",
         Other("16 hexadecimal digits"),
         "derived from `name`",
-        "GUID of the node and of its port, which cannot differ: unique and not zero. The derived GUID is the same on every \
-         start and every machine.",
+        "GUID of the port, and of its node in the subnet: unique and not zero. The derived GUID is the same on every start \
+         and every machine.",
+    ),
+    key(
+        "node_guid",
+        Other("16 hexadecimal digits"),
+        "as `guid`",
+        "GUID of the node that the guest sees (`node_guid` of `ibv_devinfo`), as `ip link set … vf … node_guid` sets it: \
+         unique. It moves with the VM. The subnet manager sees `guid`.",
     ),
     key(
         "pkeys",

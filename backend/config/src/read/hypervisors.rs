@@ -194,6 +194,7 @@ impl<'d> Reader<'d> {
         }
         let lid = self.lid(section, label, defaults.subnet);
         let guid = self.guid(section, label);
+        let node_guid = self.node_guid(section, label, guid);
         let pkeys = self.pkeys(section);
         let doorbells = section
             .one_of("doorbells", &Doorbells::NAMES)
@@ -221,6 +222,7 @@ impl<'d> Reader<'d> {
             address,
             lid,
             guid: guid?,
+            node_guid,
             pkeys,
             has_pkeys: section.value("pkeys").is_some(),
             smp,

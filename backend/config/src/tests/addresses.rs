@@ -68,6 +68,27 @@ fn guids() {
 }
 
 #[test]
+fn guids_of_nodes() {
+    let of = |rest: &str| {
+        let config = parse(&format!("{RIGHT}guid = \"0x2c90300000101\"\n{rest}\n"));
+        config.hypervisors[0].vfs[0].model.node_guid
+    };
+    assert_eq!(of(""), None);
+    assert_eq!(of("node_guid = \"00:02:c9:03:00:00:01:01\""), None);
+    let other = Some(Guid::new(0x0002_c903_0000_0100));
+    assert_eq!(of("node_guid = \"00:02:c9:03:00:00:01:00\""), other);
+    let second = "[[hypervisor.vf]]\nname = \"vm2\"\nguid = \"0x2c90300000100\"";
+    assert_eq!(
+        problems(&format!(
+            "{RIGHT}node_guid = \"0x2c90300000100\"\n{second}\n"
+        )),
+        [
+            "f.toml:8:8: `hypervisor.vf.guid = \"0x2c90300000100\"`: this GUID is already taken by vm1 (line 5); give each its own GUID"
+        ]
+    );
+}
+
+#[test]
 fn duplicates() {
     let second = |rest: &str| {
         format!("{RIGHT}lid = 5\nguid = \"0002:c903:0000:0101\"\n[[hypervisor.vf]]\n{rest}\n")

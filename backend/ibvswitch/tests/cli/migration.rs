@@ -13,6 +13,7 @@ fn subnet() -> Configuration {
         .vf("vm1")
         .key("pkeys", ["shop", "default"])
         .key("smp", "deny")
+        .key("node_guid", "00:02:c9:03:00:00:01:00")
         .hypervisor("hv2", [])
         .spare_vfs(2)
         .vf("vm2")
@@ -44,6 +45,10 @@ fn a_vm_finds_its_addresses_at_the_destination() {
     let (mut vm1, vm2) = (Peer::open(&daemon, "vm1"), Peer::open(&daemon, "vm2"));
     let before = addresses(&vm1);
     assert_eq!(before.4, [0x8010, 0xffff, 0]);
+    assert_eq!(before.2, 0x0002_c903_0000_0100, "not the port's");
+    let show = run(&daemon, &["vf", "show", "vm1"]);
+    let shown = "Node GUID: 0002:c903:0000:0100\n";
+    assert!(show.out.contains(shown), "{}", show.out);
     // The VM that is to be received is started first, on the second of the spare VFs.
     let waiting = Peer::open(&daemon, "hv2-spare2");
     assert_ne!(addresses(&waiting), before);

@@ -136,6 +136,7 @@ impl Vf {
             guid: derive_guid("VF", name),
             pkeys: vec![PKey::DEFAULT_FULL],
             has_pkeys: false,
+            node_guid: None,
             smp: SmpAccess::OwnPort,
             mads: MadRules {
                 classes: GmpClasses::default(),

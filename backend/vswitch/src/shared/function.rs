@@ -22,8 +22,10 @@ pub struct PortFacts {
     pub sm_lid: Lid,
     /// State, of which a function may know another than those that share the port.
     pub state: PortState,
-    /// GUID of the port, and of the guest's node.
+    /// GUID of the port.
     pub guid: Guid,
+    /// GUID of the guest's node.
+    pub node_guid: Guid,
     /// Capabilities that the guest's driver may switch.
     pub writable: CapabilityMask,
     /// Whether the guest may send subnet management packets.
@@ -58,6 +60,12 @@ impl Function {
         let node = nodes.node_info(self.port).unwrap_or_default();
         let (lid, lmc) = sharing.address(self.vf, nodes, self.port);
         let access = self.vswitch.filter.smp_access(self.vf);
+        let layout = &self.vswitch.layout;
+        // A VM has one HCA, wherever its port is.
+        let guid = match sharing.place(self.vf) {
+            Some(place) => { place.guid(nodes) }.unwrap_or_else(|| layout.configured_guid(self.vf)),
+            None => node.port_guid,
+        };
         PortFacts {
             lid: addresses.own_lid(self.vf, lid),
             lmc: if addresses.has_own_lids(self.vf) {
@@ -69,12 +77,8 @@ impl Function {
                 .seen(self.vf, port.master_sm_lid)
                 .unwrap_or_default(),
             state: sharing.state(self.vf, nodes, self.port),
-            // A VM has one HCA, wherever its port is.
-            guid: match sharing.place(self.vf) {
-                Some(place) => { place.guid(nodes) }
-                    .unwrap_or_else(|| self.vswitch.layout.configured_guid(self.vf)),
-                None => node.port_guid,
-            },
+            guid,
+            node_guid: layout.node_guid(guid),
             writable: self.writable_capabilities(access),
             has_smi: access != SmpAccess::Deny,
             grh_required: sharing.requires_grh(self.vf, nodes),

@@ -61,7 +61,7 @@ impl connectx::Port for FunctionPort {
             state: facts.state,
             physical_state: port.port_physical_state,
             system_image_guid: facts.node.system_image_guid,
-            node_guid: facts.guid,
+            node_guid: facts.node_guid,
             port_guid: facts.guid,
             capability_mask: port.capability_mask.0,
             capability_mask_writable: facts.writable.0,
