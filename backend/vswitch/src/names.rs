@@ -42,7 +42,11 @@ pub enum NameError {
 
 /// The node of this name, with this GUID or of this text.
 pub(crate) fn find<T: Copy>(wanted: &str, nodes: &[Candidate<'_, T>]) -> Result<T, NameError> {
-    let guid: Option<Guid> = wanted.parse().ok();
+    // As a listing has it, too: S-0002c90300000101.
+    let bare = ["S-", "H-", "R-"]
+        .iter()
+        .find_map(|kind| wanted.strip_prefix(kind));
+    let guid: Option<Guid> = bare.unwrap_or(wanted).parse().ok();
     let has_guid = |it: &&Candidate<'_, T>| guid.is_some_and(|guid| it.guids.contains(&guid));
     if let Some(found) = nodes.iter().find(has_guid) {
         return Ok(found.node);
@@ -197,6 +201,7 @@ mod tests {
             .collect();
         assert_eq!(find("sw1", &few), Ok(0));
         assert_eq!(find("0x0000000000000003", &few), Ok(2));
+        assert_eq!(find("H-0000000000000003", &few), Ok(2));
         assert_eq!(find("text of 1", &few), Ok(2));
         let error = |wanted, nodes: &[Candidate<'_, usize>]| {
             find(wanted, nodes).expect_err("unknown").to_string()

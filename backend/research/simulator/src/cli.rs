@@ -51,7 +51,7 @@ enum Command {
     Lids(lids::LidsArgs),
     /// Number of hypervisors and VMs for which a subnet has enough LIDs.
     Capacity(capacity::CapacityArgs),
-    /// Repeat every published table and figure: published and measured values.
+    /// Repeat published tables and figures: published and measured values.
     Papers(papers::PapersArgs),
 }
 

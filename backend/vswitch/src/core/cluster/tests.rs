@@ -213,6 +213,24 @@ fn places_are_those_of_the_records() {
     check(AttributeId(3), sa::InformInfo::FIELDS);
 }
 
+/// Records that the subnet administration gets reach VMs of clusters.
+#[test]
+fn all_records_are_listed() {
+    let source = include_str!("../../../../wire/src/management/sa.rs");
+    let (_, ids) = source.split_once("pub mod id {").expect("is there");
+    let (ids, _) = ids.split_once("\n}\n").expect("has an end");
+    let numbers = ids.split("AttributeId(0x").skip(1).map(|rest| {
+        let (digits, _) = rest.split_once(')').expect("is a number");
+        u16::from_str_radix(digits, 16).expect("is a number")
+    });
+    let numbers: Vec<u16> = numbers.collect();
+    assert!(numbers.len() >= 17, "{numbers:x?}");
+    for number in numbers {
+        let listed = super::attributes::record(AttributeId(number));
+        assert!(listed.is_some(), "add {number:#06x} to attributes.rs");
+    }
+}
+
 /// Numbers of the specification's attributes that pass, by class: everything else is refused, both
 /// ways. Which addresses are in them, the tests above say.
 const PASS: [(&[u8], &[u16]); 8] = [
