@@ -371,6 +371,11 @@ pub const SCOPES: &[Scope] = &[
         )
     ),
     manager!(
+        "sm.use_ucast_cache",
+        "false",
+        "OpenSM's option has the same name"
+    ),
+    manager!(
         "sm.lfts_file",
         "",
         "OpenSM's option has the same name",

@@ -69,6 +69,9 @@ pub struct Cli {
     /// File with the forwarding tables of the engine `file`.
     #[arg(long = "lfts_file", short = 'U', value_name = "FILE")]
     lfts_file: Option<String>,
+    /// Keep paths as they are while adapters and leaf switches are away.
+    #[arg(long = "ucast_cache", short = 'A')]
+    ucast_cache: bool,
     /// File with the node GUIDs of the roots, for up/down and fat-tree routing.
     #[arg(long = "root_guid_file", short = 'a', value_name = "FILE")]
     root_guid_file: Option<String>,
@@ -132,11 +135,13 @@ impl Cli {
                 warn!("{path}: keys without a meaning here: {}", ignored.join(" "));
             }
         }
+        let cache = self.ucast_cache.then(|| "TRUE".to_owned());
         for (option, key, value) in [
             ("--guid", "guid", &self.guid),
             ("--priority", "sm_priority", &self.priority),
             ("--routing_engine", "routing_engine", &self.routing_engine),
             ("--lfts_file", "lfts_file", &self.lfts_file),
+            ("--ucast_cache", "use_ucast_cache", &cache),
             ("--root_guid_file", "root_guid_file", &self.root_guid_file),
             ("--cn_guid_file", "cn_guid_file", &self.cn_guid_file),
             ("--io_guid_file", "io_guid_file", &self.io_guid_file),

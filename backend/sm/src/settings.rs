@@ -351,6 +351,7 @@ impl Settings {
             "transaction_timeout" => config.timeout = millis(value)?,
             "transaction_retries" => config.retries = number(value, 0..=255)?,
             "routing_engine" => self.engine = engine(value)?,
+            "use_ucast_cache" => config.ucast_cache = flag(value)?,
             "nue_max_num_vls" => {
                 self.nue_lanes = Some(number(value, 0..=15)?).filter(|lanes| *lanes > 0);
             }

@@ -70,6 +70,8 @@ pub struct Config {
     pub extended_lids: bool,
     /// Roles of nodes in a fat-tree.
     pub roles: Arc<Roles>,
+    /// Whether paths stay as they are while adapters and leaf switches are away.
+    pub ucast_cache: bool,
     /// The largest MTU to set.
     pub mtu: Mtu,
     /// A packet's longest time through the subnet: 4.096 us * 2^value.
@@ -129,6 +131,7 @@ impl Default for Config {
             without_lid: BTreeSet::new(),
             extended_lids: false,
             roles: Arc::default(),
+            ucast_cache: false,
             mtu: Mtu::B4096,
             subnet_timeout: 18,
             sl_to_vl: None,

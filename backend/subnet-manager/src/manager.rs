@@ -1,6 +1,7 @@
 //! The subnet manager.
 
 mod balance;
+mod cache;
 mod configuration;
 mod discovery;
 mod extended;
@@ -142,6 +143,8 @@ struct Knowledge {
     /// As the sweep before found it, while a sweep runs.
     before: Option<Subnet>,
     paths: Paths,
+    /// The paths of the subnet without gaps, while a part of it is away.
+    whole: Option<Paths>,
     /// By port GUID: the service level by which it reaches the manager, where that is not 0.
     manager_levels: BTreeMap<Guid, Sl>,
     balance: Balance,
@@ -186,6 +189,7 @@ impl SubnetManager {
             known: Knowledge {
                 routing,
                 outdated: false,
+                whole: None,
                 subnet: Subnet::default(),
                 before: None,
                 paths: Paths::default(),

@@ -36,7 +36,7 @@ use service::Services;
 use subscription::{Audience, Subscriptions};
 
 /// Routes of the subnet after the last sweep that ended.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Paths {
     pub(crate) graph: Graph,
     /// The node of each switch of the graph, as an index of [`Subnet::nodes`].

@@ -50,6 +50,7 @@ pub(crate) fn manager_config(
         prefix_routes: prefix_routes(model, subnet),
         lmc: model.manager.lmc,
         roles: Arc::new(roles),
+        ucast_cache: model.manager.ucast_cache,
         mtu: model.fabric.mtu,
         sweep_interval: model.manager.sweep_interval,
         priority: model.manager.priority,

@@ -141,6 +141,12 @@ pub static SM: &[Key] = &[
         "For `\"nue\"`: the most data lanes that it uses; 0: all that the links have. OpenSM's default is 1.",
     ),
     key(
+        "use_ucast_cache",
+        Flag,
+        "`false`",
+        "Whether paths stay as they are while [hosts or leaf switches are away](subnet-manager.md#hosts-that-boot).",
+    ),
+    key(
         "lfts_file",
         Other("path"),
         "none",

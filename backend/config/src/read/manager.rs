@@ -44,6 +44,7 @@ pub(super) fn manager(sm: &Section<'_>) -> (Manager, ManagerFiles) {
         nue_lanes: sm
             .number("nue_max_num_vls", "write 0 to 15")
             .filter(|&lanes| lanes > 0),
+        ucast_cache: sm.flag("use_ucast_cache").unwrap_or_default(),
         roots: roots(sm),
         enforce_partitions: sm.flag("enforce_partitions").unwrap_or_default(),
         max_lanes: max_lanes(sm, "qos_max_vls"),

@@ -41,6 +41,7 @@ const OF_THE_MANAGER: &[(&str, &str)] = &[
     ("sm.priority", "5"),
     ("sm.routing", "'updn'"),
     ("sm.nue_max_num_vls", "2"),
+    ("sm.use_ucast_cache", "true"),
     ("sm.lfts_file", "'lfts'"),
     ("sm.routing_program", "['/bin/route']"),
     ("sm.routing_timeout", "3"),

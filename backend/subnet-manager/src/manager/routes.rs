@@ -8,6 +8,7 @@ use wire::mad::AttributeId;
 use wire::smp::DATA;
 use wire::{Guid, Lid, PortState, Sl};
 
+use super::cache::part_of;
 use super::discovery::switch_info_data;
 use super::lanes::levels_apart;
 use super::{Knowledge, Purpose, SubnetManager};
@@ -60,6 +61,17 @@ impl Knowledge {
             return (Paths { nodes, ..before }, false);
         }
         let before = Some(before).filter(|paths| !paths.tables.is_empty());
+        let whole = self.whole.take().filter(|_| !outdated);
+        let whole = whole.or_else(|| {
+            let paths = before.as_ref().filter(|_| !outdated)?;
+            self.config.ucast_cache.then(|| paths.clone())
+        });
+        if let Some(whole) = whole
+            && let Some(part) = part_of(&whole, &graph, &nodes, lanes)
+        {
+            self.whole = Some(whole).filter(|whole| whole.graph != graph);
+            return (part, false);
+        }
         (self.new_paths(graph, nodes, before.as_ref()), true)
     }
 
@@ -190,7 +202,8 @@ impl SubnetManager {
             self.sweeps.error(refusal.to_string());
         }
         self.send_tables(&paths);
-        self.set_tops(&paths.graph, &paths.nodes);
+        let whole = self.known.whole.as_ref().unwrap_or(&paths);
+        self.set_tops(whole.graph.top(), &paths.nodes);
         self.known.paths = paths;
         self.migrations.paths_are_new();
         self.known.find_manager_levels();
@@ -246,7 +259,7 @@ impl SubnetManager {
     }
 
     /// The highest LID that each switch looks up.
-    fn set_tops(&mut self, graph: &Graph, nodes: &[usize]) {
+    fn set_tops(&mut self, top: Lid, nodes: &[usize]) {
         // A VM that starts later takes the lowest free LID, and finds it within reach.
         let ports = self.known.subnet.end_ports().len() << self.known.config.lmc;
         let ports = u16::try_from(ports).unwrap_or(u16::MAX);
@@ -264,7 +277,7 @@ impl SubnetManager {
                 .max(pinned.unwrap_or(0))
                 .min(Lid::UNICAST_LAST.value())
         };
-        let top = graph.top().value().max(reach);
+        let top = top.value().max(reach);
         for &node in nodes {
             let Some(info) = self.known.subnet.nodes[node].switch else {
                 continue;

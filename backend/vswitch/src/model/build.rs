@@ -36,6 +36,7 @@ impl Default for Manager {
             priority: 0,
             routing: RoutingChoice::default(),
             nue_lanes: None,
+            ucast_cache: false,
             roots: Vec::new(),
             enforce_partitions: false,
             max_lanes: None,

@@ -23,6 +23,8 @@ pub struct Manager {
     pub routing: RoutingChoice,
     /// The most data lanes that the engine `nue` uses.
     pub nue_lanes: Option<u8>,
+    /// Whether paths stay as they are while hosts and leaf switches are away.
+    pub ucast_cache: bool,
     /// Roots of up*/down* and fat-tree routing; none: found by themselves.
     pub roots: Vec<Guid>,
     /// Whether switches check P_Keys at ports with an adapter.

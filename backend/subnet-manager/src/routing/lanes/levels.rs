@@ -57,6 +57,16 @@ impl ServiceLevels {
         }
     }
 
+    /// The same for a graph that has only these switches, by their index.
+    pub(crate) fn of_switches(&self, switches: &[usize]) -> Self {
+        let vertices = switches.iter();
+        let of_switch = vertices.filter_map(|&switch| self.of_switch.get(switch).copied());
+        Self {
+            of_switch: of_switch.collect(),
+            ..self.clone()
+        }
+    }
+
     /// Number of service levels, and so of virtual lanes, in use: those from 0.
     pub fn count(&self) -> u8 {
         self.count

@@ -4,15 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fabric::{Fabric, NodeId, PortRef, Topology};
-use ibvswitch_subnet_manager::RoutingEngine;
+use ibvswitch_subnet_manager::{Config, RoutingEngine};
 use testing::Random;
 use topologies::{Hosts, Torus};
 use wire::attribute::NodeType;
+use wire::mad::{AttributeId, Method};
 use wire::{Guid, Lid};
 
 use crate::cloud::seed;
 use crate::guests::Bed;
-use crate::routes::routing::{bed, checked, engines, irregular, torus, tree};
+use crate::routes::routing::{bed, bed_with, checked, engines, irregular, torus, tree};
 
 /// Switches of each topology that fail, one after the other.
 const SWITCHES: usize = 2;
@@ -130,6 +131,60 @@ fn a_switch() {
             _ => assert_eq!(fell_back, 0, "{name}"),
         }
     }
+}
+
+/// With the cache of paths no switch is told of hosts and leaf switches that go and come back, but a cable that
+/// is lost counts.
+#[test]
+fn hosts_and_leaves_that_boot() {
+    for name in names() {
+        let topology = match name {
+            "dor" => torus(&[4, 3]),
+            _ => tree(),
+        };
+        let config = Config {
+            ucast_cache: true,
+            ..Config::default()
+        };
+        let mut bed = bed_with(&topology, engine(name), config);
+        let whole = tables(&bed.managed.link.fabric);
+        let told = linear_sets(&bed);
+        let host = bed.ports[bed.ports.len() - 1];
+        let above = bed.managed.link.fabric.peer(host).unwrap();
+        let is_vswitch = leads_to_adapters(&bed.managed.link.fabric, host);
+        let host = if is_vswitch { above.node } else { host.node };
+        let leaf = spare_switches(&bed).into_iter();
+        let mut leaves = leaf.filter(|&leaf| !below(&bed.managed.link.fabric, leaf).is_empty());
+        // The torus is no torus without one of its switches.
+        let leaf = leaves.next().filter(|_| name != "dor");
+        for node in [Some(host), leaf].into_iter().flatten() {
+            let cables: Vec<PortRef> = ports_of(&bed.managed.link.fabric, node).collect();
+            for is_up in [false, true] {
+                for &cable in &cables {
+                    bed.managed.link.fabric.set_cable(cable, is_up);
+                }
+                sweep(&mut bed);
+                assert_eq!(bed.managed.manager.routed_by(), Some(name));
+                assert_eq!(linear_sets(&bed), told, "{name}: {node:?} is up: {is_up}");
+            }
+            assert_eq!(tables(&bed.managed.link.fabric), whole, "{name}");
+            assert!(!check(&mut bed, "all there again", name));
+        }
+        let trunk = spare_trunk(&bed.managed.link.fabric);
+        bed.managed.link.fabric.set_cable(trunk, false);
+        sweep(&mut bed);
+        check(&mut bed, "a cable less", name);
+        assert!(linear_sets(&bed) > told, "{name}");
+    }
+}
+
+/// Blocks of forwarding tables that switches were told.
+fn linear_sets(bed: &Bed) -> u64 {
+    let fabric = &bed.managed.link.fabric;
+    let counts = fabric.nodes().filter_map(|node| fabric.smp_counts(node));
+    counts
+        .map(|counts| counts.answered_of(Method::SET, AttributeId::LINEAR_FORWARDING))
+        .sum()
 }
 
 /// A switch fails and comes back; whether the engine could not route what was left.

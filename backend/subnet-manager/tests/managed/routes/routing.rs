@@ -40,7 +40,7 @@ pub fn bed(topology: &Topology, engine: Box<dyn RoutingEngine>) -> Bed {
     bed_with(topology, engine, Config::default())
 }
 
-fn bed_with(topology: &Topology, engine: Box<dyn RoutingEngine>, config: Config) -> Bed {
+pub fn bed_with(topology: &Topology, engine: Box<dyn RoutingEngine>, config: Config) -> Bed {
     let managed = managed(topology, engine, config);
     let ports = adapters(&managed.link.fabric, topology);
     Bed::of(managed, ports[1..].to_vec())
