@@ -5,7 +5,7 @@ use libfuzzer_sys::fuzz_target;
 use wire::MadPacket;
 use wire::attribute::{
     GuidInfo, MulticastBlock, NodeDescription, NodeInfo, PKeyBlock, PortInfo, SlToVl, SmInfo,
-    SwitchInfo, Trap, VlArbitration,
+    SwitchInfo, Trap, VNodeInfo, VPortInfo, VPortStates, VirtualizationInfo, VlArbitration,
 };
 use wire::mad::{Mad, SIZE};
 use wire::performance::{
@@ -97,6 +97,12 @@ fuzz_target!(|bytes: &[u8]| {
     }
     assert_eq!(PKeyBlock::parse(&data).to_bytes(), data);
     assert_eq!(MulticastBlock::parse(&data).to_bytes(), data);
+    assert_eq!(VPortStates::parse(&data).to_bytes(), data);
+    let _ = VirtualizationInfo::parse(&data).map(|info| info.to_string());
+    let _ = VNodeInfo::parse(&data).map(|info| info.to_string());
+    if let Ok(info) = VPortInfo::parse(&data) {
+        assert_eq!(VPortInfo::parse(&info.to_bytes()), Ok(info));
+    }
     let lanes = SlToVl::parse(&data);
     assert_eq!(SlToVl::parse(&lanes.to_bytes()), lanes);
     let weights = VlArbitration::parse(&data);

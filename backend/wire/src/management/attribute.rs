@@ -10,13 +10,17 @@ mod port_info;
 mod sm_info;
 mod switch;
 mod table;
+mod virtualization;
 
 pub use node::{GuidInfo, NodeDescription, NodeInfo, NodeType};
 pub use notice::{
     GidChange, KeyViolation, LinkStateChange, LinkViolation, LocalChange, MKeyViolation, Notice,
-    SwitchPKeyViolation, SystemImageChange, Trap,
+    SwitchPKeyViolation, SystemImageChange, Trap, VPortStateChange,
 };
 pub use port_info::{CapabilityMask, PortInfo};
 pub use sm_info::{SmInfo, SmState};
 pub use switch::{LinearBlock, MulticastBlock, SwitchInfo};
 pub use table::{PKeyBlock, SlToVl, VlArbitration, VlWeight};
+pub use virtualization::{
+    VNodeInfo, VPortInfo, VPortStates, VirtualizationInfo, select_vport_block, vport_block,
+};

@@ -169,6 +169,20 @@ named! {
         EXTENDED_LID = 0xff41, "ExtendedLid";
         /// Speeds of a port that PortInfo does not tell apart, of Mellanox.
         MLNX_EXTENDED_PORT_INFO = 0xff90, "MlnxExtPortInfo";
+        /// The virtual ports of a port; this and what follows, of NVIDIA.
+        VIRTUALIZATION_INFO = 0xffb0, "VirtualizationInfo";
+        /// A virtual port.
+        VPORT_INFO = 0xffb1, "VPortInfo";
+        /// The adapter of a virtual port.
+        VNODE_INFO = 0xffb2, "VNodeInfo";
+        /// States of virtual ports.
+        VPORT_STATE = 0xffb3, "VPortState";
+        /// The text of a virtual port's adapter.
+        VNODE_DESCRIPTION = 0xffb4, "VNodeDescription";
+        /// GUIDs of a virtual port.
+        VPORT_GUID_INFO = 0xffb5, "VPortGUIDInfo";
+        /// Partitions of a virtual port.
+        VPORT_P_KEY_TABLE = 0xffb6, "VPortP_KeyTable";
     }
 }
 

@@ -6,6 +6,7 @@ use crate::{Gid, Guid, Lid, PKey, Qpn, Result, Sl};
 
 use super::{CapabilityMask, NodeType};
 use crate::management::mad::{AttributeId, Method};
+use crate::management::vendor::ORGANIZATION;
 
 layout! {
     /// Notice (IBA 13.4.8.2), as traps of the generic kind carry it. The details that follow differ
@@ -31,6 +32,14 @@ layout! {
         changed_lid: Lid = 96..112,
         /// Details of trap 144: its new capability mask.
         changed_capability_mask: u32 = 128..160,
+    }
+}
+
+layout! {
+    /// Details of NVIDIA's trap 1146.
+    VPortStateChange, 54 bytes {
+        /// LID of the physical port.
+        lid: Lid = 16..32,
     }
 }
 
@@ -63,6 +72,10 @@ impl Notice {
     pub const BAD_Q_KEY: u16 = 258;
     /// A packet came to a switch's port with a partition key that is not let through there.
     pub const BAD_P_KEY_AT_SWITCH: u16 = 259;
+
+    /// The state of a virtual port changed: of NVIDIA, whose `ib_types.h` has the details but does not tell whether the
+    /// notice is a vendor's. Here it is one; both kinds are read.
+    pub const VPORT_STATE_CHANGE: u16 = 1146;
 
     const URGENT: u8 = 1;
     const SECURITY: u8 = 2;
@@ -249,6 +262,8 @@ pub enum Trap {
     LocalChange(LocalChange),
     /// 145: the system's GUID changed.
     SystemImageChange(SystemImageChange),
+    /// 1146: the state of virtual ports changed.
+    VPortStateChange(VPortStateChange),
     /// 256: a wrong management key.
     BadMKey(MKeyViolation, [u8; MKeyViolation::RETURN_PATH]),
     /// 257: a partition that a channel adapter's port is not in.
@@ -273,6 +288,7 @@ impl Trap {
             Self::FlowControlWatchdog(_) => Notice::FLOW_CONTROL_WATCHDOG,
             Self::LocalChange(_) => Notice::LOCAL_CHANGE,
             Self::SystemImageChange(_) => Notice::SYSTEM_IMAGE_GUID_CHANGE,
+            Self::VPortStateChange(_) => Notice::VPORT_STATE_CHANGE,
             Self::BadMKey(..) => Notice::BAD_M_KEY,
             Self::BadPKey(_) => Notice::BAD_P_KEY,
             Self::BadQKey(_) => Notice::BAD_Q_KEY,
@@ -295,7 +311,8 @@ impl Trap {
     /// What [`Notice::parse`] finds, and what is wrong with the details.
     pub fn parse(data: &[u8; DATA]) -> Result<Option<Self>> {
         let notice = Notice::parse(data)?;
-        if !notice.generic {
+        let kind = (notice.producer_type, notice.trap_number);
+        if !notice.generic && kind != (ORGANIZATION, Notice::VPORT_STATE_CHANGE) {
             return Ok(None);
         }
         let details = &data[Notice::DETAILS..];
@@ -315,6 +332,7 @@ impl Trap {
             Notice::SYSTEM_IMAGE_GUID_CHANGE => {
                 Self::SystemImageChange(SystemImageChange::parse(details)?)
             }
+            Notice::VPORT_STATE_CHANGE => Self::VPortStateChange(VPortStateChange::parse(details)?),
             Notice::BAD_M_KEY => {
                 let mut path = [0; MKeyViolation::RETURN_PATH];
                 path.copy_from_slice(&details[MKeyViolation::SIZE..]);
@@ -337,10 +355,11 @@ impl Trap {
     /// The notice, as `producer` ([`Notice::producer_type`]) with LID `issuer` sends it.
     pub fn to_notice(&self, producer: u32, issuer: Lid) -> [u8; DATA] {
         let mut data = [0; DATA];
+        let generic = !matches!(self, Self::VPortStateChange(_));
         Notice {
-            generic: true,
+            generic,
             notice_type: self.notice_type(),
-            producer_type: producer,
+            producer_type: if generic { producer } else { ORGANIZATION },
             trap_number: self.number(),
             issuer_lid: issuer,
             ..Notice::default()
@@ -358,6 +377,7 @@ impl Trap {
             | Self::FlowControlWatchdog(violation) => violation.emit(details),
             Self::LocalChange(change) => change.emit(details),
             Self::SystemImageChange(change) => change.emit(details),
+            Self::VPortStateChange(change) => change.emit(details),
             Self::BadMKey(violation, path) => {
                 violation.emit(details);
                 details[MKeyViolation::SIZE..].copy_from_slice(path);
@@ -521,5 +541,15 @@ mod tests {
         assert_eq!(Trap::parse(&data), Ok(None), "a vendor's");
         data[0] = 0x80;
         assert_eq!(Trap::parse(&data), Ok(None), "no such number");
+        // NVIDIA's, as a vendor's and as a generic one.
+        let trap = Trap::VPortStateChange(VPortStateChange { lid: lid(7) });
+        let mut data = trap.from_node(NodeType::ChannelAdapter, lid(7));
+        assert_eq!(data[..6], [4, 0, 2, 0xc9, 0x04, 0x7a]);
+        assert_eq!((data[12], data[13]), (0, 7));
+        assert_eq!(Trap::parse(&data), Ok(Some(trap)));
+        data[0] |= 0x80;
+        assert_eq!(Trap::parse(&data), Ok(Some(trap)));
+        (data[0], data[3]) = (4, 0xca);
+        assert_eq!(Trap::parse(&data), Ok(None), "another vendor's");
     }
 }

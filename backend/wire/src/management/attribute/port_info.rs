@@ -237,6 +237,9 @@ const EXT_SPEEDS: u8 = 0xf;
 const EXT2_SHIFT: u32 = 5;
 
 impl PortInfo {
+    /// In `capability_mask2`: the port can have virtual ports
+    /// ([`VirtualizationInfo`](super::VirtualizationInfo)).
+    pub const VIRTUALIZATION: u16 = 1 << 2;
     /// In `capability_mask2`: the components with a 2 in their names mean something.
     pub const EXTENDED_SPEEDS_2: u16 = 1 << 11;
 
