@@ -67,6 +67,9 @@ impl Population {
                      has one LID and not two"
                 }
                 AddressModel::Dynamic | AddressModel::SharedPort => "configure fewer hypervisors",
+                AddressModel::Virtualized => {
+                    "configure fewer hypervisors, or fewer VFs with address = \"dedicated\""
+                }
             },
         ))
     }

@@ -20,7 +20,7 @@ use wire::{Guid, Lid};
 
 use self::hypervisors::Defaults;
 use super::document::{Document, Entry, Problem, Section, Seen};
-use super::{Address, Config, Directories, ManagerPlace, Sandbox, keys, scope};
+use super::{Address, AddressModel, Config, Directories, ManagerPlace, Sandbox, keys, scope};
 
 const LID_REMEDY: &str = "a unicast LID is 0x0001 to 0xbfff (1 to 49151)";
 const GUID_REMEDY: &str = "write 16 hexadecimal digits, such as \"0002:c903:0000:0101\"";
@@ -103,7 +103,11 @@ impl<'d> Reader<'d> {
             doorbells,
             object_memory,
             model: fabric.model,
-            address: Address::default(),
+            // Adapters have LIDs of their own for virtual ports only where they are told so.
+            address: match fabric.model {
+                AddressModel::Virtualized => Address::Shared,
+                _ => Address::default(),
+            },
             guest_memory: None,
             subnet: 0,
             is_external: manager.place == ManagerPlace::External,

@@ -52,6 +52,8 @@ enum When {
     NoManagementKey,
     /// Links have no bandwidth.
     Unlimited,
+    /// VFs are virtual ports, and the subnet manager is none of ours.
+    VirtualPortsElsewhere,
     /// No VF shares a LID.
     NothingShared,
     /// All VFs share LIDs.
@@ -75,8 +77,12 @@ impl When {
             Self::Engine(engine) => manager.routing != engine,
             Self::NoManagementKey => manager.m_key == KeyChoice::None,
             Self::Unlimited => config.fabric.bandwidth == Bandwidth::Unlimited,
+            Self::VirtualPortsElsewhere => {
+                manager.place == ManagerPlace::External
+                    && config.fabric.model == AddressModel::Virtualized
+            }
             Self::NothingShared => !config.fabric.model.has_shared_ports(),
-            Self::AllShared => config.fabric.model == AddressModel::SharedPort,
+            Self::AllShared => !config.fabric.model.has_vswitch(),
             Self::ShortLids => !config.fabric.extended_lids,
             Self::Without(_) | Self::Read(_) => false,
         }
@@ -98,8 +104,13 @@ impl When {
             }
             Self::NoManagementKey => "with `sm.m_key = \"none\"`".to_owned(),
             Self::Unlimited => "without `fabric.bandwidth = \"model\"`".to_owned(),
+            Self::VirtualPortsElsewhere => {
+                "`\"virtualized\"`: with `sm.manager = \"external\"`".to_owned()
+            }
             Self::NothingShared => "if no VF shares a LID".to_owned(),
-            Self::AllShared => "with `fabric.model = \"shared-port\"`".to_owned(),
+            Self::AllShared => {
+                "with `fabric.model = \"shared-port\"` or `\"virtualized\"`".to_owned()
+            }
             Self::ShortLids => "without `fabric.extended_lids`".to_owned(),
             Self::Without(key) => format!("without `{key}`"),
             Self::Read(text) => text.to_owned(),
@@ -285,9 +296,16 @@ pub const SCOPES: &[Scope] = &[
     partly(
         "fabric.model",
         "everywhere",
-        &[read(
-            "`\"vswitch-dynamic\"`: with `sm.manager = \"external\"`; shared LIDs: with several subnets",
-        )],
+        &[
+            read(
+                "`\"vswitch-dynamic\"`: with `sm.manager = \"external\"`; shared LIDs: with several subnets",
+            ),
+            warned(
+                When::VirtualPortsElsewhere,
+                "OpenSM does not know virtual ports, and leaves VFs Down",
+                "have `ibvswitch-sm` or NVIDIA's subnet manager manage the subnet, or write \"shared-port\"",
+            ),
+        ],
     ),
     scope(
         "fabric.grh_required",
@@ -556,7 +574,7 @@ pub const SCOPES: &[Scope] = &[
     everywhere("hypervisor.switch"),
     partly(
         "hypervisor.address",
-        "with `fabric.model = \"vswitch-hybrid\"`",
+        "with `fabric.model = \"vswitch-hybrid\"` or `\"virtualized\"`",
         &[read("another value than the model's, with another model")],
     ),
     everywhere("hypervisor.guest_memory"),
@@ -564,7 +582,9 @@ pub const SCOPES: &[Scope] = &[
     partly(
         "hypervisor.spare_ports",
         "ports with a LID",
-        &[read("with `fabric.model = \"shared-port\"`")],
+        &[read(
+            "with `fabric.model = \"shared-port\"` or `\"virtualized\"`",
+        )],
     ),
     everywhere("hypervisor.vf"),
     everywhere("hypervisor.vf.name"),
@@ -576,7 +596,7 @@ pub const SCOPES: &[Scope] = &[
     ),
     partly(
         "hypervisor.vf.address",
-        "with `fabric.model = \"vswitch-hybrid\"`",
+        "with `fabric.model = \"vswitch-hybrid\"` or `\"virtualized\"`",
         &[
             read("another value than the model's, with another model"),
             DEVICE,
@@ -646,7 +666,9 @@ pub const SCOPES: &[Scope] = &[
     partly(
         "hypervisor.port",
         "ports with a LID",
-        &[read("with `fabric.model = \"shared-port\"`")],
+        &[read(
+            "with `fabric.model = \"shared-port\"` or `\"virtualized\"`",
+        )],
     ),
     everywhere("hypervisor.port.name"),
     everywhere("hypervisor.port.kind"),

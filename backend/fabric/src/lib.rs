@@ -51,6 +51,7 @@ mod timers;
 mod transit;
 mod view_fabric;
 
+pub use agents::sma::virtualization::VPortOwner;
 pub use agents::trap::LostHeader;
 pub use fabric::Fabric;
 pub use fabric::image::CountersImageV1;
@@ -66,7 +67,8 @@ pub use nodes::counters::{PortCounters, SmpCounts};
 pub use nodes::forwarding::MULTICAST_LIDS;
 pub use nodes::owner::{Owner, SmpAccess};
 pub use nodes::report::{ForwardingSummary, PortTotals};
-pub use nodes::topology::{NodeId, NodeSpec, PortRef, Topology, TopologyError};
+pub use nodes::topology::{NodeId, NodeSpec, PortRef, Topology, TopologyError, VPortSpec};
+pub use nodes::vport::{VPort, VPorts};
 pub use output::{Output, PortEvent};
 pub use paths::route::{NoRoute, Route};
 pub use paths::router::{Crossing, GlobalAddress, Routed};

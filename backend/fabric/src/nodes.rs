@@ -16,6 +16,7 @@ pub(crate) mod report;
 pub(crate) mod sampler;
 pub(crate) mod topology;
 pub(crate) mod trap;
+pub(crate) mod vport;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use chunks::Chunks;
 use counters::PortCounters;
 use node::{Node, Port, Switch};
 use topology::{NodeId, PortRef, Topology, TopologyError};
+use vport::VPorts;
 
 /// The nodes of a subnet, with their ports, tables and cables.
 ///
@@ -177,7 +179,13 @@ impl Nodes {
 
     /// Whether a GID is one of a port's.
     pub(crate) fn has_gid(&self, port: PortRef, gid: Gid) -> bool {
-        !gid.guid().is_none() && self.gids(port).any(|own| own == gid)
+        let prefix = self.port(port).map(|port| port.info.gid_prefix);
+        let vports = VPorts::at(self, port);
+        let mut virtual_ports = vports.into_iter().flat_map(|it| &it.ports);
+        !gid.guid().is_none()
+            && (self.gids(port).any(|own| own == gid)
+                || prefix == Some(gid.prefix())
+                    && virtual_ports.any(|port| port.guids.contains(&gid.guid())))
     }
 
     /// A port's P_Key table.

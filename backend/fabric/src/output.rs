@@ -39,6 +39,15 @@ pub enum Output {
         /// The event.
         event: PortEvent,
     },
+    /// Something happened at a virtual port of this port.
+    VPortEvent {
+        /// The physical port.
+        port: PortRef,
+        /// Index of the virtual port.
+        index: u16,
+        /// The event.
+        event: PortEvent,
+    },
     /// A packet passes this port, and [`Fabric::set_tap`](crate::Fabric::set_tap) asked to see it.
     Tapped {
         /// The port.

@@ -157,9 +157,9 @@ impl Observer {
     /// Makes the status of a port that of a function which shares it.
     fn share(&self, status: &mut VfStatus, vf: &Vf, fabric: &Fabric, place: SharedPlace) {
         let guid = place.guid(fabric);
-        let clustered = self.plan.clustered();
-        status.state = clustered.state(place, fabric).to_string();
-        status.lid = clustered
+        let own_lids = self.plan.own_lids();
+        status.state = own_lids.state(place, fabric).to_string();
+        status.lid = own_lids
             .lid(place, fabric)
             .map_or(0, |lid| lid.value().into());
         let node_guid = vf.model.node_guid.unwrap_or(vf.model.guid);

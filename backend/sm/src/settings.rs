@@ -15,7 +15,7 @@ use subnet_manager::routing::{
 };
 use subnet_manager::{
     Arbitration, Config, FILE_MAX, KeyPolicy, MinHop, Mistake, Partitions, PortKind, PortQuality,
-    QualityError, RoutingEngine, parse_lanes,
+    QualityError, RoutingEngine, VirtualPorts, parse_lanes,
 };
 use wire::attribute::SlToVl;
 use wire::{Guid, Lid};
@@ -329,6 +329,13 @@ impl Settings {
             "sa_key" => config.sa_key = number(value, 0..=u64::MAX)?,
             "subnet_prefix" => config.gid_prefix = number(value, 0..=u64::MAX)?,
             "lmc" => config.lmc = number(value, 0..=7)?,
+            "virt_enabled" => {
+                config.virtual_ports = match number(value, 0..=2)? {
+                    0u8 => VirtualPorts::Ignored,
+                    1 => VirtualPorts::Disabled,
+                    _ => VirtualPorts::Enabled,
+                }
+            }
             "max_op_vls" => config.max_lanes = Some(lanes_of_code(number(value, 1..=5)?)),
             "subnet_timeout" => config.subnet_timeout = number(value, 0..=31)?,
             "partition_config_file" => self.partitions = partitions(Path::new(value))?,
@@ -574,6 +581,7 @@ mod tests {
         "guid",
         "m_key",
         "lmc",
+        "virt_enabled",
         "max_op_vls",
         "part_enforce",
         "sweep_interval",

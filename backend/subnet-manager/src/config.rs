@@ -17,6 +17,18 @@ use crate::config::quality::{Arbitration, PortKind, PortQuality};
 use crate::keys::{KeyPolicy, ManagementKeys};
 use crate::routing::Roles;
 
+/// Treatment of ports that can have virtual ports. NVIDIA's OpenSM has the same three, as `virt_enabled`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum VirtualPorts {
+    /// They are managed as one port each, and nobody asks for virtual ports.
+    Ignored,
+    /// Virtualization is switched off there.
+    Disabled,
+    /// Virtualization is switched on there, and virtual ports are managed.
+    #[default]
+    Enabled,
+}
+
 /// Configuration of a subnet manager.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -68,6 +80,8 @@ pub struct Config {
     /// Whether VMs that start get LIDs of the extended LID space, if all nodes speak it, and
     /// ordinary ones else: of those among `without_lid` that are not pinned to a LID.
     pub extended_lids: bool,
+    /// Treatment of ports that can have virtual ports.
+    pub virtual_ports: VirtualPorts,
     /// Roles of nodes in a fat-tree.
     pub roles: Arc<Roles>,
     /// Whether paths stay as they are while adapters and leaf switches are away.
@@ -130,6 +144,7 @@ impl Default for Config {
             spare_functions: BTreeSet::new(),
             without_lid: BTreeSet::new(),
             extended_lids: false,
+            virtual_ports: VirtualPorts::default(),
             roles: Arc::default(),
             ucast_cache: false,
             mtu: Mtu::B4096,

@@ -57,7 +57,7 @@ mod tables;
 pub use config::partitions::{FILE_MAX, Mistake, Partitions};
 pub use config::preset_group::PresetGroup;
 pub use config::quality::{Arbitration, PortKind, PortQuality, QualityError, parse_lanes};
-pub use config::{Config, ConfigError};
+pub use config::{Config, ConfigError, VirtualPorts};
 pub use keys::{KeyPolicy, ManagementKeys};
 pub use manager::{Balance, Report, SubnetManager, Ticket};
 pub use migration::{

@@ -11,6 +11,7 @@ mod migration;
 mod routes;
 mod sweeps;
 mod traps;
+mod virtualization;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -66,6 +67,14 @@ enum Purpose {
     Identity(At, Guid),
     /// Whether a node speaks the extended LID space.
     Extension(usize),
+    /// Whether a port has virtual ports in use.
+    Virtualization(At),
+    /// A block of the states of virtual ports.
+    VPortStates(At, u16),
+    VPort(At, u16),
+    VNode(At, u16),
+    /// As [`Purpose::Virtualization`], between sweeps.
+    LightVirtualization(At),
     Linear {
         switch: Guid,
         number: u16,
@@ -541,6 +550,7 @@ impl SubnetManager {
             0,
             Purpose::LightPort,
         );
+        virtualization::ask_all(self);
         self.ask_others();
     }
 
@@ -650,6 +660,19 @@ impl SubnetManager {
                 self.take_identity(at, guid, &data, errand.migration);
             }
             Purpose::Extension(node) => self.known.take_extension(node, &data),
+            Purpose::Virtualization(at) => {
+                virtualization::take_virtualization(self, request, at, &data)
+            }
+            Purpose::VPortStates(at, block) => {
+                virtualization::take_vport_states(self, at, block, &data)
+            }
+            Purpose::VPort(at, index) => {
+                virtualization::take_vport(self, request, at, index, &data)
+            }
+            Purpose::VNode(at, index) => {
+                virtualization::take_vnode(&mut self.known, at, index, &data)
+            }
+            Purpose::LightVirtualization(at) => virtualization::take_vport_change(self, at, &data),
             Purpose::Linear { switch, number } => self.known.take_linear(switch, number, &data),
             Purpose::Multicast { switch, at } => self.known.take_multicast(switch, at, &data),
             Purpose::LightSwitch => match SwitchInfo::parse(&data) {
@@ -700,6 +723,14 @@ impl SubnetManager {
             }
             // Nothing manages there, whatever the port's capability mask says.
             Purpose::SmInfo(_) => return,
+            Purpose::Virtualization(at)
+            | Purpose::VPortStates(at, _)
+            | Purpose::VPort(at, _)
+            | Purpose::VNode(at, _)
+            | Purpose::LightVirtualization(at) => {
+                virtualization::failed(self, at, purpose, request, failure);
+                return;
+            }
             _ => self.sweeps.unanswered = true,
         }
         let Request {

@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use wire::attribute::{NodeDescription, NodeInfo, NodeType, PKeyBlock, PortInfo, SwitchInfo};
+use wire::attribute::{
+    NodeDescription, NodeInfo, NodeType, PKeyBlock, PortInfo, SwitchInfo, VPortInfo,
+    VirtualizationInfo,
+};
 use wire::smp::Route;
 use wire::{Guid, Lid, PortState};
 
@@ -29,6 +32,27 @@ pub(crate) struct Port {
     pub(crate) claim: Option<At>,
     /// P_Key table of an adapter's port, as last read or set.
     pub(crate) pkeys: BTreeMap<u16, PKeyBlock>,
+    /// As last read or set, where the port can have virtual ports.
+    pub(crate) virtualization: Option<VirtualizationInfo>,
+    /// Virtual ports that are not Down, by index; 0, the physical port, is none of them.
+    pub(crate) vports: BTreeMap<u16, VPort>,
+}
+
+/// A virtual port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct VPort {
+    /// As last read or set.
+    pub(crate) info: VPortInfo,
+    /// Entries of its P_Key table.
+    pub(crate) partition_cap: u16,
+}
+
+impl VPort {
+    /// The LID that it has for itself.
+    pub(crate) fn own_lid(&self) -> Option<Lid> {
+        let lid = self.info.lid;
+        (self.info.lid_required && lid.is_unicast()).then_some(lid)
+    }
 }
 
 impl Port {
@@ -40,6 +64,8 @@ impl Port {
             peer: None,
             claim: None,
             pkeys: BTreeMap::new(),
+            virtualization: None,
+            vports: BTreeMap::new(),
         }
     }
 
@@ -256,7 +282,7 @@ impl Subnet {
                 if port.guid.is_none() {
                     return None;
                 }
-                let guid = port.guid;
+                let (guid, vports) = (port.guid, &port.vports);
                 let (switch, port) = match index.get(&node) {
                     Some(&switch) => (switch, number),
                     None => {
@@ -264,11 +290,13 @@ impl Subnet {
                         (*index.get(&peer)?, port)
                     }
                 };
-                Some((info, guid, switch, port))
+                Some((info, guid, vports, switch, port))
             })
-            .flat_map(|(info, guid, switch, port)| {
-                let lids = lids::range(info.lid, info.lmc);
-                lids.map(move |lid| Endpoint {
+            .flat_map(|(info, guid, vports, switch, port)| {
+                let lids = lids::range(info.lid, info.lmc).map(move |lid| (lid, guid));
+                let virtual_ports = vports.values();
+                let own = virtual_ports.filter_map(|it| Some((it.own_lid()?, it.info.port_guid)));
+                lids.chain(own).map(move |(lid, guid)| Endpoint {
                     lid,
                     guid,
                     switch,

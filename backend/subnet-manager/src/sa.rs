@@ -189,7 +189,7 @@ impl Administration {
         let method = mad.method();
         let key = view.config.sa_key;
         let global = packet.grh.map(|grh| grh.sgid);
-        // Functions that share a port are told apart by their GIDs.
+        // Functions that share a LID are told apart by their GIDs.
         let global = global.filter(|&gid| self.directory.by_gid(gid) == Some(requester));
         let request = Request {
             packet,
@@ -199,7 +199,9 @@ impl Administration {
             mask: header.component_mask,
             data,
             requester,
-            guid: global.map_or(self.directory.port(requester).guid, Gid::guid),
+            guid: { global.map(Gid::guid) }
+                .or_else(|| self.directory.guid_with(packet.slid))
+                .unwrap_or(self.directory.port(requester).guid),
             trusted: self.directory.own == Some(requester) || key != 0 && header.sm_key == key,
         };
         let sound = (mad.base_version(), mad.class_version()) == (1, 2);
@@ -354,8 +356,7 @@ impl Administration {
         self.swept = true;
         let end_ports = self.directory.end_ports();
         let there: BTreeSet<Guid> = end_ports
-            .flat_map(|index| self.directory.port(index).guids.iter().copied())
-            .filter(|guid| !guid.is_none())
+            .flat_map(|index| self.directory.port(index).all_guids())
             .collect();
         let known = std::mem::replace(&mut self.known, there);
         let mut events = Vec::new();

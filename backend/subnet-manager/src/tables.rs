@@ -59,6 +59,22 @@ impl Tables {
         held.into_iter().flat_map(|held| held.keys().copied())
     }
 
+    /// Forgets the settings of one attribute that a virtual port of a node's port was sent: it has begun anew.
+    pub(crate) fn forget_vport(
+        &mut self,
+        node: Guid,
+        port: u8,
+        attribute: AttributeId,
+        index: u16,
+    ) {
+        if let Some(held) = self.0.get_mut(&node) {
+            let of_vport = |&(number, what, modifier): &(u8, AttributeId, u32)| {
+                (number, what, (modifier >> 16) as u16) == (port, attribute, index)
+            };
+            held.settings.retain(|place, _| !of_vport(place));
+        }
+    }
+
     /// As [`Tables::writes_linear`].
     pub(crate) fn writes_multicast(&mut self, switch: Guid, at: (u16, u8)) {
         if let Some(held) = self.0.get_mut(&switch) {

@@ -23,7 +23,7 @@ pub(crate) mod view;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fabric::{Fabric, Output as FromFabric, Owner, PortEvent, PortRef};
+use fabric::{Fabric, Output as FromFabric, Owner, PortEvent, PortRef, VPorts};
 use hca::{PortView, VfId};
 use wire::mad::Class;
 use wire::{MadPacket, PortState, vendor};
@@ -139,6 +139,7 @@ impl Core {
     /// Does what is due, and moves packets until the fabric rests. False: nothing has moved.
     pub(crate) fn turn(&mut self, managers: &mut Managers, now: Duration) -> bool {
         self.advance_moves(managers, now);
+        self.shared.set_vports(&mut self.fabric);
         for (port, packet) in self.shared.poll(now, &self.fabric) {
             self.fabric.inject(port, packet);
         }
@@ -166,6 +167,12 @@ impl Core {
                     self.deliver(port, packet);
                 }
                 FromFabric::Event { port, event } => self.note_event(port, event),
+                FromFabric::VPortEvent { port, index, event } => {
+                    let function = self.layout.sharing.function_at_vport(port, index);
+                    function
+                        .into_iter()
+                        .for_each(|vf| self.tell(vf, port, event));
+                }
                 FromFabric::Tapped {
                     port,
                     direction,
@@ -204,14 +211,7 @@ impl Core {
     /// Something has happened at a port: its functions may see other addresses, and are told.
     fn note_event(&mut self, port: PortRef, event: PortEvent) {
         for vf in self.layout.functions_at(port) {
-            let (clusters, sharing) = (&mut self.clusters, &self.layout.sharing);
-            if clusters.refresh(vf, &self.fabric, sharing, port) {
-                // A virtual LID may lead elsewhere now.
-                self.fabric.outdate_paths();
-                self.tables.forget(vf);
-            }
-            let view = self.view(vf, port);
-            self.outputs.put_guest(ForGuest::Port(vf, event, view));
+            self.tell(vf, port, event);
         }
         if event == PortEvent::GidChange {
             occupants::warn_of_duplicates(&self.layout, &self.fabric, port);
@@ -227,6 +227,25 @@ impl Core {
         }
         // The thread that moves packets now may not be the thread that asks.
         self.outputs.ask_for_turn();
+    }
+
+    /// Something has happened at a function's port, physical or virtual.
+    fn tell(&mut self, vf: VfId, port: PortRef, event: PortEvent) {
+        let (clusters, sharing) = (&mut self.clusters, &self.layout.sharing);
+        if clusters.refresh(vf, &self.fabric, sharing, port) {
+            // A virtual LID may lead elsewhere now.
+            self.fabric.outdate_paths();
+            self.tables.forget(vf);
+        }
+        let event = match event {
+            // Of the two states the lower one is the function's.
+            PortEvent::StateChange(_) if VPorts::at(&self.fabric, port).is_some() => {
+                PortEvent::StateChange(self.layout.sharing.state(vf, &self.fabric, port))
+            }
+            event => event,
+        };
+        let view = self.view(vf, port);
+        self.outputs.put_guest(ForGuest::Port(vf, event, view));
     }
 
     /// Answers a request that the node at `port` answers by itself although somebody else has its

@@ -91,7 +91,7 @@ pub use layout::Place;
 pub use manager_settings::SettingsFiles;
 pub use model::Model;
 pub use names::{NameError, closest, near, node_named};
-pub use plan::{Cause, Clustered, NodeKind, Plan, PlannedNode, PlannedVf, SharedPlace};
+pub use plan::{Cause, NodeKind, OwnLids, Plan, PlannedNode, PlannedVf, SharedPlace};
 pub use shared::{Function, Input, PortFacts, VSwitch};
 
 pub use self::core::cluster::{self, TABLE_BYTES_PER_GUEST};

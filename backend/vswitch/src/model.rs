@@ -192,6 +192,8 @@ pub struct Vf {
     pub name: String,
     /// Whether it has a LID of its own.
     pub address: Address,
+    /// Whether it has a LID of its own at the port that it shares: its virtual port requires one.
+    pub requires_lid: bool,
     /// LID, or `None` to let the subnet manager choose.
     pub lid: Option<Lid>,
     /// GUID of its port, and of its node in the subnet.
@@ -223,5 +225,11 @@ impl Vf {
     #[must_use]
     pub fn is_clustered(&self) -> bool {
         self.address == Address::Shared && self.cluster.is_some()
+    }
+
+    /// Whether it shares a port, and has a LID for itself there.
+    #[must_use]
+    pub fn has_own_lid(&self) -> bool {
+        self.requires_lid || self.is_clustered()
     }
 }

@@ -17,8 +17,8 @@ use wire::{Guid, PKey};
 use crate::model::{ManagerPlace, Model};
 use crate::names::{self, Candidate, NameError};
 use builder::{Builder, cable_rate};
-pub use shared_place::{Clustered, SharedPlace};
-pub(crate) use shared_place::{entries, pkeys};
+pub use shared_place::{OwnLids, SharedPlace};
+pub(crate) use shared_place::{entries, pkeys, table};
 pub use waiting::Cause;
 
 /// Port of a vSwitch towards the switch.
@@ -36,7 +36,7 @@ pub struct Plan {
     vfs: Vec<PlannedVf>,
     /// The P_Keys of VMs, by GUID.
     pkeys: HashMap<Guid, Vec<PKey>>,
-    clustered: Clustered,
+    own_lids: OwnLids,
 }
 
 /// A VF of a plan.
@@ -166,7 +166,7 @@ impl Plan {
                 .vfs()
                 .map(|(_, vf)| (vf.guid, vf.pkeys.clone()))
                 .collect(),
-            clustered: Clustered::new(model),
+            own_lids: OwnLids::new(model),
         }
     }
 
@@ -237,12 +237,16 @@ impl Plan {
     }
 
     /// The VMs that have LIDs of their own where they share a port.
-    pub fn clustered(&self) -> &Clustered {
-        &self.clustered
+    pub fn own_lids(&self) -> &OwnLids {
+        &self.own_lids
     }
 
     /// The P_Key table of a VF that shares its port, without empty entries.
     pub fn pkeys(&self, fabric: &Fabric, place: SharedPlace) -> Vec<PKey> {
+        if let Some(vport) = place.vport(fabric) {
+            let keys = table(vport).into_iter();
+            return keys.filter(|key| key.is_valid()).collect();
+        }
         let own = place.guid(fabric).and_then(|guid| self.pkeys.get(&guid));
         let port = fabric.pkeys(place.port).unwrap_or_default();
         own.map(|own| pkeys(own, port)).unwrap_or_default()

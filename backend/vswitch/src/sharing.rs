@@ -8,7 +8,7 @@ use hca::{PortView, VfId};
 use wire::{Gid, Guid, Lid, MadPacket, PKey, PortState};
 
 use crate::model::Model;
-use crate::plan::{Clustered, Plan, SharedPlace, pkeys};
+use crate::plan::{OwnLids, Plan, SharedPlace, pkeys, table};
 
 /// The functions at shared ports.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ pub(crate) struct Sharing {
     places: Vec<Option<SharedPlace>>,
     /// The P_Keys of VMs, by GUID.
     pkeys: HashMap<Guid, Vec<PKey>>,
-    clustered: Clustered,
+    own_lids: OwnLids,
     /// Whether drivers are told that they need global routes.
     grh_required: bool,
 }
@@ -39,7 +39,7 @@ impl Sharing {
                 .vfs()
                 .map(|(_, vf)| (vf.guid, vf.pkeys.clone()))
                 .collect(),
-            clustered: plan.clustered().clone(),
+            own_lids: plan.own_lids().clone(),
             grh_required: model.fabric.grh_required,
         }
     }
@@ -57,6 +57,12 @@ impl Sharing {
             .map(|(port, functions)| (*port, &functions[..]))
     }
 
+    /// The function at a virtual port.
+    pub(crate) fn function_at_vport(&self, port: PortRef, index: u16) -> Option<VfId> {
+        let entry = u8::try_from(index).ok()?;
+        self.function_at(SharedPlace { port, entry })
+    }
+
     /// The functions at a port, if it is a shared one.
     pub(crate) fn functions(&self, port: PortRef) -> Option<&[VfId]> {
         self.ports.get(&port).map(|functions| &functions[..])
@@ -70,25 +76,33 @@ impl Sharing {
     /// The P_Key table of a function that shares its port; `None` where it has its port for itself.
     pub(crate) fn pkeys(&self, vf: VfId, nodes: &Nodes) -> Option<Vec<PKey>> {
         let place = self.place(vf)?;
+        if let Some(vport) = place.vport(nodes) {
+            return Some(table(vport));
+        }
         let own = place.guid(nodes).and_then(|guid| self.pkeys.get(&guid));
         let port = nodes.pkeys(place.port).unwrap_or_default();
         Some(own.map(|own| pkeys(own, port)).unwrap_or_default())
     }
 
     /// Whether the VM at a function has a LID of its own, although others have the same port.
-    pub(crate) fn is_clustered(&self, vf: VfId, nodes: &Nodes) -> bool {
+    pub(crate) fn has_own_lid(&self, vf: VfId, nodes: &Nodes) -> bool {
         let place = self.place(vf);
-        place.is_some_and(|place| self.clustered.is_at(place, nodes))
+        place.is_some_and(|place| self.own_lids.is_at(place, nodes))
     }
 
     /// Whether the driver of a function is told that every packet needs a global route header.
     pub(crate) fn requires_grh(&self, vf: VfId, nodes: &Nodes) -> bool {
-        self.grh_required && self.place(vf).is_some() && !self.is_clustered(vf, nodes)
+        self.grh_required && self.place(vf).is_some() && !self.has_own_lid(vf, nodes)
+    }
+
+    /// The VMs that have a LID of their own.
+    pub(crate) fn own_lids(&self) -> &OwnLids {
+        &self.own_lids
     }
 
     /// Whether a VM is one that has a LID of its own.
     pub(crate) fn wants_own_lid(&self, vm: Guid) -> bool {
-        self.clustered.contains(vm)
+        self.own_lids.contains(vm)
     }
 
     /// The LID of a function, and its LID mask control.
@@ -96,11 +110,11 @@ impl Sharing {
         let info = nodes.port_info(port).unwrap_or_default();
         match self.place(vf) {
             None => (info.lid, info.lmc),
-            Some(place) if self.clustered.is_at(place, nodes) => {
-                (place.range_lid(nodes).unwrap_or(Lid::NONE), 0)
+            Some(place) if self.own_lids.is_at(place, nodes) => {
+                (place.own_lid(nodes).unwrap_or(Lid::NONE), 0)
             }
             // The rest of the range is, or may become, that of VMs of clusters.
-            Some(_) if !self.clustered.is_empty() => (info.lid, 0),
+            Some(_) if !self.own_lids.is_empty() => (info.lid, 0),
             Some(_) => (info.lid, info.lmc),
         }
     }
@@ -111,7 +125,7 @@ impl Sharing {
         let mut among = None;
         for &vf in self.functions(port)? {
             let (lid, _) = self.address(vf, nodes, port);
-            if !self.is_clustered(vf, nodes) {
+            if !self.has_own_lid(vf, nodes) {
                 among = among.or(Some(vf));
             } else if lid == dlid {
                 return Some(vf);
@@ -122,11 +136,11 @@ impl Sharing {
 
     /// The function that alone has the LID which a packet is for, at a port that is others', too.
     pub(crate) fn owner(&self, port: PortRef, nodes: &Nodes, packet: &MadPacket) -> Option<VfId> {
-        if self.clustered.is_empty() || packet.is_smp() {
+        if self.own_lids.is_empty() || packet.is_smp() {
             return None;
         }
         let function = self.function_with(port, nodes, packet.dlid);
-        function.filter(|&vf| self.is_clustered(vf, nodes))
+        function.filter(|&vf| self.has_own_lid(vf, nodes))
     }
 
     /// GUID of the VM whose addresses are at a function's port.
@@ -140,7 +154,7 @@ impl Sharing {
     /// The state of a function's port as it has it.
     pub(crate) fn state(&self, vf: VfId, nodes: &Nodes, port: PortRef) -> PortState {
         match self.place(vf) {
-            Some(place) => self.clustered.state(place, nodes),
+            Some(place) => self.own_lids.state(place, nodes),
             None => nodes.port_info(port).unwrap_or_default().port_state,
         }
     }
@@ -151,7 +165,7 @@ impl Sharing {
         let guid = place.guid(nodes);
         let prefix = nodes.port_info(place.port).unwrap_or_default().gid_prefix;
         (view.lid, view.lmc) = self.address(vf, nodes, place.port);
-        view.active &= self.clustered.lid(place, nodes).is_some();
+        view.active &= self.own_lids.state(place, nodes) == PortState::Active;
         view.gids = guid
             .map(|guid| Gid::new(prefix, guid))
             .into_iter()

@@ -60,9 +60,9 @@ pub static HYPERVISOR: &[Key] = &[
     key(
         "address",
         Word(&words(&Address::NAMES)),
-        "`\"dedicated\"`",
-        "With `fabric.model = \"vswitch-hybrid\"`: `address` of its VFs without one, and of spare VFs. A hypervisor with a `\"shared\"` VF \
-         has a physical function, named `HYPERVISOR-pf`.",
+        "`\"dedicated\"`; with `\"virtualized\"` `\"shared\"`",
+        "With `fabric.model = \"vswitch-hybrid\"` or `\"virtualized\"`: `address` of its VFs without one, and of spare VFs. In a hybrid \
+         subnet a hypervisor with a `\"shared\"` VF has a physical function, named `HYPERVISOR-pf`.",
     ),
     key(
         "guest_memory",
@@ -125,7 +125,7 @@ pub static VF: &[Key] = &[
         "address",
         Word(&words(&Address::NAMES)),
         "as its hypervisor",
-        "With `fabric.model = \"vswitch-hybrid\"`: a LID of its own, or the LID of the hypervisor's physical function. Not `\"shared\"` with \
+        "With `fabric.model = \"vswitch-hybrid\"` or `\"virtualized\"`: a LID of its own, or the LID of the hypervisor's physical function. Not `\"shared\"` with \
          `lid`; with `cluster` only where [the port's LIDs suffice](virtual-clusters.md#clusters-on-shared-ports).",
     ),
     key(

@@ -23,14 +23,14 @@ pub static FABRIC: &[Key] = &[
         "model",
         Word(&words(&AddressModel::NAMES)),
         "`\"vswitch-prepopulated\"`",
-        "[Model of addresses](subnet.md#four-models): the way in which VFs get LIDs.",
+        "[Model of addresses](subnet.md#five-models): the way in which VFs get LIDs.",
     ),
     key(
         "grh_required",
         Flag,
         "`true`",
         "Whether drivers of VFs that share a LID hear that every packet needs a global route header, as on hardware. With `false`, \
-         programs that know only LIDs can send: [four models](subnet.md#four-models).",
+         programs that know only LIDs can send: [five models](subnet.md#five-models).",
     ),
     key(
         "extended_lids",

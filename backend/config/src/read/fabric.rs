@@ -74,7 +74,7 @@ impl<'d> Reader<'d> {
                     })
                     .count(),
                 vfs: vfs
-                    .filter(|vf| vf.model.address == Address::Dedicated)
+                    .filter(|vf| vf.model.address == Address::Dedicated || vf.model.requires_lid)
                     .count(),
                 switches: wiring
                     .switches

@@ -24,6 +24,9 @@ use crate::{
 };
 
 const SPARE_VFS_REMEDY: &str = "write how many VFs without a VM the hypervisor has, from 0 to 127";
+/// Such ports have LIDs of their own.
+pub(super) const NO_ETHERNET: &str = "a port without an HCA has a LID of its own behind a vSwitch, and with this fabric.model \
+    hypervisors have no vSwitch";
 const SPARE_PORTS_REMEDY: &str =
     "write how many ports without a VM the hypervisor has, from 0 to 127";
 const DEDICATED_REMEDY: &str = "leave the key out, or give the VF a LID of its own (`address = \
@@ -153,10 +156,9 @@ impl<'d> Reader<'d> {
         for (spares, ethernet) in spares {
             let Some(spares) = spares else { continue };
             count += spares.value as usize;
-            if ethernet && defaults.model == AddressModel::SharedPort {
+            if ethernet && !defaults.model.has_vswitch() {
                 spares.reject(
-                    "ports have LIDs of their own, and with fabric.model = \"shared-port\" only physical \
-                     functions have",
+                    NO_ETHERNET,
                     "choose another fabric.model, such as \"vswitch-hybrid\"",
                 );
             } else if configured <= VFS_PER_HYPERVISOR_MAX && count > VFS_PER_HYPERVISOR_MAX {
@@ -202,9 +204,11 @@ impl<'d> Reader<'d> {
         let like = section.one_of("like", &LIKENESSES).unwrap_or_default();
         let ipoib = section.one_of("ipoib", &IPOIB).unwrap_or_default();
         let guest_memory = self.guest_memory(section).or(defaults.guest_memory);
-        let address = self.address(section, defaults);
+        let (address, requires_lid) = self.address_at(section, defaults);
         let smp = self.smp(section, address);
-        if address == Address::Shared {
+        if requires_lid {
+            // The port of others has a LID for it.
+        } else if address == Address::Shared {
             self.check_shared(section);
         } else if defaults.is_external && pkeys != [PKey::DEFAULT_FULL] {
             check_external_pkeys(section, guid);
@@ -220,6 +224,8 @@ impl<'d> Reader<'d> {
         let model = model::Vf {
             name: name.value.to_owned(),
             address,
+            requires_lid: requires_lid
+                || defaults.model == AddressModel::Virtualized && cluster.is_some(),
             lid,
             guid: guid?,
             node_guid,
@@ -250,7 +256,9 @@ impl<'d> Reader<'d> {
     fn address(&self, section: &Section<'d>, defaults: Defaults<'_>) -> Address {
         let configured = section.one_of("address", &Address::NAMES);
         let of_all = match defaults.model {
-            AddressModel::Hybrid => return configured.unwrap_or(defaults.address),
+            AddressModel::Hybrid | AddressModel::Virtualized => {
+                return configured.unwrap_or(defaults.address);
+            }
             AddressModel::SharedPort => Address::Shared,
             AddressModel::Prepopulated | AddressModel::Dynamic => Address::Dedicated,
         };
@@ -263,6 +271,16 @@ impl<'d> Reader<'d> {
             );
         }
         of_all
+    }
+
+    /// The address of a VF, and whether it has a LID of its own although it shares a port.
+    fn address_at(&self, section: &Section<'d>, defaults: Defaults<'_>) -> (Address, bool) {
+        match (self.address(section, defaults), defaults.model) {
+            (address, AddressModel::Virtualized) => {
+                (Address::Shared, address == Address::Dedicated)
+            }
+            (address, _) => (address, false),
+        }
     }
 
     /// Returns the memory that VMMs may share, in bytes.
@@ -329,7 +347,9 @@ impl<'d> Reader<'d> {
     /// Whether the LIDs of a hypervisor's port suffice for its VFs in clusters. Which LMC a manager
     /// from outside gives the port nobody knows here.
     fn check_range(&self, section: &Section<'d>, vfs: &[Vf], manager: &Manager) {
-        let clustered = vfs.iter().filter(|vf| vf.model.is_clustered()).count();
+        // A virtual port in a cluster gets a LID from elsewhere.
+        let in_range = |vf: &&Vf| vf.model.is_clustered() && !vf.model.requires_lid;
+        let clustered = vfs.iter().filter(in_range).count();
         let range = 1usize << manager.lmc;
         if manager.place == ManagerPlace::Embedded && clustered >= range {
             section.reject("name",
@@ -364,6 +384,9 @@ impl<'d> Reader<'d> {
         Vf {
             model: match defaults.address {
                 _ if ethernet => model.ethernet(),
+                address if defaults.model == AddressModel::Virtualized => {
+                    model.virtualized(address == Address::Dedicated)
+                }
                 Address::Dedicated => model,
                 Address::Shared => model.shared(),
             },

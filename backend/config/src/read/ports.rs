@@ -6,9 +6,9 @@ use vswitch::model;
 use wire::{Guid, PKey};
 
 use super::Reader;
-use super::hypervisors::{Defaults, derived_mac};
+use super::hypervisors::{Defaults, NO_ETHERNET, derived_mac};
 use crate::document::Section;
-use crate::{AddressModel, Doorbells, Kind, Vf};
+use crate::{Doorbells, Kind, Vf};
 
 const MAC_REMEDY: &str =
     "write one of a single card, as in \"52:54:00:12:34:56\", or leave the key out";
@@ -22,10 +22,10 @@ impl<'d> Reader<'d> {
         let label = name.as_ref().map_or("", |name| name.value);
         section.required_text("kind");
         section.one_of("kind", &[("vhost-user-net", ())]);
-        if defaults.model == AddressModel::SharedPort {
-            section.reject("kind",
-                "such a port has a LID of its own, and with fabric.model = \"shared-port\" only physical \
-                 functions have",
+        if !defaults.model.has_vswitch() {
+            section.reject(
+                "kind",
+                NO_ETHERNET,
                 "choose another fabric.model, such as \"vswitch-hybrid\"",
             );
         }

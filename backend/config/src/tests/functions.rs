@@ -290,8 +290,8 @@ fn spare_ports() {
         ),
         (
             "[fabric]\nmodel = \"shared-port\"\n[[hypervisor]]\nname = \"h\"\nspare_ports = 1\n",
-            "5:15: `hypervisor.spare_ports = 1`: ports have LIDs of their own, and with fabric.model = \
-             \"shared-port\" only physical functions have; choose another fabric.model, such as \
+            "5:15: `hypervisor.spare_ports = 1`: a port without an HCA has a LID of its own behind a vSwitch, \
+             and with this fabric.model hypervisors have no vSwitch; choose another fabric.model, such as \
              \"vswitch-hybrid\"",
         ),
     ] {

@@ -252,6 +252,14 @@ fn a_warning_where_a_key_does_nothing() {
             "no VF shares a LID",
             &[("fabric.model", "'shared-port'")],
         ),
+        (
+            &[
+                ("sm.manager", "'external'"),
+                ("fabric.model", "'virtualized'"),
+            ],
+            "does not know virtual ports",
+            &[("fabric.model", "'shared-port'")],
+        ),
         (&[("sm.roots", "['sw1']")], "", &[]),
         (
             &[("sm.roots", "['00:02:c9:03:12:9a:68:9c']")],

@@ -5,6 +5,7 @@ mod extended_port;
 mod m_key;
 mod port;
 mod switch;
+pub(crate) mod virtualization;
 
 use wire::Lid;
 use wire::attribute::NodeType;
@@ -148,6 +149,9 @@ impl Fabric {
                 self.read_only(asked, data, |fabric, _| extended_port::info(fabric, asked))
             }
             AttributeId::EXTENDED_LID => self.extended_lid(asked, data),
+            attribute if virtualization::is_of_vports(attribute) => {
+                virtualization::answer(self, asked, attribute, data)
+            }
             AttributeId::SWITCH_INFO
             | AttributeId::LINEAR_FORWARDING
             | AttributeId::MULTICAST_FORWARDING

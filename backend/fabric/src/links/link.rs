@@ -5,6 +5,7 @@ use wire::{LinkSpeedExt, LinkWidth, PhysicalState, PortState};
 
 use super::rate::LinkRate;
 
+use crate::agents::sma::virtualization;
 use crate::fabric::Fabric;
 use crate::nodes::Nodes;
 use crate::nodes::counters::Counter;
@@ -142,6 +143,9 @@ impl Fabric {
         }
         self.nodes.path_changed();
         self.tell(at, PortEvent::StateChange(state));
+        if matches!(state, PortState::Down | PortState::Initialize) {
+            virtualization::follow(self, at, state);
+        }
         // A change by a subnet manager is no news to it (IBA 14.2.5.4).
         let by_link = matches!(state, PortState::Down | PortState::Initialize);
         if by_link {

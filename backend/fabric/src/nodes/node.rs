@@ -19,6 +19,7 @@ use crate::nodes::counters::PortCounters;
 use crate::nodes::forwarding::{LinearTable, MulticastTable, SecondaryTable};
 use crate::nodes::owner::{Owner, SmpAccess};
 use crate::nodes::topology::{NodeSpec, PortRef};
+use crate::nodes::vport::{self, VPort, VPorts};
 
 /// P_Keys that an external port of a switch can hold for enforcement.
 pub(crate) const ENFORCEMENT_CAP: u16 = 32;
@@ -76,6 +77,8 @@ pub(crate) struct Port {
     pub(crate) fault: Option<LinkFault>,
     /// Settings of its congestion control agent, if any.
     pub(crate) congestion: Option<Arc<Congestion>>,
+    /// Its virtual ports, where it can have such.
+    pub(crate) virtual_ports: Option<Arc<VPorts>>,
 }
 
 impl Port {
@@ -122,6 +125,7 @@ impl Port {
             access: SmpAccess::Fabric,
             fault: None,
             congestion: None,
+            virtual_ports: None,
         }
     }
 
@@ -158,6 +162,12 @@ impl Port {
         self.sl_to_vl = Arc::default();
         self.arbitration = Arc::default();
         self.congestion = None;
+        if let Some(virtual_ports) = &mut self.virtual_ports {
+            Arc::make_mut(virtual_ports)
+                .ports
+                .iter_mut()
+                .for_each(VPort::reset);
+        }
         Arc::make_mut(&mut self.guids)[1..].fill(Guid::NONE);
         let pkeys = Arc::make_mut(&mut self.pkeys);
         pkeys.fill(PKey::INVALID);
@@ -224,7 +234,13 @@ impl Port {
     }
 
     pub(crate) fn answers_to(&self, lid: Lid) -> bool {
+        let own = |port: &VPort| port.lid == lid && port.is_enabled();
         self.info.lid.covers(self.info.lmc, lid)
+            || lid.is_unicast()
+                && self
+                    .virtual_ports
+                    .as_ref()
+                    .is_some_and(|it| it.enabled && it.ports.iter().any(own))
     }
 
     /// Whether packets to this LID of the extended space are for this port.
@@ -242,7 +258,11 @@ impl Port {
     }
 
     pub(crate) fn holds(&self, pkey: PKey) -> bool {
-        self.pkeys.iter().any(|&own| own.matches(pkey))
+        let virtual_ports = self.virtual_ports.iter().flat_map(|it| &it.ports);
+        let theirs = virtual_ports.filter(|port| port.is_enabled());
+        { self.pkeys.iter() }
+            .chain(theirs.flat_map(VPort::pkeys))
+            .any(|&own| own.matches(pkey))
     }
 
     /// A partition's key as the port's table has it; `pkey` itself when it has none.
@@ -364,6 +384,11 @@ impl Node {
             let mut port = Port::new(guid, spec.guid_cap, spec.partition_cap, capabilities);
             port.set_pkey(0, PKey::DEFAULT_FULL);
             port.info.lid = lid;
+            if !spec.vports.is_empty() {
+                let ports = VPorts::new(&spec.vports, spec.partition_cap);
+                port.virtual_ports = Some(Arc::new(ports));
+                vport::show(&mut port.info);
+            }
             port
         };
         spec.port_guids.iter().zip(lids).map(adapter).collect()

@@ -65,9 +65,24 @@ pub struct NodeSpec {
     /// Whether it is a virtual function: a subnet manager may give its port another GUID, as it
     /// does when a VM moves from one function to another.
     pub virtual_function: bool,
+    /// Virtual ports of the only port of a channel adapter, from index 1 on; none: it cannot have such.
+    pub vports: Vec<VPortSpec>,
     /// Whether it speaks the extended LID space ([`wire::ExtendedLid`]): a switch has a second
     /// forwarding table, an adapter's port can have a vLID.
     pub extended_lids: bool,
+}
+
+/// A virtual port as its owner has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct VPortSpec {
+    /// GUID of the port; none: it is not enabled.
+    pub guid: Guid,
+    /// GUID of the virtual adapter that it belongs to.
+    pub node_guid: Guid,
+    /// Text of that adapter.
+    pub description: NodeDescription,
+    /// The port is to have a LID of its own.
+    pub lid_required: bool,
 }
 
 /// GUIDs a port can hold where nothing else is said: one block of GUIDInfo.
@@ -90,6 +105,7 @@ impl NodeSpec {
             partition_cap: 32,
             guid_cap: GUID_CAP,
             virtual_function: false,
+            vports: Vec::new(),
             extended_lids: false,
         }
     }
@@ -110,6 +126,7 @@ impl NodeSpec {
             partition_cap: 128,
             guid_cap: GUID_CAP,
             virtual_function: false,
+            vports: Vec::new(),
             extended_lids: false,
         }
     }
@@ -142,6 +159,14 @@ impl NodeSpec {
     pub fn virtual_function(guid: Guid, description: &str) -> Self {
         Self {
             virtual_function: true,
+            ..Self::channel_adapter(guid, guid, description)
+        }
+    }
+
+    /// An adapter whose port has virtual ports: one for each function.
+    pub fn virtualized(guid: Guid, vports: Vec<VPortSpec>, description: &str) -> Self {
+        Self {
+            vports,
             ..Self::channel_adapter(guid, guid, description)
         }
     }

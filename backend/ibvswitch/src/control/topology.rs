@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use fabric::{Fabric, NodeId, PortRef};
+use fabric::{Fabric, NodeId, PortRef, VPorts};
 use vswitch::{Plan, PlannedNode, PlannedVf, SharedPlace};
 use wire::attribute::PortInfo;
 use wire::{ExtendedLid, Gid, Lid, LinkSpeed, LinkSpeedExt, PKey, PortState};
@@ -57,7 +57,7 @@ pub(crate) fn topology(plan: &Plan, fabric: &Fabric) -> Topology {
             guid: vf.guid.to_string(),
             port: 1,
         },
-        state: plan.clustered().state(place, fabric).to_string(),
+        state: plan.own_lids().state(place, fabric).to_string(),
         width: String::new(),
         speed: String::new(),
     });
@@ -90,10 +90,12 @@ fn describe_shared(plan: &Plan, vf: &PlannedVf, place: SharedPlace, fabric: &Fab
     let info = fabric.port_info(place.port).unwrap_or_default();
     let port = plan.name(place.port.node).unwrap_or_default();
     let guid = place.guid(fabric);
-    let lid = plan.clustered().lid(place, fabric);
+    let lid = plan.own_lids().lid(place, fabric);
     let spare = vf.spare;
     let reason = match (guid, lid) {
-        (Some(_), _) if plan.clustered().is_at(place, fabric) => {
+        (None, _) if spare => "no VM is here".to_owned(),
+        _ if place.vport(fabric).is_some() => vport_reason(port, place, fabric, lid),
+        (Some(_), _) if plan.own_lids().is_at(place, fabric) => {
             range_reason(port, place, &info, lid)
         }
         (Some(guid), Some(_)) if guid != vf.guid => {
@@ -103,7 +105,6 @@ fn describe_shared(plan: &Plan, vf: &PlannedVf, place: SharedPlace, fabric: &Fab
             let gid = Gid::new(info.gid_prefix, guid);
             format!("shares the LID of {port}; told apart by the GID {gid}")
         }
-        (None, _) if spare => "no VM is here".to_owned(),
         (None, _) => format!("its GUID is not registered at {port}"),
         (Some(_), None) => "no subnet manager has been here".to_owned(),
     };
@@ -117,12 +118,33 @@ fn describe_shared(plan: &Plan, vf: &PlannedVf, place: SharedPlace, fabric: &Fab
         ports: 1,
         lid: lid.map(|lid| lid.value().into()),
         reason,
-        state: Some(plan.clustered().state(place, fabric).to_string()),
+        state: Some(plan.own_lids().state(place, fabric).to_string()),
         pkeys: pkeys.iter().map(ToString::to_string).collect(),
         connected: None,
         holds: None,
         subnet: None,
         adapter_ports: Vec::new(),
+    }
+}
+
+/// Why a virtual port has this LID, or none.
+fn vport_reason(port: &str, place: SharedPlace, fabric: &Fabric, lid: Option<Lid>) -> String {
+    let what = format!("virtual port {} of {port}", place.entry);
+    let guid = place.guid(fabric);
+    let (Some(guid), Some(vport)) = (guid, place.vport(fabric)) else {
+        return format!("{what}, which is not enabled: no VM is here");
+    };
+    if VPorts::at(fabric, place.port).is_none_or(|vports| !vports.is_enabled()) {
+        return format!("{what}; no subnet manager has enabled virtual ports there");
+    }
+    match lid {
+        Some(_) if vport.requires_lid() => format!("{what}, with a LID of its own"),
+        Some(_) => {
+            let prefix = fabric.port_info(place.port).unwrap_or_default().gid_prefix;
+            let gid = Gid::new(prefix, guid);
+            format!("{what}, which shares the LID; told apart by the GID {gid}")
+        }
+        None => format!("{what}, to which no subnet manager has given a LID"),
     }
 }
 

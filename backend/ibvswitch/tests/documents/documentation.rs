@@ -82,6 +82,7 @@ pages! {
     subnet_manager: "subnet-manager.md",
     subnet: "subnet.md",
     virtual_clusters: "virtual-clusters.md",
+    virtual_ports: "virtual-ports.md",
     where_settings_act: "where-settings-act.md",
 }
 

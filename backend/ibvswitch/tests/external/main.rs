@@ -15,3 +15,4 @@ mod links;
 mod migration;
 mod shared_port;
 mod tools;
+mod virtual_ports;

@@ -5,7 +5,7 @@ use wire::mad::AttributeId;
 use wire::smp::DATA;
 use wire::{Guid, Lid, PKey, PhysicalState, PortState};
 
-use super::{Errand, Knowledge, Phase, Purpose, SubnetManager, Ticket};
+use super::{Errand, Knowledge, Phase, Purpose, SubnetManager, Ticket, virtualization};
 use crate::config::partitions::Candidate;
 use crate::keys::KeyPolicy;
 use crate::lids;
@@ -97,7 +97,7 @@ impl Knowledge {
     }
 
     /// Whether a port of this GUID is to have a LID.
-    fn has_lid(&self, guid: Guid) -> bool {
+    pub(super) fn has_lid(&self, guid: Guid) -> bool {
         !self.config.without_lid.contains(&guid)
     }
 
@@ -146,13 +146,7 @@ impl Knowledge {
         });
         let aliases = aliases.of(guid);
         let partitions = aliases.filter_map(|alias| self.config.partitions.get(&alias));
-        for &pkey in partitions.flatten() {
-            let same = |own: &&mut PKey| own.partition() == pkey.partition();
-            match table.iter_mut().find(same) {
-                Some(own) => *own = (*own).max(pkey),
-                None => table.push(pkey),
-            }
-        }
+        join(&mut table, partitions.flatten().copied());
         table
     }
 
@@ -165,7 +159,7 @@ impl Knowledge {
         let port = self.subnet.port(adapter);
         match (port, self.enforcer(adapter)) {
             (Some(port), Some((_, room))) if !self.subnet.nodes[adapter.0].is_switch() => {
-                self.pkeys(aliases, adapter, port.guid).len() <= usize::from(room)
+                let_through(self, aliases, adapter, port.guid).len() <= usize::from(room)
             }
             _ => false,
         }
@@ -216,16 +210,20 @@ impl SubnetManager {
             Step::Identities => {
                 self.known.fall_back();
                 self.mend_identities();
+                virtualization::enable(self);
             }
             Step::Tables => {
                 self.set_aliases();
+                virtualization::check(self);
                 self.set_partition_tables();
+                virtualization::set_partitions(self);
                 self.set_lanes();
             }
             Step::Ports => {
                 self.assign_lids();
                 self.known.draw_keys();
                 self.set_ports(true);
+                virtualization::set_lids(self);
                 self.set_virtual_lids();
             }
             Step::Links => self.set_ports(false),
@@ -236,8 +234,12 @@ impl SubnetManager {
             Step::Arm => {
                 self.set_manager_levels();
                 self.set_states(PortState::Initialize, PortState::Armed);
+                virtualization::set_states(self, PortState::Initialize, PortState::Armed);
             }
-            Step::Activate => self.set_states(PortState::Armed, PortState::Active),
+            Step::Activate => {
+                self.set_states(PortState::Armed, PortState::Active);
+                virtualization::set_states(self, PortState::Armed, PortState::Active);
+            }
         }
     }
 
@@ -342,7 +344,9 @@ impl SubnetManager {
             }
         }
         if self.known.config.enforce_partitions {
-            self.set_enforcement(at, &wanted, migration);
+            let aliases = self.administration.aliases();
+            let through = let_through(&self.known, aliases, at, guid);
+            self.set_enforcement(at, &through, migration);
         }
     }
 
@@ -420,6 +424,7 @@ impl SubnetManager {
                 current: port.info.map_or(Lid::NONE, |info| info.lid),
                 lmc: self.known.lmc_of(port.guid),
             })
+            .chain(virtualization::candidates(&self.known))
             .collect();
         let without = lids::assign(
             &candidates,
@@ -490,6 +495,28 @@ impl SubnetManager {
             .collect();
         for (at, info) in ports {
             self.set_port(at, &info, to, to == PortState::Active, None);
+        }
+    }
+}
+
+/// Keys that a switch's port is to let through of an adapter's port: the port's, and those of its virtual ports.
+fn let_through(known: &Knowledge, aliases: &Aliases, at: At, guid: Guid) -> Vec<PKey> {
+    let mut table = known.pkeys(aliases, at, guid);
+    if let Some(port) = known.subnet.port(at) {
+        for vport in port.vports.values() {
+            join(&mut table, virtualization::pkeys(known, vport).into_iter());
+        }
+    }
+    table
+}
+
+/// Adds keys to a table; of two keys of a partition the full member's stays.
+fn join(table: &mut Vec<PKey>, keys: impl Iterator<Item = PKey>) {
+    for pkey in keys {
+        let same = |own: &&mut PKey| own.partition() == pkey.partition();
+        match table.iter_mut().find(same) {
+            Some(own) => *own = (*own).max(pkey),
+            None => table.push(pkey),
         }
     }
 }

@@ -5,7 +5,7 @@ use wire::mad::{AttributeId, Method};
 use wire::smp::{DATA, Destination, Request, Route};
 use wire::{Lid, PortState};
 
-use super::{Knowledge, Phase, Purpose, SubnetManager};
+use super::{Knowledge, Phase, Purpose, SubnetManager, virtualization};
 use crate::model::{At, Subnet};
 
 impl Knowledge {
@@ -193,6 +193,9 @@ impl SubnetManager {
             self.known.tables.forget(guid);
         }
         self.ask_manager(at);
+        if !is_switch && virtualization::is_announced(&info) {
+            virtualization::ask(self, at, route.clone());
+        }
         // An adapter passes nothing on, but for the one that the manager itself is at.
         let passes = if is_switch {
             number != 0

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tracing::{info, warn};
 use wire::PortState;
 
-use crate::model::Subnet;
+use crate::model::{Subnet, VPort};
 
 /// Errors that a report has room for.
 const ERRORS: usize = 32;
@@ -23,6 +23,8 @@ pub struct Report {
     pub adapters: usize,
     /// Ports with a LID that are Active.
     pub active: usize,
+    /// Virtual ports found that are enabled, and those of them that are Active.
+    pub virtual_ports: (usize, usize),
     /// Packets that the sweep sent, repetitions included.
     pub packets: u64,
     /// Number of these that set something.
@@ -85,6 +87,9 @@ impl Sweeps {
         report.switches = switches;
         report.adapters = subnet.nodes.len() - switches;
         report.packets = sent - self.sent_before;
+        let virtual_ports = || subnet.ports().flat_map(|(_, port)| port.vports.values());
+        let up = |vport: &&VPort| vport.info.port_state == PortState::Active;
+        report.virtual_ports = (virtual_ports().count(), virtual_ports().filter(up).count());
         report.ended = now;
         report.took = now.saturating_sub(self.began);
         report.active = { ports }

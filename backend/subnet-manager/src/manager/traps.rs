@@ -9,7 +9,7 @@ use wire::mad::{AttributeId, Method};
 use wire::smp::{DATA, Smp};
 use wire::{Lid, MadPacket};
 
-use super::{Phase, Purpose, SubnetManager};
+use super::{Phase, Purpose, SubnetManager, virtualization};
 use crate::model::At;
 use crate::requests::Transport;
 
@@ -84,7 +84,7 @@ impl SubnetManager {
             Some(Trap::LinkStateChange(_)) => {
                 self.traps.switches.insert(issuer);
             }
-            Some(Trap::LocalChange(_) | Trap::SystemImageChange(_)) => {
+            Some(Trap::LocalChange(_) | Trap::SystemImageChange(_) | Trap::VPortStateChange(_)) => {
                 self.traps.ports.insert(issuer);
             }
             Some(
@@ -142,7 +142,13 @@ impl SubnetManager {
                 let purpose = Purpose::NodeDescription(node);
                 self.get(route.clone(), AttributeId::NODE_DESCRIPTION, 0, purpose);
                 let purpose = Purpose::ChangedPort(at);
-                self.get(route, AttributeId::PORT_INFO, u32::from(number), purpose);
+                self.get(
+                    route.clone(),
+                    AttributeId::PORT_INFO,
+                    u32::from(number),
+                    purpose,
+                );
+                virtualization::ask_change(self, at, route);
             }
         }
         true

@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 
 use wire::attribute::{NodeDescription, NodeInfo, NodeType, PKeyBlock, PortInfo, SwitchInfo};
 use wire::sa::Rate;
-use wire::{Gid, Guid, Lid, LinkSpeed, LinkSpeedExt, LinkWidth, PKey};
+use wire::{Gid, Guid, Lid, LinkSpeed, LinkSpeedExt, LinkWidth, PKey, PortState};
 
 use super::View;
 use super::aliases::{Aliases, GuidTable};
+use crate::config::partitions::Candidate;
+use crate::model::VPort;
 use crate::routing::ForwardingTable;
 
 /// A port, as an index of [`Directory::ports`].
@@ -54,6 +56,8 @@ pub(super) struct Port {
     pub(super) peer: Option<PortIndex>,
     /// The GUID table.
     pub(super) guids: Vec<Guid>,
+    /// GUIDs of virtual ports that are up.
+    vports: Vec<Guid>,
     /// The P_Key table of an adapter's port, by number of the block.
     pub(super) pkey_blocks: BTreeMap<u16, PKeyBlock>,
     /// Partitions; empty for a switch's external port.
@@ -63,6 +67,12 @@ pub(super) struct Port {
 }
 
 impl Port {
+    /// All its GUIDs: its own, those of functions that share it, and those of virtual ports.
+    pub(super) fn all_guids(&self) -> impl Iterator<Item = Guid> {
+        let all = self.guids.iter().chain(&self.vports).copied();
+        all.filter(|guid| !guid.is_none())
+    }
+
     /// Whether this port and a packet's or another port's key are of one partition.
     pub(super) fn holds(&self, pkey: PKey) -> bool {
         self.pkeys.iter().any(|own| own.matches(pkey))
@@ -92,7 +102,11 @@ pub(super) struct Directory {
     /// By LID.
     lids: Vec<u32>,
     guids: HashMap<Guid, PortIndex>,
-    /// Partitions of alias GUIDs that are not members of all their port's.
+    /// Virtual ports with a LID of their own: the physical port, and the GUID.
+    own_lids: HashMap<Lid, (PortIndex, Guid)>,
+    /// The same by GUID.
+    by_vport: HashMap<Guid, Lid>,
+    /// Partitions of alias GUIDs and virtual ports that are not members of all their port's.
     partitions: HashMap<Guid, Vec<PKey>>,
     prefix: u64,
     /// Routers' ports, by the prefix of the subnet that they lead to.
@@ -146,6 +160,7 @@ impl Directory {
                     info,
                     peer: None,
                     guids: vec![port.guid],
+                    vports: Vec::new(),
                     pkey_blocks: port.pkeys.clone(),
                     pkeys,
                     rate: rate(&info),
@@ -174,6 +189,11 @@ impl Directory {
         }
         for (guid, table) in aliases.ports() {
             directory.add_aliases(guid, table, view);
+        }
+        for (place, port) in subnet.ports() {
+            if let (Some(&here), false) = (at.get(&place), port.vports.is_empty()) {
+                directory.add_vports(here, port.vports.values(), view);
+            }
         }
         for &(prefix, router) in &view.config.prefix_routes {
             if let Some(port) = directory.by_guid(router) {
@@ -210,6 +230,58 @@ impl Directory {
         }
     }
 
+    fn add_vports<'a>(
+        &mut self,
+        here: PortIndex,
+        vports: impl Iterator<Item = &'a VPort>,
+        view: &View<'_>,
+    ) {
+        let port = &mut self.ports[here as usize];
+        // What others may know of goes by all keys at the port; its own paths by its own.
+        self.partitions
+            .entry(port.guid)
+            .or_insert_with(|| port.pkeys.clone());
+        for vport in vports.filter(|vport| vport.info.port_state == PortState::Active) {
+            let guid = vport.info.port_guid;
+            let pkeys = view.config.pkeys(&Candidate {
+                guid,
+                kind: NodeType::ChannelAdapter,
+                is_own: false,
+            });
+            for &pkey in &pkeys {
+                if !port.pkeys.contains(&pkey) {
+                    port.pkeys.push(pkey);
+                }
+            }
+            port.vports.push(guid);
+            self.guids.insert(guid, here);
+            self.partitions.insert(guid, pkeys);
+            if let Some(lid) = vport.own_lid() {
+                self.own_lids.insert(lid, (here, guid));
+                self.by_vport.insert(guid, lid);
+            }
+        }
+    }
+
+    /// The LID of a GUID's port, and its LID mask control.
+    pub(super) fn lids_of(&self, port: &Port, guid: Guid) -> (Lid, u8) {
+        let own = self.by_vport.get(&guid).map(|&lid| (lid, 0));
+        own.unwrap_or((port.info.lid, port.info.lmc))
+    }
+
+    /// Whether a GUID is found by a LID that others have, too.
+    pub(super) fn shares_lid(&self, port: &Port, guid: Guid) -> bool {
+        port.guid != guid && !self.by_vport.contains_key(&guid)
+    }
+
+    /// The GUID that a LID is of.
+    pub(super) fn guid_with(&self, lid: Lid) -> Option<Guid> {
+        if let Some(&(_, guid)) = self.own_lids.get(&lid) {
+            return Some(guid);
+        }
+        Some(self.port(self.by_lid(lid)?).guid)
+    }
+
     /// The partitions that a GUID of a port is in: where the configuration says so, not all of the
     /// port's.
     pub(super) fn pkeys<'a>(&'a self, port: &'a Port, guid: Guid) -> &'a [PKey] {
@@ -225,8 +297,9 @@ impl Directory {
     }
 
     pub(super) fn by_lid(&self, lid: Lid) -> Option<PortIndex> {
-        let port = *self.lids.get(usize::from(lid.value()))?;
-        (port != NONE).then_some(port)
+        let port = self.lids.get(usize::from(lid.value())).copied();
+        let port = port.filter(|&port| port != NONE);
+        port.or_else(|| Some(self.own_lids.get(&lid)?.0))
     }
 
     pub(super) fn by_guid(&self, guid: Guid) -> Option<PortIndex> {
@@ -272,8 +345,7 @@ impl Directory {
     pub(super) fn end_guids(&self) -> impl Iterator<Item = Guid> {
         let ports = self.end_ports().map(|index| self.port(index));
         let ports = ports.filter(|port| !self.node_of(port).is_switch());
-        let guids = ports.flat_map(|port| port.guids.iter().copied());
-        guids.filter(|guid| !guid.is_none())
+        ports.flat_map(Port::all_guids)
     }
 
     /// The LID by which a port's records go: of a switch's port that of the switch.

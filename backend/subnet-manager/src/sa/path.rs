@@ -43,9 +43,8 @@ pub(super) fn answer(
         _ => directory
             .end_ports()
             .flat_map(|port| {
-                let guids = directory.port(port).guids.iter();
-                let there = guids.filter(|guid| !guid.is_none());
-                there.map(move |&guid| End::new(port, guid))
+                let guids = directory.port(port).all_guids();
+                guids.map(move |guid| End::new(port, guid))
             })
             .collect(),
     };
@@ -115,10 +114,6 @@ impl Asked<'_> {
         self.request.gives(component)
     }
 
-    fn own(&self, port: PortIndex) -> End {
-        End::new(port, self.directory.port(port).guid)
-    }
-
     /// The end that GID and LID name; `None` when neither is given.
     fn end(
         &self,
@@ -136,7 +131,8 @@ impl Asked<'_> {
             if end.is_some_and(|end| end.port != found) {
                 return Err(Status::SA_NO_RECORDS);
             }
-            end = end.or_else(|| Some(self.own(found)));
+            let guid = self.directory.guid_with(lid.1);
+            end = end.or_else(|| Some(End::new(found, guid?)));
         }
         Ok(end)
     }
@@ -184,7 +180,9 @@ impl Asked<'_> {
         let Some(pkey) = self.partition(from, to) else {
             return;
         };
-        let paths = 1u16 << destination.info.lmc.min(7);
+        let (base, lmc) = self.directory.lids_of(destination, to.guid);
+        let (own_base, own_lmc) = self.directory.lids_of(source, from.guid);
+        let paths = 1u16 << lmc.min(7);
         let most = match self.request.method {
             Method::GET => 1,
             _ if self.gives(PathRecord::NUMB_PATH) => u16::from(self.wanted.numb_path.max(1)),
@@ -193,7 +191,7 @@ impl Asked<'_> {
         let mut found = 0;
         for bits in 0..paths {
             let dlid = if !self.gives(PathRecord::DLID) {
-                Lid::new(destination.info.lid.value() + bits)
+                Lid::new(base.value() + bits)
             } else if bits == 0 {
                 self.wanted.dlid
             } else {
@@ -208,8 +206,8 @@ impl Asked<'_> {
             let slid = if self.gives(PathRecord::SLID) {
                 self.wanted.slid
             } else {
-                let own = (1u16 << source.info.lmc.min(7)) - 1;
-                Lid::new(source.info.lid.value() + (bits & own))
+                let own = (1u16 << own_lmc.min(7)) - 1;
+                Lid::new(own_base.value() + (bits & own))
             };
             if let Some(record) = self.path(from, to, (slid, dlid), pkey, capacity) {
                 table.push(&PathRecord { sl, ..record });
@@ -253,9 +251,12 @@ impl Asked<'_> {
             (_, Some(_)) => self.view.config.subnet_timeout + 1,
         };
         let wanted = &self.wanted;
-        // A VF that shares a port is found by the global route header alone, which a limit above 0 asks for (IBA
+        // A VF that shares a LID is found by the global route header alone, which a limit above 0 asks for (IBA
         // 12.7.19).
-        let is_alias = |end: End| self.directory.port(end.port).guid != end.guid;
+        let is_alias = |end: End| {
+            let port = self.directory.port(end.port);
+            self.directory.shares_lid(port, end.guid)
+        };
         let record = PathRecord {
             dgid: to.beyond.unwrap_or(self.directory.gid_of(to.guid)),
             sgid: self.directory.gid_of(from.guid),
@@ -373,7 +374,7 @@ impl Asked<'_> {
                 dgid: of.mgid,
                 sgid: self.directory.gid_of(source.guid),
                 dlid: of.mlid,
-                slid: port.info.lid,
+                slid: self.directory.lids_of(port, source.guid).0,
                 flow_label: of.flow_label,
                 hop_limit: of.hop_limit,
                 traffic_class: of.traffic_class,

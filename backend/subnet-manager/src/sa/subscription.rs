@@ -236,12 +236,14 @@ impl Subscriptions {
     /// Ports may have other LIDs than when they subscribed.
     pub(super) fn readdress(&mut self, directory: &Directory) {
         for subscription in &mut self.all {
-            let port = directory.by_gid(subscription.gid);
+            let Some(port) = directory.by_gid(subscription.gid) else {
+                continue;
+            };
+            let guid = subscription.gid.guid();
+            let (base, lmc) = directory.lids_of(directory.port(port), guid);
             let lid = &mut subscription.address.dlid;
-            if let Some(index) = port
-                && directory.by_lid(*lid) != port
-            {
-                *lid = directory.port(index).info.lid;
+            if !base.covers(lmc, *lid) {
+                *lid = base;
             }
         }
     }

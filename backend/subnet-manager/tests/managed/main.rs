@@ -1,7 +1,6 @@
 //! A subnet manager and a fabric, driven in step.
 
 mod administration;
-mod aliases;
 mod capture;
 mod cloud;
 mod guests;
@@ -14,6 +13,11 @@ mod subnets;
 mod sweep;
 mod traps;
 mod twins;
+
+mod ports {
+    mod aliases;
+    mod vports;
+}
 
 mod moves {
     mod dynamic_lids;

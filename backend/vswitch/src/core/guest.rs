@@ -6,12 +6,12 @@
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::Arc;
 
-use fabric::{Injected, PortRef, SmpAccess};
+use fabric::{Injected, PortRef, SmpAccess, VPorts};
 use hca::{PortView, VfId};
 use tracing::debug;
 use wire::mad::{Mad, Method, Status};
 use wire::smp::Smp;
-use wire::{Lid, MadPacket};
+use wire::{Lid, MadPacket, PortState};
 
 use super::Core;
 use super::cluster::Direction;
@@ -114,7 +114,8 @@ impl Core {
         port: PortRef,
         mut packet: Box<MadPacket>,
     ) -> Vec<(VfId, MadPacket)> {
-        let functions = self.enter_shared_port(port, &mut packet);
+        let mut functions = self.enter_shared_port(port, &mut packet);
+        functions.retain(|&vf| self.is_up(vf, port));
         let mut packets = Vec::new();
         for vf in functions {
             let mut packet = (*packet).clone();
@@ -250,9 +251,17 @@ impl Core {
         Some(answer)
     }
 
+    /// Whether a function's packets pass: at a virtual port that is not Active none do.
+    fn is_up(&self, vf: VfId, port: PortRef) -> bool {
+        let fabric = &self.fabric;
+        VPorts::at(fabric, port).is_none()
+            || self.layout.sharing.state(vf, fabric, port) == PortState::Active
+    }
+
     /// A function's packet leaves its port.
     fn inject(&mut self, vf: VfId, port: PortRef, packet: MadPacket) -> Injected {
         match self.shared.place(vf) {
+            Some(_) if !self.is_up(vf, port) => Injected::Dropped,
             Some(_) => self.fabric.inject_for_function(port, packet),
             None => self.fabric.inject(port, packet),
         }

@@ -17,10 +17,10 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fabric::{Nodes, PortRef};
+use fabric::{Fabric, Nodes, PortRef, VPortOwner, VPorts};
 use hca::VfId;
 use wire::mad::Method;
-use wire::{Guid, Lid, MadPacket, PKey};
+use wire::{Guid, Lid, MadPacket, PKey, PortState};
 
 use super::hosts::answers;
 use crate::model::Model;
@@ -100,7 +100,7 @@ impl SharedPorts {
     /// that are not its own. A function with a LID of its own needs no mark.
     pub(crate) fn mark(&self, vf: VfId, nodes: &Nodes, packet: &mut MadPacket) -> bool {
         let place = self.place(vf);
-        let Some(place) = place.filter(|_| !self.is_clustered(vf, nodes)) else {
+        let Some(place) = place.filter(|_| !self.has_own_lid(vf, nodes)) else {
             return true;
         };
         // Packets that nobody answers by their transaction are found by their global route. Connection managers
@@ -122,7 +122,7 @@ impl SharedPorts {
         nodes: &Nodes,
         packet: &MadPacket,
     ) -> Option<MadPacket> {
-        if self.is_clustered(vf, nodes) {
+        if self.has_own_lid(vf, nodes) {
             return None;
         }
         let port = self.place(vf)?.port;
@@ -144,7 +144,7 @@ impl SharedPorts {
             return Addressee::Functions(vec![vf]);
         }
         let functions = functions.iter().copied();
-        let mut functions = functions.filter(|&vf| !self.is_clustered(vf, nodes));
+        let mut functions = functions.filter(|&vf| !self.has_own_lid(vf, nodes));
         let function = if answers(packet.header().method()) {
             if top(packet) == REGISTRAR {
                 return Addressee::Registrar;
@@ -170,7 +170,7 @@ impl SharedPorts {
         packet: &MadPacket,
     ) {
         // A function with a LID of its own is a subscriber of its own.
-        if self.is_clustered(vf, nodes) {
+        if self.has_own_lid(vf, nodes) {
             return;
         }
         if let Some(shared) = self.at_mut(port) {
@@ -214,7 +214,12 @@ impl SharedPorts {
     ///
     /// # Errors
     /// It has refused.
-    pub(crate) fn is_registered(&self, place: SharedPlace) -> Result<bool, Refused> {
+    pub(crate) fn is_registered(&self, place: SharedPlace, nodes: &Nodes) -> Result<bool, Refused> {
+        if let Some(vport) = place.vport(nodes) {
+            let wanted = self.wanted(place);
+            let up = wanted.is_none() || self.own_lids().state(place, nodes) == PortState::Active;
+            return Ok(vport.guid() == wanted && up);
+        }
         let shared = self.at(place.port);
         shared.map_or(Ok(false), |shared| {
             shared.registrar.is_registered(place.entry)
@@ -224,7 +229,10 @@ impl SharedPorts {
     /// Requests that are due now, with the ports that they leave by.
     pub(crate) fn poll(&mut self, now: Duration, nodes: &Nodes) -> Vec<(PortRef, MadPacket)> {
         let mut packets = Vec::new();
-        for (&port, shared) in &mut self.ports {
+        // Virtual ports have GUIDs that nobody needs to register.
+        let registering =
+            { self.ports.iter_mut() }.filter(|(port, _)| VPorts::at(nodes, **port).is_none());
+        for (&port, shared) in registering {
             let info = nodes.port_info(port).unwrap_or_default();
             let pkey = nodes.pkeys(port).and_then(<[PKey]>::first).copied();
             let requests = shared.registrar.poll(now, &info);
@@ -235,6 +243,20 @@ impl SharedPorts {
             }));
         }
         packets
+    }
+
+    /// Has each virtual port be that of the VM that is to be there, as a hypervisor's driver does.
+    pub(crate) fn set_vports(&self, fabric: &mut Fabric) {
+        for (port, functions) in self.sharing.ports() {
+            if VPorts::at(fabric, port).is_none() {
+                continue;
+            }
+            for place in functions.iter().filter_map(|&vf| self.place(vf)) {
+                let vm = self.wanted(place);
+                let lid_required = self.wants_own_lid(vm);
+                VPortOwner::new(fabric, port).set(place.entry.into(), vm, lid_required);
+            }
+        }
     }
 
     /// When to poll again.

@@ -14,15 +14,18 @@ pub enum AddressModel {
     SharedPort,
     /// Each VF as its [`Address`] says.
     Hybrid,
+    /// The VFs of a hypervisor are virtual ports of its port, as NVIDIA's adapters have them: some with a LID, some without.
+    Virtualized,
 }
 
 impl AddressModel {
     /// All models with their names in the configuration.
-    pub const NAMES: [(&'static str, Self); 4] = [
+    pub const NAMES: [(&'static str, Self); 5] = [
         ("vswitch-prepopulated", Self::Prepopulated),
         ("vswitch-dynamic", Self::Dynamic),
         ("shared-port", Self::SharedPort),
         ("vswitch-hybrid", Self::Hybrid),
+        ("virtualized", Self::Virtualized),
     ];
 
     /// Whether VFs with a LID of their own have it only while a VM runs. An external subnet manager
@@ -32,22 +35,22 @@ impl AddressModel {
         matches!(self, Self::Dynamic | Self::Hybrid) && !external
     }
 
-    /// Whether a hypervisor has a vSwitch: in Shared Port it is an adapter with one port.
+    /// Whether a hypervisor has a vSwitch: otherwise it is an adapter with one port.
     #[must_use]
     pub const fn has_vswitch(self) -> bool {
-        !matches!(self, Self::SharedPort)
+        !matches!(self, Self::SharedPort | Self::Virtualized)
     }
 
     /// Whether the physical function of a hypervisor whose VFs have these addresses is a port of the
     /// subnet, whose LID VFs share.
     pub fn has_physical_function(self, addresses: impl IntoIterator<Item = Address>) -> bool {
-        self == Self::SharedPort || addresses.into_iter().any(|it| it == Address::Shared)
+        !self.has_vswitch() || addresses.into_iter().any(|it| it == Address::Shared)
     }
 
     /// Whether there are VFs that share a LID.
     #[must_use]
     pub const fn has_shared_ports(self) -> bool {
-        matches!(self, Self::SharedPort | Self::Hybrid)
+        matches!(self, Self::SharedPort | Self::Hybrid | Self::Virtualized)
     }
 }
 

@@ -133,6 +133,7 @@ impl Vf {
         Self {
             name: name.to_owned(),
             address: Address::Dedicated,
+            requires_lid: false,
             lid: None,
             guid: derive_guid("VF", name),
             pkeys: vec![PKey::DEFAULT_FULL],
@@ -179,6 +180,15 @@ impl Vf {
             // Queue pair 0 of a shared port is its physical function's.
             smp: SmpAccess::Deny,
             ..self
+        }
+    }
+
+    /// The same, at a virtual port: with a LID of its own or without.
+    #[must_use]
+    pub fn virtualized(self, requires_lid: bool) -> Self {
+        Self {
+            requires_lid,
+            ..self.shared()
         }
     }
 

@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use fabric::{LinkRate as CableRate, NodeId, NodeSpec, PortRef, Topology};
-use wire::attribute::NodeType;
+use fabric::{LinkRate as CableRate, NodeId, NodeSpec, PortRef, Topology, VPortSpec};
+use wire::attribute::{NodeDescription, NodeType};
 use wire::{Guid, LinkSpeed, LinkSpeedExt, LinkWidth};
 
 use super::{NodeKind, PlannedNode, PlannedVf, SharedPlace, UPLINK, entries};
@@ -66,12 +66,18 @@ impl Builder {
         };
         let physical = physical.then(|| {
             let own = hypervisor.physical_function(self.model);
-            let spec = NodeSpec::shared_port(hypervisor.physical_guid, sharers, &own);
+            let guid = hypervisor.physical_guid;
+            let spec = match self.model {
+                AddressModel::Virtualized => {
+                    NodeSpec::virtualized(guid, vports(hypervisor, self.model), &own)
+                }
+                _ => NodeSpec::shared_port(guid, sharers, &own),
+            };
             let node = self.add(NodeKind::Pf, &own, spec, Some(name), false);
             self.topology.link(next(), (node, 1), rate);
             PortRef { node, port: 1 }
         });
-        let entries = entries(hypervisor);
+        let entries = entries(hypervisor, self.model);
         for (vf, entry) in hypervisor.vfs.iter().zip(entries) {
             let place = match (vf.address, physical) {
                 (Address::Shared, Some(port)) => Some(SharedPlace { port, entry }),
@@ -222,6 +228,23 @@ impl Builder {
         });
         id
     }
+}
+
+/// The virtual ports of a hypervisor's port, by their index: the entries of its VFs.
+fn vports(hypervisor: &Hypervisor, model: AddressModel) -> Vec<VPortSpec> {
+    let mut vports = vec![VPortSpec::default(); hypervisor.vfs.len()];
+    for (vf, entry) in hypervisor.vfs.iter().zip(entries(hypervisor, model)) {
+        let place = usize::from(entry).checked_sub(1);
+        if let Some(place) = place.and_then(|at| vports.get_mut(at)) {
+            *place = VPortSpec {
+                guid: if vf.spare { Guid::NONE } else { vf.guid },
+                node_guid: vf.guid,
+                description: NodeDescription::new(&vf.name),
+                lid_required: vf.has_own_lid(),
+            };
+        }
+    }
+    vports
 }
 
 pub(super) fn cable_rate(width: LinkWidth, speed: LinkRate) -> CableRate {

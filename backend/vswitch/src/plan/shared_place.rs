@@ -10,10 +10,10 @@
 
 use std::collections::HashSet;
 
-use fabric::{Nodes, PortRef};
+use fabric::{Nodes, PortRef, VPort, VPorts};
 use wire::{Guid, Lid, PKey, PortState};
 
-use crate::model::{Address, Hypervisor, Model, Vf};
+use crate::model::{Address, AddressModel, Hypervisor, Model, Vf};
 
 /// A function's place at a shared port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,29 +28,47 @@ impl SharedPlace {
     /// The GUID that stands there; `None` while there is none.
     #[must_use]
     pub fn guid(&self, nodes: &Nodes) -> Option<Guid> {
-        let guids = nodes.guids(self.port)?;
-        let guid = guids.get(usize::from(self.entry)).copied();
-        guid.filter(|guid| !guid.is_none())
+        let guid = match self.vport(nodes) {
+            Some(vport) => vport.guid(),
+            None => *nodes.guids(self.port)?.get(usize::from(self.entry))?,
+        };
+        (!guid.is_none()).then_some(guid)
     }
 
-    /// The LID that only this place has; `None` where the port has fewer.
+    /// The virtual port that this place is, where the port has such: its index is the entry.
     #[must_use]
-    pub fn range_lid(&self, nodes: &Nodes) -> Option<Lid> {
+    pub fn vport<'a>(&self, nodes: &'a Nodes) -> Option<&'a VPort> {
+        VPorts::at(nodes, self.port)?.port(self.entry.into())
+    }
+
+    /// Whether a VM that comes here can have a LID for itself.
+    #[must_use]
+    pub fn has_room_for_lid(&self, nodes: &Nodes) -> bool {
+        self.vport(nodes).is_some() || self.own_lid(nodes).is_some()
+    }
+
+    /// The LID that only this place has; `None` where it has none, or the port has fewer.
+    #[must_use]
+    pub fn own_lid(&self, nodes: &Nodes) -> Option<Lid> {
+        if let Some(vport) = self.vport(nodes) {
+            return Some(vport.lid()).filter(|lid| lid.is_unicast());
+        }
         let info = nodes.port_info(self.port)?;
         let lid = Lid::unicast(info.lid.value().checked_add(self.entry.into())?)?;
         (info.lid.is_unicast() && info.lid.covers(info.lmc, lid)).then_some(lid)
     }
 }
 
-/// The VMs that are told apart by LIDs, wherever they share a port: those in virtual clusters.
+/// The VMs that are told apart by LIDs, wherever they share a port: those in virtual clusters, and those whose virtual port
+/// requires a LID.
 #[derive(Debug, Clone, Default)]
-pub struct Clustered(HashSet<Guid>);
+pub struct OwnLids(HashSet<Guid>);
 
-impl Clustered {
+impl OwnLids {
     /// The VMs of a model that are told apart by LIDs.
     #[must_use]
     pub fn new(model: &Model) -> Self {
-        let vms = model.vfs().filter(|(_, vf)| vf.is_clustered());
+        let vms = model.vfs().filter(|(_, vf)| vf.has_own_lid());
         Self(vms.map(|(_, vf)| vf.guid).collect())
     }
 
@@ -69,7 +87,10 @@ impl Clustered {
     /// Whether it is such a VM whose addresses are at a place.
     #[must_use]
     pub fn is_at(&self, place: SharedPlace, nodes: &Nodes) -> bool {
-        place.guid(nodes).is_some_and(|guid| self.contains(guid))
+        match place.vport(nodes) {
+            Some(vport) => vport.is_enabled() && vport.requires_lid(),
+            None => place.guid(nodes).is_some_and(|guid| self.contains(guid)),
+        }
     }
 
     /// The LID of whoever is at a place; `None` where nobody can be reached.
@@ -77,7 +98,7 @@ impl Clustered {
     pub fn lid(&self, place: SharedPlace, nodes: &Nodes) -> Option<Lid> {
         place.guid(nodes)?;
         if self.is_at(place, nodes) {
-            place.range_lid(nodes)
+            place.own_lid(nodes)
         } else {
             let info = nodes.port_info(place.port)?;
             Some(info.lid).filter(|lid| lid.is_unicast())
@@ -89,6 +110,9 @@ impl Clustered {
     #[must_use]
     pub fn state(&self, place: SharedPlace, nodes: &Nodes) -> PortState {
         let state = nodes.port_info(place.port).unwrap_or_default().port_state;
+        let state = place
+            .vport(nodes)
+            .map_or(state, |vport| state.min(vport.state()));
         match self.lid(place, nodes) {
             None => state.min(PortState::Initialize),
             Some(_) => state,
@@ -97,10 +121,12 @@ impl Clustered {
 }
 
 /// The entries of the VFs of a hypervisor in the port's table of GUIDs, in their order: LIDs are few,
-/// so those who need one come first, and then those that are free for whoever moves there.
+/// so those who need one come first, and then those that are free for whoever moves there. Virtual ports have LIDs from
+/// elsewhere, and the order of their VFs.
 #[must_use]
-pub fn entries(hypervisor: &Hypervisor) -> Vec<u8> {
+pub fn entries(hypervisor: &Hypervisor, model: AddressModel) -> Vec<u8> {
     let rank = |vf: &Vf| match (vf.is_clustered(), vf.spare) {
+        _ if model == AddressModel::Virtualized => 0,
         (true, _) => 0,
         (false, true) => 1,
         (false, false) => 2,
@@ -114,6 +140,14 @@ pub fn entries(hypervisor: &Hypervisor) -> Vec<u8> {
         entries[at] = entry;
     }
     entries
+}
+
+/// The P_Key table of a virtual port, up to its last key.
+#[must_use]
+pub fn table(vport: &VPort) -> Vec<PKey> {
+    let keys = vport.pkeys();
+    let last = keys.iter().rposition(|key| key.is_valid());
+    keys[..last.map_or(0, |last| last + 1)].to_vec()
 }
 
 /// The P_Key table of a function that is to have `own` at a port that has `port`: of its partitions

@@ -4,6 +4,7 @@ mod congestion;
 mod data_by_sl;
 mod samples;
 mod vendor;
+mod vports;
 
 use crate::common::{ALL_EXTERNAL, Host, OWN, SWITCH, VF, VSWITCH, request};
 use ibvswitch_fabric::{Injected, NoRoute, Output, Owner, PortEvent, SmpAccess};

@@ -13,6 +13,8 @@ pub struct Host {
     pub port: PortRef,
     /// Events at other ports while this one waited for answers.
     pub events: Vec<(PortRef, PortEvent)>,
+    /// The same at virtual ports, by index.
+    pub vport_events: Vec<(u16, PortEvent)>,
 }
 
 /// The port at the end of each route of the smallest fabric with two virtual functions: the
@@ -33,6 +35,7 @@ impl Host {
             layout,
             port,
             events: Vec::new(),
+            vport_events: Vec::new(),
         }
     }
 
@@ -50,6 +53,7 @@ impl Host {
                 Output::Deliver { port, packet } if port == self.port => packets.push(*packet),
                 Output::Deliver { .. } | Output::Tapped { .. } => {}
                 Output::Event { port, event } => self.events.push((port, event)),
+                Output::VPortEvent { index, event, .. } => self.vport_events.push((index, event)),
             }
         }
         packets

@@ -81,13 +81,13 @@ impl Registration {
             return Some(Err(RegistrationError::Silent));
         }
         if self.stage == Stage::Leaving {
-            if shared.is_registered(from) != Ok(true) {
+            if shared.is_registered(from, fabric) != Ok(true) {
                 return None;
             }
             shared.want(to, self.guid);
             self.stage = Stage::Arriving;
         }
-        match shared.is_registered(to) {
+        match shared.is_registered(to, fabric) {
             Err(_) => {
                 shared.want(to, Guid::NONE);
                 shared.want(from, self.guid);
@@ -146,7 +146,7 @@ fn free_place(core: &Core, wish: &Wish<'_>, from: VfId) -> Result<VfId, MigrateE
     let needs_lid = core.shared.wants_own_lid(guid);
     let has_lid = |vf: VfId| {
         let place = core.shared.place(vf);
-        place.is_some_and(|place| place.range_lid(&core.fabric).is_some())
+        place.is_some_and(|place| place.has_room_for_lid(&core.fabric))
     };
     let suits = |vf: VfId| {
         if !needs_lid || has_lid(vf) {

@@ -1,0 +1,108 @@
+//! Virtual ports beside Debian's opensm and infiniband-diags, which do not know them.
+
+use crate::daemon::{Daemon, Peer};
+use crate::programs::{Opensm, Programs};
+use testing::{Configuration, wait_until};
+
+/// `vm1` shares the LID of its port, the others have LIDs of their own.
+fn nodes() -> Configuration {
+    Configuration::new()
+        .set("fabric.model", "virtualized")
+        .hypervisor("hv1", [])
+        .vf("vm1")
+        .vf("vm2")
+        .key("address", "dedicated")
+        .hypervisor("hv2", [])
+        .spare_vfs(1)
+        .vf("vm3")
+        .key("address", "dedicated")
+}
+
+fn state(daemon: &Daemon, vf: &str) -> String {
+    daemon.vf(vf)["state"].as_str().expect("a state").to_owned()
+}
+
+fn lid(daemon: &Daemon, node: &str) -> u16 {
+    daemon.node(node)["lid"].as_u64().expect("a LID") as u16
+}
+
+/// The embedded manager brings them up; who knows LIDs alone reaches those that have one.
+#[test]
+fn virtual_ports_with_lids_are_reached_by_them() {
+    let daemon = Daemon::configured(nodes());
+    let [vm1, mut vm2, mut vm3] = ["vm1", "vm2", "vm3"].map(|name| Peer::open(&daemon, name));
+    let needs = [&vm1, &vm2, &vm3].map(|peer| peer.port.grh_required);
+    assert_eq!(needs, [true, false, false]);
+    let hv1 = lid(&daemon, "hv1");
+    assert_eq!(vm1.port.lid, hv1);
+    assert!(vm2.port.lid != hv1 && vm3.port.lid != lid(&daemon, "hv2"));
+    vm2.write_to(&vm3);
+    vm3.write_to(&vm2);
+    let programs = Programs::new(&daemon);
+    // A hypervisor is one adapter with one port.
+    let text = programs.run(&["ibnetdiscover", "-l"]);
+    let adapters = text.lines().filter(|line| line.starts_with("Ca")).count();
+    assert_eq!(adapters, 3, "{text}");
+    // Its switch has an entry for the LID of the virtual port.
+    let routes = programs.run(&["ibroute", &lid(&daemon, "sw1").to_string()]);
+    assert!(
+        routes.contains(&format!("0x{:04x}", vm2.port.lid)),
+        "{routes}"
+    );
+    let gid = |peer: &Peer| {
+        let words =
+            [48, 32, 16, 0].map(|shift| format!("{:x}", peer.port.port_guid >> shift & 0xffff));
+        format!("fe80::{}", words.join(":"))
+    };
+    for (to, hops) in [(&vm1, 1), (&vm2, 0)] {
+        let path = programs.run(&["saquery", "PR", "--sgid", &gid(&vm3), "--dgid", &gid(to)]);
+        let path = path.replace('.', "");
+        assert!(path.contains(&format!("dlid{}\n", to.port.lid)), "{path}");
+        assert!(
+            path.contains(&format!("hop_flow_raw0x{hops:x}\n")),
+            "{path}"
+        );
+    }
+    // A VM that moves takes its LID along.
+    let moved = daemon.ask(&["vf", "migrate", "vm2", "--to", "hv2"]);
+    assert_eq!(moved["lid"], vm2.port.lid);
+    let mut there = Peer::open(&daemon, "hv2-spare1");
+    let same = (there.port.lid, there.port.port_guid);
+    assert_eq!(same, (vm2.port.lid, vm2.port.port_guid));
+    vm3.write_to(&there);
+    there.write_to(&vm3);
+    wait_until("nobody is at vm2", || state(&daemon, "vm2") == "Down");
+    let topology = daemon.ask(&["topology"]).to_string();
+    assert!(
+        topology.contains("of hv2, with a LID of its own"),
+        "{topology}"
+    );
+}
+
+/// OpenSM manages the ports; what is virtual stays Down, as on hardware.
+#[test]
+fn opensm_leaves_virtual_ports_down() {
+    let daemon = Daemon::configured(nodes().set("sm.manager", "external"));
+    let opensm = Opensm::start(&daemon, None, &[]);
+    opensm.subnet_up();
+    let programs = Programs::new(&daemon);
+    for name in ["hv1", "hv2"] {
+        let info = programs.run(&["smpquery", "portinfo", &lid(&daemon, name).to_string(), "1"]);
+        let info = info.replace('.', "");
+        assert!(info.contains("LinkState:Active"), "{info}");
+        // libibmad knows the bit by which a port announces them.
+        assert!(info.contains("IsVirtualizationSupported"), "{info}");
+    }
+    opensm.sweep();
+    opensm.subnet_up();
+    for vf in ["vm1", "vm2", "vm3"] {
+        assert_eq!(state(&daemon, vf), "Down", "{vf}");
+    }
+    let topology = daemon.ask(&["topology"]).to_string();
+    assert!(
+        topology.contains("no subnet manager has enabled virtual ports"),
+        "{topology}"
+    );
+    let status = daemon.ask(&["status"]).to_string();
+    assert!(status.contains("does not know virtual ports"), "{status}");
+}
