@@ -83,6 +83,8 @@ pub struct Config {
     /// Warnings: values that take effect in another way than they are written, such as parts of a listing that are
     /// not kept.
     pub warnings: Vec<String>,
+    /// Warnings about the files of `[sm]`, which a running daemon reads again.
+    pub file_warnings: Vec<String>,
     /// Files that it was read from.
     pub read: Vec<PathBuf>,
     /// The configuration file among them, with no link in its path; none where it is the built-in one.

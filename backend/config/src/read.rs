@@ -126,6 +126,7 @@ impl<'d> Reader<'d> {
             sandbox,
             read: std::mem::take(&mut self.names.files),
             warnings: std::mem::take(&mut self.warnings),
+            file_warnings: Vec::new(),
             file: None,
             engine,
             fabric,

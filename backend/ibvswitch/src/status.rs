@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use fabric::{Fabric, PortRef, SmpAccess};
+use parking_lot::RwLock;
 use vswitch::{Plan, SharedPlace};
 use wire::Guid;
 
@@ -51,6 +52,8 @@ pub struct Observer {
     config: Config,
     plan: Arc<Plan>,
     started: Instant,
+    /// Warnings about the files of `[sm]`, if they have been read again.
+    reread: RwLock<Option<Vec<String>>>,
 }
 
 impl Observer {
@@ -60,7 +63,13 @@ impl Observer {
             config,
             plan: plan.into(),
             started: Instant::now(),
+            reread: RwLock::default(),
         }
+    }
+
+    /// Takes the warnings about the files of `[sm]` that have been read again.
+    pub(crate) fn has_reread(&self, warnings: Vec<String>) {
+        *self.reread.write() = Some(warnings);
     }
 
     /// The configuration it describes.
@@ -81,6 +90,10 @@ impl Observer {
             .cloned()
             .chain(std::iter::repeat(Function::default()));
         let mut warnings = warnings::of(&self.config, &self.plan, fabric);
+        if let Some(reread) = &*self.reread.read() {
+            warnings.retain(|it| !self.config.file_warnings.contains(it));
+            warnings.extend_from_slice(reread);
+        }
         // A sweep may yet activate ports.
         if managers.iter().all(|manager| manager.up) {
             warnings.extend(warnings::waiting(&self.config, &self.plan, fabric));

@@ -10,6 +10,7 @@ use wire::PKey;
 /// All warnings about a configuration, with the P_Key tables that ports have in `fabric`.
 pub(crate) fn of(config: &Config, plan: &Plan, fabric: &Fabric) -> Vec<String> {
     let mut all = config.warnings.clone();
+    all.extend_from_slice(&config.file_warnings);
     all.extend(unreached(plan));
     if config.manager.place == ManagerPlace::Embedded {
         all.extend(limited_alone(&tables(plan, fabric)));

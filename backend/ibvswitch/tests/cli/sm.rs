@@ -59,6 +59,29 @@ fn partitions_are_read_again() {
     assert_eq!(pkeys(&daemon, "vm1"), json!(["0xffff", "0x8020"]));
     assert_eq!(pkeys(&daemon, "vm3"), json!(["0xffff", "0x8020"]));
 
+    // A GUID that no port has.
+    write("Default : ALL=full ;\nred = 0x20 : ALL_CAS=full, 0x999 ;\n");
+    let (status, message) = fails(&daemon, &["sm", "reload"]);
+    let warning = format!(
+        "{}:2: no port has the GUID 0x0000000000000999; ",
+        file.display()
+    );
+    assert_eq!(status, Some(0));
+    assert!(
+        message.starts_with(&format!("ibvswitch: warning: {warning}")),
+        "{message}"
+    );
+    let warns = || {
+        let warnings = daemon.ask(&["status"])["warnings"].clone();
+        let warnings = warnings.as_array().cloned().unwrap_or_default();
+        let texts = warnings.iter().filter_map(|it| it.as_str());
+        texts.filter(|it| it.starts_with(&warning)).count()
+    };
+    assert_eq!(warns(), 1);
+    write("Default : ALL=full ;\nred = 0x20 : ALL_CAS=full ;\n");
+    daemon.ask(&["sm", "reload"]);
+    assert_eq!(warns(), 0);
+
     // A file with mistakes changes nothing.
     write("Default : ALL=full ;\nred = 0x20 : vm9 ;\n");
     let (status, message) = fails(&daemon, &["sm", "reload"]);
@@ -74,8 +97,8 @@ fn partitions_are_read_again() {
 
     let before = daemon.ask(&["sm", "status"]);
     let after = daemon.ask(&["sm", "sweep"]);
-    assert_eq!(before["sweeps"], 2);
-    assert_eq!(after["sweeps"], 3);
+    assert_eq!(before["sweeps"], 4);
+    assert_eq!(after["sweeps"], 5);
     assert_eq!(after["sets"], 0, "nothing has changed");
     let text = daemon.command().args(["sm", "status"]).output();
     let text = String::from_utf8(text.expect("it runs").stdout).expect("is text");

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use clap::{Args, Subcommand};
 use wire::Lid;
 
-use crate::cli::{CliError, SourceArgs, ask, print, print_json};
-use crate::control::{Request, Response, SmAction, SmStatus};
+use crate::cli::{CliError, SourceArgs, print, print_json};
+use crate::control::{Client, Request, Response, SmAction, SmStatus};
 
 /// Queries and commands for the embedded subnet manager.
 #[derive(Debug, Subcommand)]
@@ -37,7 +37,16 @@ pub(crate) fn run(source: SourceArgs, command: SmCommand) -> Result<(), CliError
         SmCommand::Reload(args) => (args, SmAction::Reload),
     };
     let SmArgs { subnet, json } = args;
-    match (ask(source, &Request::Sm { action, subnet })?, json) {
+    let mut client = Client::connect(&source.control_socket()?)?;
+    let response = client.ask(&Request::Sm { action, subnet })?;
+    if action == SmAction::Reload
+        && let Response::Status(status) = client.ask(&Request::Status {})?
+    {
+        for warning in &status.warnings {
+            eprintln!("ibvswitch: warning: {warning}");
+        }
+    }
+    match (response, json) {
         (Response::Sm(status), true) => print_json(&status),
         (Response::Sm(status), false) => print(text(&status)),
         (Response::Sms { managers }, true) => print_json(&managers),

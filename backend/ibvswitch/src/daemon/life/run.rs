@@ -109,7 +109,7 @@ pub fn run(
         management::check(&tried)?;
     }
     let strangers = strangers(&tried, &Plan::new(&tried.model())).map_err(ManagementError::from)?;
-    tried.warnings.extend(strangers);
+    tried.file_warnings = strangers;
     let config = &tried;
     logging::start(&config.log).map_err(RunError::Log)?;
     // Before any thread is started, so that all of them leave the signals to the descriptor.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use hca::{Engine, TrafficCounters, VfId};
 use parking_lot::{RwLock, RwLockReadGuard};
+use tracing::warn;
 use vswitch::{LinkError, MigrateError, SmError, VSwitch};
 
 use crate::capture::{Subscription, Wish};
@@ -24,6 +25,7 @@ use crate::daemon::engines::dma::Format;
 use crate::daemon::engines::placement::{self, Talks};
 use crate::daemon::external;
 use crate::daemon::life::sandbox;
+use crate::daemon::management::manager_files::strangers;
 use crate::daemon::management::{Management, MoveError, SweepError};
 use crate::daemon::moves::relocation::{Claims, End, Relocation};
 use crate::daemon::moves::upgrade::{self, Addresses, Handover, Terms};
@@ -120,6 +122,19 @@ fn unmoved(error: MoveError) -> (ErrorKind, String) {
         _ => ErrorKind::Failed,
     };
     (kind, error.to_string())
+}
+
+impl DaemonState {
+    /// Has managers read the files of `[sm]` again, and warns of names in them that nothing has.
+    fn reload(&self, subnet: Option<&str>, config: &Config) -> Result<(), SweepError> {
+        let warnings = strangers(config, self.observer.plan())?;
+        self.management.sweep(subnet, Some(config))?;
+        for warning in &warnings {
+            warn!("{warning}");
+        }
+        self.observer.has_reread(warnings);
+        Ok(())
+    }
 }
 
 impl StatusSource for DaemonState {
@@ -236,7 +251,7 @@ impl StatusSource for DaemonState {
         let done = match action {
             SmAction::Status => Ok(()),
             SmAction::Sweep => self.management.sweep(subnet, None),
-            SmAction::Reload => self.management.sweep(subnet, Some(config)),
+            SmAction::Reload => self.reload(subnet, config),
         };
         let done = done.and_then(|()| Ok(self.vswitch().manager_status_of(subnet)?));
         let managers = done.map_err(|error| {
