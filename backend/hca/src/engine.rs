@@ -7,34 +7,31 @@
 //! of them: requests, completions, failures.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
-use crate::engine::completion::Completions;
+use crate::engine::requests::Requests;
 use crate::engine::scheduler::Clock;
 use crate::memory::mr::KeyTable;
 use crate::objects::Objects;
 use crate::objects::counters::TrafficCounters;
-use crate::objects::counters::traffic::PathTraffic;
 use crate::objects::ids::VfId;
 use crate::objects::page_fault::Faults;
 use crate::objects::reason::Report;
 use crate::objects::vf::Vf;
 use crate::objects::vf::port::{PortView, Quota};
-use crate::objects::work::SendWr;
 use crate::path::Subnet;
 use crate::queue_format::{Event, PortChange, QueueFormat};
-use crate::storage::discarded::Discarded;
-use crate::storage::spares::Spares;
 use crate::transport::datagram::MAX_DATAGRAM;
-use crate::transport::{Endpoint, Exits, Watch};
+use crate::transport::network::Network;
+use crate::transport::{Endpoint, Watch};
 
 pub(crate) mod completion;
 pub(crate) mod cost;
+pub(crate) mod errors;
 pub(crate) mod paging;
 pub(crate) mod poll;
 pub(crate) mod progress;
 pub(crate) mod quiesce;
-mod report;
+pub(crate) mod requests;
 mod run_queue;
 pub(crate) mod scheduler;
 mod signature;
@@ -43,20 +40,10 @@ mod signature;
 #[derive(Debug)]
 pub struct Engine<F: QueueFormat> {
     pub(crate) objects: Objects<F>,
-    pub(crate) subnet: Box<dyn Subnet>,
-    pub(crate) generation: Arc<AtomicU64>,
-    pub(crate) traffic: Arc<PathTraffic>,
-    /// Number of times that connections have looked their peers up.
-    pub(crate) lookups: u64,
-    pub(crate) exits: Exits,
-    pub(crate) completions: Completions,
-    /// Objects to be dropped where nobody waits.
-    pub(crate) discarded: Discarded,
-    pub(crate) spare_sends: Spares<SendWr>,
+    pub(crate) requests: Requests,
+    pub(crate) network: Network,
     /// Where datagrams are gathered; taken out while one is on its way.
     pub(crate) datagram: Option<Box<[u8; MAX_DATAGRAM]>>,
-    /// Is told of each request that fails, where there is somebody.
-    pub(crate) report: Option<Box<dyn Report>>,
     pub(crate) seed: u64,
 }
 
@@ -65,22 +52,19 @@ impl<F: QueueFormat> Engine<F> {
     /// draw it from the system, or fix it to repeat a run.
     #[must_use]
     pub fn new(subnet: Box<dyn Subnet>, clock: Arc<dyn Clock>, seed: u64) -> Self {
-        let (generation, traffic) = (subnet.generation(), subnet.traffic());
-        let exits = Exits::new(subnet.links());
         Self {
             objects: Objects::default(),
-            subnet,
-            generation,
-            traffic,
-            lookups: 0,
-            exits,
-            completions: Completions::new(clock),
-            discarded: Discarded::default(),
-            spare_sends: Spares::default(),
+            requests: Requests::new(Arc::clone(&clock)),
+            network: Network::new(subnet, clock),
             datagram: None,
-            report: None,
             seed,
         }
+    }
+
+    /// Keeps something large that is of no use any more until somebody takes it
+    /// ([`Engine::take_discarded`]): to drop it takes time.
+    pub fn discard<T: Send + 'static>(&mut self, thing: T) {
+        self.requests.discard(thing);
     }
 
     /// Adds a function.
@@ -153,7 +137,7 @@ impl<F: QueueFormat> Engine<F> {
     /// changed on the way or at either end.
     #[must_use]
     pub const fn peer_lookups(&self) -> u64 {
-        self.lookups
+        self.network.lookups
     }
 
     /// Tells a function's face what has changed at its port; a function that rests hears of it when it goes on.
@@ -166,13 +150,13 @@ impl<F: QueueFormat> Engine<F> {
 
     /// Has frames watched from now on, or not any more. Watched traffic goes in frames.
     pub fn set_watch(&mut self, watch: Option<Box<dyn Watch>>) {
-        self.exits.endpoint.watch = watch;
+        self.network.exits.endpoint.watch = watch;
         self.objects.vfs.iter_mut().for_each(|vf| vf.version += 1);
     }
 
     /// Has frames leave and arrive elsewhere. Those on their way are lost.
     pub fn set_endpoint(&mut self, endpoint: Box<dyn Endpoint>) {
-        self.exits.replace(endpoint);
+        self.network.exits.replace(endpoint);
     }
 
     /// Bytes of the host's memory that a function's objects take, see [`Quota::memory`].
@@ -200,9 +184,10 @@ impl<F: QueueFormat> Engine<F> {
     /// takes as long as there are many: call [`Engine::clear_away`] until nothing is left, and drop what
     /// [`Engine::take_discarded`] returns, with others at the engine between.
     pub fn reset_vf(&mut self, vf: VfId) {
-        self.bury(vf);
-        self.forget_held(vf);
+        self.requests.bury(&mut self.objects, vf);
+        self.requests.forget_held(&mut self.objects, vf);
         let polled = self
+            .requests
             .completions
             .scheduler
             .polling
@@ -218,7 +203,7 @@ impl<F: QueueFormat> Engine<F> {
             std::mem::take(&mut state.sets),
             polled,
         );
-        self.exits.injections.forget(vf);
+        self.network.exits.injections.forget(vf);
         state.special = [None; 2];
         state.faults = Faults::default();
         if let Some(rest) = &mut state.quiesced {
@@ -228,25 +213,17 @@ impl<F: QueueFormat> Engine<F> {
         state.multicast_left = 1 << state.quota.log_multicast;
         state.memory.clear();
         state.taken = 0;
-        self.trim();
-        self.discard(gone);
+        self.requests.trim();
+        self.requests.discard(gone);
     }
+}
 
-    /// Gives back what a burst of work left behind.
-    pub(crate) fn trim(&mut self) {
-        let surplus = (
-            self.spare_sends.surplus(),
-            self.completions.spare_recvs.surplus(),
-        );
-        if !surplus.0.is_empty() || !surplus.1.is_empty() {
-            self.discard(surplus);
-        }
-    }
-
+impl<F: QueueFormat> Engine<F> {
     /// The same for a queue that its owner armed.
     pub fn hold_armed(&mut self, vf: VfId, cqn: u32, nanoseconds: u32) {
         if let Ok(cq) = self.objects.vf(vf).cq_index(cqn) {
-            self.completions
+            self.requests
+                .completions
                 .hold_event(&mut self.objects, cq, nanoseconds);
         }
     }
@@ -257,5 +234,10 @@ impl<F: QueueFormat> Engine<F> {
         for &function in functions {
             self.objects.vf_mut(function).sharers = Arc::clone(&sharers);
         }
+    }
+
+    /// Has failed requests reported from now on.
+    pub fn set_report(&mut self, report: Box<dyn Report>) {
+        self.requests.report = Some(report);
     }
 }

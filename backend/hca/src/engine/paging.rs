@@ -9,6 +9,7 @@
 use wire::Qpn;
 
 use crate::engine::Engine;
+use crate::engine::requests::Requests;
 use crate::engine::scheduler::Scheduler;
 use crate::objects::Objects;
 use crate::objects::dynamic::Role;
@@ -57,27 +58,34 @@ impl<F: QueueFormat> Engine<F> {
                 Role::Target(target) => target.waits.take(),
                 _ => Some(index),
             };
-            self.completions
+            self.requests
+                .completions
                 .scheduler
                 .responder_goes_on(&mut self.objects, waits, there);
         } else {
             qp.req.wait = Wait::None;
             if let Some(away) = &mut qp.req.away {
                 away.requester.paged(there);
-                self.finish_requests(index);
-                self.completions
+                self.requests.finish_requests(&mut self.objects, index);
+                self.requests
+                    .completions
                     .scheduler
                     .make_ready(&mut self.objects, index);
             } else if there {
-                self.completions
+                self.requests
+                    .completions
                     .scheduler
                     .make_ready(&mut self.objects, index);
             } else if let Some(mut wr) = qp.req.current.take() {
                 wr.reason = Reason::LocalKey(KeyFault::Absent);
-                self.finish(index, wr, Status::LocalProtection, 0);
+                self.requests
+                    .finish(&mut self.objects, index, wr, Status::LocalProtection, 0);
             }
         }
-        self.completions.scheduler.gone_on(&mut self.objects, vf);
+        self.requests
+            .completions
+            .scheduler
+            .gone_on(&mut self.objects, vf);
         Ok(())
     }
 }
@@ -109,32 +117,37 @@ impl Scheduler {
     }
 }
 
-impl<F: QueueFormat> Engine<F> {
+impl Requests {
     /// A request's own memory is not there, from the bytes on that have been moved.
     #[cold]
-    pub(crate) fn requester_waits(&mut self, index: QpIndex, mut wr: Box<SendWr>) {
-        let Some(qp) = self.objects.qps.get(index.0) else {
+    pub(crate) fn requester_waits<F: QueueFormat>(
+        &mut self,
+        objects: &mut Objects<F>,
+        index: QpIndex,
+        mut wr: Box<SendWr>,
+    ) {
+        let Some(qp) = objects.qps.get(index.0) else {
             return;
         };
-        let vf = self.objects.vf(qp.core.vf);
+        let vf = objects.vf(qp.core.vf);
         if F::hears_of_pages(&vf.face) {
             let memory = vf.domain(qp.core.pd);
             let fault = PageFault::send(&qp.core, &qp.req, memory, &wr, qp.req.offset);
-            self.objects.qps.keep(index, wr);
-            self.objects.requester_tells(index, fault);
+            objects.qps.keep(index, wr);
+            objects.requester_tells(index, fault);
         } else {
             wr.reason = Reason::LocalKey(KeyFault::Absent);
-            self.finish(index, wr, Status::LocalProtection, 0);
+            self.finish(objects, index, wr, Status::LocalProtection, 0);
         }
     }
 
     /// The same of a request that goes in frames.
     #[cold]
-    pub(crate) fn away_waits(&mut self, index: QpIndex) {
-        let Some(qp) = self.objects.qps.get_mut(index.0) else {
+    pub(crate) fn away_waits<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+        let Some(qp) = objects.qps.get_mut(index.0) else {
             return;
         };
-        let vf = &self.objects.vfs[usize::from(qp.core.vf.0)];
+        let vf = &objects.vfs[usize::from(qp.core.vf.0)];
         let Some(away) = &qp.req.away else { return };
         let Some((wr, committed)) = away.requester.absent() else {
             return;
@@ -142,13 +155,11 @@ impl<F: QueueFormat> Engine<F> {
         if F::hears_of_pages(&vf.face) {
             let memory = vf.domain(qp.core.pd);
             let fault = PageFault::send(&qp.core, &qp.req, memory, wr, committed);
-            self.objects.requester_tells(index, fault);
+            objects.requester_tells(index, fault);
         } else if let Some(away) = &mut qp.req.away {
             away.requester.paged(false);
-            self.finish_requests(index);
-            self.completions
-                .scheduler
-                .make_ready(&mut self.objects, index);
+            self.finish_requests(objects, index);
+            self.completions.scheduler.make_ready(objects, index);
         }
     }
 }

@@ -60,7 +60,8 @@ impl<F: QueueFormat> Engine<F> {
     pub fn hint(&mut self, vf: VfId, qpn: Qpn) {
         let known = self.objects.qp_index(vf, qpn).ok();
         let rested = known.is_some_and(|index| {
-            self.completions
+            self.requests
+                .completions
                 .scheduler
                 .polling
                 .heat(&mut self.objects, index)
@@ -74,7 +75,8 @@ impl<F: QueueFormat> Engine<F> {
             // misses, which those must not pay for on every turn.
             polled.patrol_left = polled.all.len();
         }
-        self.completions
+        self.requests
+            .completions
             .scheduler
             .polling
             .activate(&mut self.objects, vf);
@@ -85,7 +87,8 @@ impl<F: QueueFormat> Engine<F> {
         for vf in 0..self.objects.vfs.len() {
             let polled = &mut self.objects.vfs[vf].polled;
             polled.sweep_left = polled.all.len();
-            self.completions
+            self.requests
+                .completions
                 .scheduler
                 .polling
                 .activate(&mut self.objects, VfId(vf as u16));
@@ -95,14 +98,14 @@ impl<F: QueueFormat> Engine<F> {
     /// Whether any queue pair needs polling.
     #[must_use]
     pub fn polls(&self) -> bool {
-        self.completions.scheduler.polling.all > 0
+        self.requests.completions.scheduler.polling.all > 0
     }
 
     /// Whether any queue pair was busy lately, and is looked at on every turn.
     #[inline]
     #[must_use]
     pub fn is_hot(&self) -> bool {
-        self.completions.scheduler.polling.hot > 0
+        self.requests.completions.scheduler.polling.hot > 0
     }
 
     /// One turn: looks for posted work and does some of it. Returns whether
@@ -110,18 +113,19 @@ impl<F: QueueFormat> Engine<F> {
     pub fn poll(&mut self) -> bool {
         let mut busy = false;
         let mut left = TURN;
-        for _ in 0..self.completions.scheduler.polling.active.len() {
-            if self.completions.scheduler.polling.cursor
-                >= self.completions.scheduler.polling.active.len()
+        for _ in 0..self.requests.completions.scheduler.polling.active.len() {
+            if self.requests.completions.scheduler.polling.cursor
+                >= self.requests.completions.scheduler.polling.active.len()
             {
-                self.completions.scheduler.polling.cursor = 0;
+                self.requests.completions.scheduler.polling.cursor = 0;
             }
             let Some(&vf) = self
+                .requests
                 .completions
                 .scheduler
                 .polling
                 .active
-                .get(self.completions.scheduler.polling.cursor)
+                .get(self.requests.completions.scheduler.polling.cursor)
             else {
                 break;
             };
@@ -129,57 +133,68 @@ impl<F: QueueFormat> Engine<F> {
             let polled = &self.objects.vfs[usize::from(vf.0)].polled;
             if polled.sweep_left > 0 || polled.patrol_left > 0 {
                 busy |= self
+                    .requests
                     .completions
                     .scheduler
                     .polling
                     .look_at_cold(&mut self.objects, vf);
-                self.completions.scheduler.polling.cursor += 1;
+                self.requests.completions.scheduler.polling.cursor += 1;
             } else if !polled.hot.is_empty() {
-                self.completions.scheduler.polling.cursor += 1;
+                self.requests.completions.scheduler.polling.cursor += 1;
             } else {
                 self.objects.vfs[usize::from(vf.0)].polled.active = false;
-                self.completions
+                self.requests
+                    .completions
                     .scheduler
                     .polling
                     .active
-                    .swap_remove(self.completions.scheduler.polling.cursor);
+                    .swap_remove(self.requests.completions.scheduler.polling.cursor);
             }
             if left <= 0 {
                 break;
             }
         }
-        self.completions.scheduler.polling.turn =
-            self.completions.scheduler.polling.turn.wrapping_add(1);
+        self.requests.completions.scheduler.polling.turn = self
+            .requests
+            .completions
+            .scheduler
+            .polling
+            .turn
+            .wrapping_add(1);
         if self
+            .requests
             .completions
             .scheduler
             .polling
             .turn
             .is_multiple_of(WATCH_EVERY)
             && let Some((cq, nanoseconds)) = self
+                .requests
                 .completions
                 .scheduler
                 .polling
                 .recheck_one(&mut self.objects)
         {
-            self.completions
+            self.requests
+                .completions
                 .hold_event(&mut self.objects, cq, nanoseconds);
         }
         if self
+            .requests
             .completions
             .scheduler
             .polling
             .turn
             .is_multiple_of(CLOCK_EVERY)
-            || self.exits.have_arrivals()
+            || self.network.exits.have_arrivals()
         {
-            busy |= self.exits.have_arrivals();
+            busy |= self.network.exits.have_arrivals();
             self.look_at_clock();
         }
-        if !self.completions.scheduler.is_empty() {
+        if !self.requests.completions.scheduler.is_empty() {
             busy = true;
             // Others' records are looked at between two turns.
-            let most = if self.completions.scheduler.had_others() {
+            let most = if self.requests.completions.scheduler.had_others() {
                 1
             } else {
                 usize::MAX
@@ -209,8 +224,9 @@ impl<F: QueueFormat> Engine<F> {
                 at += 1;
                 if !busy {
                     busy = true;
-                    self.completions.scheduler.begin(&self.objects, vf);
+                    self.requests.completions.scheduler.begin(&self.objects, vf);
                     allowance = self
+                        .requests
                         .completions
                         .scheduler
                         .allowance(&self.objects, vf, hot.len())
@@ -223,7 +239,8 @@ impl<F: QueueFormat> Engine<F> {
                 }
             } else if idle >= COOL_AFTER {
                 hot.swap_remove(at);
-                self.completions
+                self.requests
+                    .completions
                     .scheduler
                     .polling
                     .cooled(&mut self.objects, index);
@@ -233,7 +250,8 @@ impl<F: QueueFormat> Engine<F> {
             }
         }
         if busy {
-            self.completions
+            self.requests
+                .completions
                 .scheduler
                 .end(&mut self.objects, vf, budget <= 0);
         }

@@ -9,7 +9,6 @@
 pub(crate) mod functions;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::Waker;
 
 use wire::header::Service;
@@ -38,13 +37,13 @@ impl<F: QueueFormat> Engine<F> {
     /// Lets a function rest: it has no turns, and what comes to it waits. Its commands have to be kept away,
     /// too. Where there are several engines, say so to each, and to the one where it lives last.
     pub fn quiesce(&mut self, vf: VfId) {
-        let now = self.completions.scheduler.clock.now();
+        let now = self.requests.completions.scheduler.clock.now();
         let until = now.saturating_add(MAX_QUIESCE_NS);
         let state = self.objects.vf_mut(vf);
         if let Some(rest) = &mut state.quiesced {
             if std::mem::take(&mut rest.returns) {
                 rest.active = std::mem::take(&mut state.port.active);
-                self.exits.rests.returning.retain(|&it| it != vf);
+                self.network.exits.rests.returning.retain(|&it| it != vf);
             }
             return;
         }
@@ -56,20 +55,22 @@ impl<F: QueueFormat> Engine<F> {
         state.back = QUIESCED;
         state.version += 1;
         // Queue pairs that wait for room, or for others, ask again.
-        for index in self.exits.crowded.take() {
-            self.completions
+        for index in self.network.exits.crowded.take() {
+            self.requests
+                .completions
                 .scheduler
                 .make_ready(&mut self.objects, index);
         }
         self.call_own(vf);
-        self.exits.rests.patience.push((until, vf));
-        self.exits.look();
-        self.completions
+        self.network.exits.rests.patience.push((until, vf));
+        self.network.exits.look();
+        self.requests
+            .completions
             .scheduler
             .polling
             .quiesce(&mut self.objects, vf);
         let run_queue = &mut self.objects.vfs[usize::from(vf.0)].run_queue;
-        self.completions.scheduler.quiesce(vf, run_queue);
+        self.requests.completions.scheduler.quiesce(vf, run_queue);
     }
 
     /// A function goes on that rests, with what has come for it first. Where there are several engines, say
@@ -83,12 +84,12 @@ impl<F: QueueFormat> Engine<F> {
             return;
         }
         state.port.active = rest.active;
-        let at_once = rest.held.is_empty() && !self.exits.have_arrivals();
+        let at_once = rest.held.is_empty() && !self.network.exits.have_arrivals();
         if at_once {
             return self.come_back(vf);
         }
-        self.exits.rests.returning.push(vf);
-        self.exits.look();
+        self.network.exits.rests.returning.push(vf);
+        self.network.exits.look();
     }
 
     /// Whether a function rests, or has not got yet what has come for it meanwhile.
@@ -106,13 +107,13 @@ impl<F: QueueFormat> Engine<F> {
             at += 1;
             self.objects.sharer(vf, at - 1)
         })
-        .any(|port| self.exits.carry(vf, port))
+        .any(|port| self.network.exits.carry(vf, port))
     }
 
     /// Wakes somebody whenever frames have arrived here, from now on or not any more: [`Engine::carries`] may
     /// say something else then.
     pub fn call_at_arrivals(&mut self, waiter: Option<Waker>) {
-        self.exits.rests.waiter = waiter;
+        self.network.exits.rests.waiter = waiter;
     }
 }
 
@@ -126,41 +127,42 @@ impl Scheduler {
 
 impl<F: QueueFormat> Engine<F> {
     fn come_back(&mut self, vf: VfId) {
-        let now = self.completions.scheduler.clock.now();
+        let now = self.requests.completions.scheduler.clock.now();
         let state = self.objects.vf_mut(vf);
         state.end_rest(now);
         let rest = state.quiesced.take();
         for change in rest.into_iter().flat_map(|rest| rest.changes) {
             self.objects.notify(vf, Event::Port(change));
         }
-        self.completions
+        self.requests
+            .completions
             .scheduler
             .polling
             .resume(&mut self.objects, vf);
         let run_queue = &mut self.objects.vfs[usize::from(vf.0)].run_queue;
-        self.completions.scheduler.resume(vf, run_queue);
-        self.exits.rests.forget(vf);
-        self.exits.look();
+        self.requests.completions.scheduler.resume(vf, run_queue);
+        self.network.exits.rests.forget(vf);
+        self.network.exits.look();
     }
+}
 
-    /// A function gets nothing of what others have sent it.
-    pub(crate) fn forget_held(&mut self, vf: VfId) {
-        if let Some(rest) = &mut self.objects.vf_mut(vf).quiesced {
-            let held = rest.clear();
-            self.discard(held);
-        }
-    }
-
+impl<F: QueueFormat> Engine<F> {
     /// Works for quiesced functions: those that go on get the packets held for them, queue pairs that have waited
     /// look again, and a function that does not come back counts as dead.
     pub(crate) fn look_at_rests(&mut self, now: u64) {
-        if self.exits.rests.deadline().is_none_or(|at| at > now) {
+        if self
+            .network
+            .exits
+            .rests
+            .deadline()
+            .is_none_or(|at| at > now)
+        {
             return;
         }
         // More than can have come since they were looked at.
         let mut left = 2 * TURN;
         while left > 0
-            && let Some(&vf) = self.exits.rests.returning.first()
+            && let Some(&vf) = self.network.exits.rests.returning.first()
         {
             match self
                 .objects
@@ -174,17 +176,20 @@ impl<F: QueueFormat> Engine<F> {
             }
         }
         for _ in 0..CALL_BATCH {
-            let Some((_, index)) = self.exits.rests.called.pop_first() else {
+            let Some((_, index)) = self.network.exits.rests.called.pop_first() else {
                 break;
             };
-            self.completions
+            self.requests
+                .completions
                 .scheduler
                 .call(&mut self.objects, QpIndex(index));
         }
-        while let Some(&(_, vf)) = { self.exits.rests.patience.iter() }.find(|it| it.0 <= now) {
+        while let Some(&(_, vf)) =
+            { self.network.exits.rests.patience.iter() }.find(|it| it.0 <= now)
+        {
             self.objects.vf_mut(vf).end_rest(now);
-            self.forget_held(vf);
-            self.exits.rests.forget(vf);
+            self.requests.forget_held(&mut self.objects, vf);
+            self.network.exits.rests.forget(vf);
         }
     }
 
@@ -270,14 +275,6 @@ impl<F: QueueFormat> Engine<F> {
     pub(crate) fn hold_datagram(&mut self, vf: VfId, to: For, qpn: Qpn, datagram: &Datagram<'_>) {
         self.hold(vf, to, framed(datagram, qpn), None);
     }
-
-    /// A queue pair waits for the function at the other end of its connection, which rests.
-    #[cold]
-    pub(crate) fn wait_for_rest(&mut self, index: QpIndex) {
-        if let Some(qp) = self.objects.qps.get(index.0) {
-            self.exits.rests.waiting.insert((qp.core.vf, index.0));
-        }
-    }
 }
 
 impl Scheduler {
@@ -296,32 +293,13 @@ impl<F: QueueFormat> Engine<F> {
     /// The queue pairs of a function that wait for others are to look again.
     fn call_own(&mut self, vf: VfId) {
         let own = (vf, 0)..=(vf, u32::MAX);
-        let waiting = self.exits.rests.waiting.range(own);
+        let waiting = self.network.exits.rests.waiting.range(own);
         for (_, index) in waiting.copied().collect::<Vec<_>>() {
-            self.exits.rests.waiting.remove(&(vf, index));
-            self.completions
+            self.network.exits.rests.waiting.remove(&(vf, index));
+            self.requests
+                .completions
                 .scheduler
                 .call(&mut self.objects, QpIndex(index));
-        }
-    }
-
-    /// Whether a connection sends nothing, since the function at the other end rests.
-    pub(crate) fn waits_with_frames(&mut self, index: QpIndex) -> bool {
-        if !self.objects.other_end_rests(index) {
-            return false;
-        }
-        // The function may have come to be elsewhere.
-        self.find_other_end(index);
-        self.objects.other_end_rests(index)
-    }
-
-    /// Finds out anew where a connection leads, if that may have changed.
-    #[cold]
-    pub(crate) fn find_other_end(&mut self, index: QpIndex) {
-        let generation = self.generation.load(Ordering::Acquire);
-        let qp = self.objects.qps.get(index.0);
-        if let Some(path) = qp.and_then(|qp| qp.core.attr.path) {
-            let _ = self.connection_route(index, path, generation);
         }
     }
 }

@@ -5,7 +5,6 @@ use crate::engine::Engine;
 use crate::engine::cost::{LOOK_COST, REMOVAL_COST, SHARED_TURN, TIMER_COST, TURN};
 use crate::objects::dynamic::Role;
 use crate::objects::ids::{QpIndex, VfId};
-use crate::objects::vf::run_queue::{Remains, RunQueue};
 use crate::queue_format::QueueFormat;
 use crate::storage::discarded::Discarded;
 
@@ -18,8 +17,8 @@ impl<F: QueueFormat> Engine<F> {
     pub fn run(&mut self) -> bool {
         self.look_at_clock();
         // Others may wait for the engine outside, with their doorbells in hand.
-        self.run_round(if self.completions.scheduler.had_others() {
-            self.completions.scheduler.len()
+        self.run_round(if self.requests.completions.scheduler.had_others() {
+            self.requests.completions.scheduler.len()
         } else {
             usize::MAX
         })
@@ -31,16 +30,19 @@ impl<F: QueueFormat> Engine<F> {
         let mut turns = 0;
         while left > 0
             && turns < most
-            && let Some(vf) = self.completions.scheduler.next()
+            && let Some(vf) = self.requests.completions.scheduler.next()
         {
             turns += 1;
             self.objects.vf_mut(vf).run_queue.queued = false;
             left -= self.visit(vf).max(LOOK_COST);
             if self.objects.vf(vf).run_queue.is_pending() {
-                self.completions.scheduler.queue(&mut self.objects, vf);
+                self.requests
+                    .completions
+                    .scheduler
+                    .queue(&mut self.objects, vf);
             }
         }
-        !self.completions.scheduler.is_empty() || self.exits.have_arrivals()
+        !self.requests.completions.scheduler.is_empty() || self.network.exits.have_arrivals()
     }
 
     /// A turn of one function, out of order, for a caller who brings it work and would have to wait
@@ -51,10 +53,13 @@ impl<F: QueueFormat> Engine<F> {
         }
         self.visit(vf);
         if self.objects.vf(vf).run_queue.is_pending() {
-            self.completions.scheduler.queue(&mut self.objects, vf);
+            self.requests
+                .completions
+                .scheduler
+                .queue(&mut self.objects, vf);
         } else {
             let run_queue = &mut self.objects.vfs[usize::from(vf.0)].run_queue;
-            self.completions.scheduler.withdraw(vf, run_queue);
+            self.requests.completions.scheduler.withdraw(vf, run_queue);
         }
     }
 
@@ -74,14 +79,14 @@ impl<F: QueueFormat> Engine<F> {
     /// the clock's nanoseconds; a time in the past when there is work now.
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
-        if !self.completions.scheduler.is_empty() {
+        if !self.requests.completions.scheduler.is_empty() {
             return Some(0);
         }
         let (alarm, held) = (
-            self.completions.scheduler.deadline(),
-            self.completions.held_events.deadline(),
+            self.requests.completions.scheduler.deadline(),
+            self.requests.completions.held_events.deadline(),
         );
-        [alarm, self.exits.deadline(), held]
+        [alarm, self.network.exits.deadline(), held]
             .into_iter()
             .flatten()
             .min()
@@ -91,23 +96,27 @@ impl<F: QueueFormat> Engine<F> {
 impl<F: QueueFormat> Engine<F> {
     /// A turn of one function; returns what it has cost.
     fn visit(&mut self, vf: VfId) -> i64 {
-        let allowance = self.completions.scheduler.allowance(
+        let allowance = self.requests.completions.scheduler.allowance(
             &self.objects,
             vf,
             self.objects.vf(vf).polled.hot(),
         );
         let mut left = allowance;
-        self.completions.scheduler.begin(&self.objects, vf);
+        self.requests.completions.scheduler.begin(&self.objects, vf);
         let run_queue = &mut self.objects.vf_mut(vf).run_queue;
         if std::mem::take(&mut run_queue.rang) {
-            let now = self.completions.scheduler.clock.now();
+            let now = self.requests.completions.scheduler.clock.now();
             self.timers_due(vf, now, &mut left);
             if self.objects.vf(vf).run_queue.errored.due <= now {
-                self.look_at_errored(vf, now, &mut left);
+                self.requests
+                    .look_at_errored(&mut self.objects, vf, now, &mut left);
             }
-            self.completions.scheduler.set_alarm(&mut self.objects, vf);
+            self.requests
+                .completions
+                .scheduler
+                .set_alarm(&mut self.objects, vf);
         }
-        self.search_users(vf, &mut left);
+        self.requests.search_users(&mut self.objects, vf, &mut left);
         while left > 0
             && let Some(index) = self.objects.vf_mut(vf).run_queue.ready.pop_front()
         {
@@ -129,8 +138,9 @@ impl<F: QueueFormat> Engine<F> {
         }
         // An owner that is told of a completion queue that failed in this turn finds its users failed, if they are
         // few.
-        self.search_users(vf, &mut left);
-        self.completions
+        self.requests.search_users(&mut self.objects, vf, &mut left);
+        self.requests
+            .completions
             .scheduler
             .end(&mut self.objects, vf, left <= 0);
         allowance - left
@@ -138,24 +148,30 @@ impl<F: QueueFormat> Engine<F> {
 
     /// Queues functions that have something due.
     pub(crate) fn look_at_clock(&mut self) {
-        let nothing = !self.completions.scheduler.has_alarms() && self.exits.deadline().is_none();
-        if nothing && self.completions.held_events.is_empty() {
+        let nothing = !self.requests.completions.scheduler.has_alarms()
+            && self.network.exits.deadline().is_none();
+        if nothing && self.requests.completions.held_events.is_empty() {
             return;
         }
-        let now = self.completions.scheduler.clock.now();
+        let now = self.requests.completions.scheduler.clock.now();
         for _ in 0..ALARMS {
-            let Some(vf) = self.completions.scheduler.ring(now) else {
+            let Some(vf) = self.requests.completions.scheduler.ring(now) else {
                 break;
             };
             let run_queue = &mut self.objects.vf_mut(vf).run_queue;
             run_queue.alarm = u64::MAX;
             run_queue.rang = true;
-            self.completions.scheduler.queue(&mut self.objects, vf);
+            self.requests
+                .completions
+                .scheduler
+                .queue(&mut self.objects, vf);
         }
-        if self.exits.deadline().is_some_and(|at| at <= now) {
+        if self.network.exits.deadline().is_some_and(|at| at <= now) {
             self.arrivals(now);
         }
-        self.completions.expire_events(&mut self.objects, now);
+        self.requests
+            .completions
+            .expire_events(&mut self.objects, now);
     }
 
     fn timers_due(&mut self, vf: VfId, now: u64, left: &mut i64) {
@@ -168,29 +184,9 @@ impl<F: QueueFormat> Engine<F> {
             self.timer_fired(QpIndex(index), id);
         }
     }
+}
 
-    /// Lets go of all objects of a function at once, in a time that does not depend on how many there
-    /// are.
-    pub(crate) fn bury(&mut self, vf: VfId) {
-        let state = &mut self.objects.vfs[usize::from(vf.0)];
-        let remains = Remains {
-            qps: state.qps.replace(),
-            cqs: state.cqs.replace(),
-            srqs: state.srqs.replace(),
-        };
-        let earlier = &mut state.run_queue;
-        self.completions.scheduler.forget_alarm(vf, earlier);
-        let run_queue = RunQueue {
-            queued: earlier.queued,
-            rests: earlier.rests,
-            remains: std::mem::take(&mut earlier.remains),
-            ..RunQueue::default()
-        };
-        let gone = std::mem::replace(&mut state.run_queue, run_queue);
-        state.run_queue.remains.push(remains);
-        self.discard(gone);
-    }
-
+impl<F: QueueFormat> Engine<F> {
     /// Takes away objects that a function had before it was reset, a bounded number of them; returns whether some
     /// are left. The objects are discarded.
     pub fn clear_away(&mut self, vf: VfId) -> bool {
@@ -205,19 +201,19 @@ impl<F: QueueFormat> Engine<F> {
                         for context in target.contexts() {
                             left -= REMOVAL_COST;
                             if let Some(context) = self.objects.qps.remove(context.0) {
-                                self.discarded.keep(context);
+                                self.requests.discarded.keep(context);
                             }
                         }
                     }
-                    self.discarded.keep(qp);
+                    self.requests.discarded.keep(qp);
                 }
             } else if let Some(slot) = remains.cqs.pop() {
                 if let Some(cq) = slot.and_then(|index| self.objects.cqs.remove(index.0)) {
-                    self.discarded.keep(cq);
+                    self.requests.discarded.keep(cq);
                 }
             } else if let Some(slot) = remains.srqs.pop() {
                 if let Some(srq) = slot.and_then(|index| self.objects.srqs.remove(index.0)) {
-                    self.discarded.keep(srq);
+                    self.requests.discarded.keep(srq);
                 }
             } else {
                 self.objects.vf_mut(vf).run_queue.remains.pop();
@@ -225,22 +221,18 @@ impl<F: QueueFormat> Engine<F> {
         }
         !self.objects.vf(vf).run_queue.remains.is_empty()
     }
+}
 
-    /// Keeps something large that is of no use any more until somebody takes it
-    /// ([`Engine::take_discarded`]): to drop it takes time.
-    pub fn discard<T: Send + 'static>(&mut self, thing: T) {
-        self.discarded.keep(Box::new(thing));
-    }
-
+impl<F: QueueFormat> Engine<F> {
     /// Whether [`Engine::take_discarded`] has something.
     #[inline]
     #[must_use]
     pub fn has_discarded(&self) -> bool {
-        !self.discarded.is_empty()
+        !self.requests.discarded.is_empty()
     }
 
     /// Takes the objects that are of no use any more. The caller drops them where nobody waits.
     pub fn take_discarded(&mut self) -> Discarded {
-        std::mem::take(&mut self.discarded)
+        std::mem::take(&mut self.requests.discarded)
     }
 }

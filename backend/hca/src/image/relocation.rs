@@ -62,9 +62,9 @@ impl<F: QueueFormat> Engine<F> {
     /// Takes in all that has arrived, and nothing else. Whether there was anything.
     pub fn take_in(&mut self) -> bool {
         self.wake();
-        let any = self.exits.have_arrivals();
-        while self.exits.have_arrivals() {
-            self.arrivals(self.completions.scheduler.clock.now());
+        let any = self.network.exits.have_arrivals();
+        while self.network.exits.have_arrivals() {
+            self.arrivals(self.requests.completions.scheduler.clock.now());
         }
         any
     }

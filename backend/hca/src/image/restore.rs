@@ -8,7 +8,7 @@ use super::{
     RecvImageV1, SrqImageV1, TargetImageV1,
 };
 use crate::engine::Engine;
-use crate::engine::completion::{ERROR_RECHECK, LONGEST_ERROR_RECHECK};
+use crate::engine::errors::{ERROR_RECHECK, LONGEST_ERROR_RECHECK};
 use crate::objects::Objects;
 use crate::objects::cq::Cq;
 use crate::objects::dynamic::{Role, Target};
@@ -103,11 +103,12 @@ impl<F: QueueFormat> Engine<F> {
             cq.watched = image.watched;
             if let Some(nanoseconds) = image.held {
                 let until = later(now, nanoseconds);
-                self.completions.held_events.hold(index, cq, until);
+                self.requests.completions.held_events.hold(index, cq, until);
             }
         }
         if image.watched {
-            self.completions
+            self.requests
+                .completions
                 .scheduler
                 .polling
                 .watch_arming(&mut self.objects, index);
@@ -311,16 +312,19 @@ impl<F: QueueFormat> Engine<F> {
             self.objects.qps.remove(index.0);
             return Err(ImageError::NoPlace(of));
         }
-        self.completions
+        self.requests
+            .completions
             .scheduler
             .enlist(&mut self.objects, index, special);
         if waits {
             let term = (now, later(now, req.due));
-            self.completions
+            self.requests
+                .completions
                 .scheduler
                 .set_wait(&mut self.objects, index, req.wait, term);
         }
-        self.completions
+        self.requests
+            .completions
             .scheduler
             .start_frames(&mut self.objects, index, under_way);
         self.objects

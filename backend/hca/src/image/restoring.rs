@@ -137,7 +137,11 @@ impl<F: QueueFormat> Engine<F> {
         if !std::mem::replace(&mut restoring.begun, true) {
             self.is_vacant(vf)?;
         }
-        let now = self.completions.scheduler.time_of(&self.objects, vf);
+        let now = self
+            .requests
+            .completions
+            .scheduler
+            .time_of(&self.objects, vf);
         for _ in 0..PART {
             let Some(step) = restoring.steps.pop_front() else {
                 break;
@@ -232,7 +236,8 @@ impl<F: QueueFormat> Engine<F> {
             Step::Ready(qpn) => {
                 let of = Object::new("list of turns of function", 0);
                 let index = self.objects.vf(vf).named(of, qpn)?;
-                self.completions
+                self.requests
+                    .completions
                     .scheduler
                     .make_ready(&mut self.objects, index);
                 Ok(())
@@ -246,10 +251,17 @@ impl<F: QueueFormat> Engine<F> {
                 state.version += 1;
                 if searching {
                     state.run_queue.search_left = state.qps.slots() + state.srqs.slots();
-                    self.completions.scheduler.queue(&mut self.objects, vf);
+                    self.requests
+                        .completions
+                        .scheduler
+                        .queue(&mut self.objects, vf);
                 }
-                self.completions.scheduler.set_alarm(&mut self.objects, vf);
-                self.completions
+                self.requests
+                    .completions
+                    .scheduler
+                    .set_alarm(&mut self.objects, vf);
+                self.requests
+                    .completions
                     .scheduler
                     .polling
                     .sweep_vf(&mut self.objects, vf);

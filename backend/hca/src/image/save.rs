@@ -107,9 +107,12 @@ impl<F: QueueFormat> Engine<F> {
     /// Makes a further part of an image, of a bounded number of objects. Whether more is left. The function
     /// has to rest from the first part to the last, and nothing of it may change by commands.
     pub fn save_part(&self, vf: VfId, saving: &mut Saving<F>) -> bool {
-        saving
-            .now
-            .get_or_insert(self.completions.scheduler.time_of(&self.objects, vf));
+        saving.now.get_or_insert(
+            self.requests
+                .completions
+                .scheduler
+                .time_of(&self.objects, vf),
+        );
         let mut left = PART;
         while left >= OBJECT && saving.stage != Stage::Done {
             left = left.saturating_sub(self.save_next(vf, saving));

@@ -1,13 +1,12 @@
 //! Datagrams: to queue pairs of other ports, and to management agents.
 
-use std::sync::atomic::Ordering;
-
 use vm_memory::VolatileSlice;
 use wire::ipoib::{self, Checked, Train};
 use wire::{Gid, MadPacket, PKey, QKey, Qpn};
 
 use crate::engine::Engine;
 use crate::engine::progress::{Outcome, failed};
+use crate::engine::requests::Requests;
 use crate::memory::access::{Cursor, copy_whole};
 use crate::memory::domain::Domain;
 use crate::memory::mr::{Access, KeyError};
@@ -19,13 +18,12 @@ use crate::objects::qp::attributes::{Inbound, QpState, Transport};
 use crate::objects::qp::{Qp, RecvQueue};
 use crate::objects::reason::{KeyFault, Reason, Status};
 use crate::objects::vf::quiesce::{For, QUIESCED};
-use crate::objects::vf::route_cache::{CachedRoute, ROUTE_CACHE};
 use crate::objects::work::payload::read_payload;
 use crate::objects::work::{
     AddressVector, CompletionEntry, GlobalRoute, Offload, Operation, RecvKind, RecvWr, SendWr,
     Side, Source, WqeError,
 };
-use crate::path::{Envelope, Heading, NoRoute, Route, WrongKey};
+use crate::path::{Envelope, NoRoute, WrongKey};
 use crate::queue_format::QueueFormat;
 use crate::transport::datagram::{Datagram, GRH_LEN, HOP_LIMIT, MAX_DATAGRAM};
 use crate::transport::{DATAGRAM_WORDS, Destination, Room};
@@ -94,8 +92,11 @@ impl<F: QueueFormat> Engine<F> {
         packet: Packet,
         budget: &mut i64,
     ) -> Result<(), Outcome> {
-        if self.exits.may_be_crowded {
-            match self.datagram_room(index, address) {
+        if self.network.exits.may_be_crowded {
+            match self
+                .network
+                .datagram_room(&mut self.objects, index, address)
+            {
                 Room::Now => {}
                 Room::Then(until) => return Err(Outcome::Held(until)),
                 Room::Unknown => return Err(Outcome::Crowded),
@@ -108,7 +109,8 @@ impl<F: QueueFormat> Engine<F> {
         let gathered = self
             .objects
             .gather_datagram(index, wr, packet, &mut buffer, budget);
-        self.completions
+        self.requests
+            .completions
             .tell_half(&mut self.objects, index, Half::Requester);
         if let Ok(payload) = &gathered {
             let payload = &mut buffer[..*payload];
@@ -137,37 +139,9 @@ impl<F: QueueFormat> Engine<F> {
             Err(reason) => Err(failed(wr, Status::LocalProtection, reason)),
         }
     }
+}
 
-    /// When the way of a datagram has room for it.
-    #[cold]
-    fn datagram_room(&mut self, index: QpIndex, address: &AddressVector) -> Room {
-        let Some(Qp { core, .. }) = self.objects.qps.get(index.0) else {
-            return Room::Now;
-        };
-        let core = match core.transport {
-            Transport::SendQueue => match self.objects.underlay(core) {
-                Some((_, underlay)) => &underlay.core,
-                None => return Room::Now,
-            },
-            _ => core,
-        };
-        let (from, qpn) = (core.vf, core.source_qpn);
-        let to_agent = address.dest_qp <= Qpn::QP1;
-        let port = &self.objects.vf(from).port;
-        let (pkey, sl) = (
-            port.pkey(core.attr.pkey_index),
-            port.service_levels.admit(address.sl),
-        );
-        let Some(sl) = sl.filter(|_| port.active && !to_agent && !address.dlid.is_multicast())
-        else {
-            return Room::Now;
-        };
-        match self.datagram_route(from, &AddressVector { sl, ..*address }, pkey) {
-            Ok(route) => self.room(from, qpn, sl, &route),
-            Err(_) => Room::Now,
-        }
-    }
-
+impl<F: QueueFormat> Engine<F> {
     /// Sends a gathered datagram to whom it may concern.
     fn dispatch_datagram(
         &mut self,
@@ -254,7 +228,7 @@ impl<F: QueueFormat> Engine<F> {
                 grh: address.global.map(|global| global.header(source_gid)),
                 mad,
             };
-            return self.subnet.send_mad(from, packet);
+            return self.network.subnet.send_mad(from, packet);
         }
         if !active || !pkey.is_valid() {
             return TrafficCounters::add(&counters.xmit_discards, 1);
@@ -285,13 +259,15 @@ impl<F: QueueFormat> Engine<F> {
             *budget -= datagram.cost;
             return;
         }
-        let route = self.datagram_route(from, address, pkey);
+        let route = self
+            .network
+            .datagram_route(&mut self.objects, from, address, pkey);
         if let Err(NoRoute::Held(path)) = route {
-            return self.traffic.add(path, words, 1);
+            return self.network.traffic.add(path, words, 1);
         }
         self.objects.vf(from).counters.sent(sl, words, 1);
         let route = match route {
-            Err(NoRoute::Lost(path)) => return self.traffic.add(path, words, 1),
+            Err(NoRoute::Lost(path)) => return self.network.traffic.add(path, words, 1),
             Ok(route) if datagram.payload.len() <= route.mtu.bytes() as usize => Some(route),
             Ok(_) | Err(_) => None,
         };
@@ -307,12 +283,12 @@ impl<F: QueueFormat> Engine<F> {
             }
             let function = self.objects.function_at(port, dgid, address.dest_qp);
             if let Some(to) = function
-                && (route.is_impaired() || self.exits.shows(from, to))
+                && (route.is_impaired() || self.network.exits.shows(from, to))
             {
                 let to = Destination::Function(to);
                 return self.launch_datagram(from, to, route, address, &datagram, psn);
             }
-            self.traffic.add(route.path, words, 1);
+            self.network.traffic.add(route.path, words, 1);
             if let Some(crossing) = route.crossing {
                 datagram.cross(&crossing);
             }
@@ -342,35 +318,9 @@ impl<F: QueueFormat> Engine<F> {
             self.receive_datagram(target, datagram);
         }
     }
+}
 
-    /// Route of a datagram, from the function's small cache if it still holds.
-    pub(crate) fn datagram_route(
-        &mut self,
-        from: VfId,
-        address: &AddressVector,
-        pkey: PKey,
-    ) -> Result<Route, NoRoute> {
-        let generation = self.generation.load(Ordering::Acquire);
-        let heading = Heading::new(address.dlid, address.sl, pkey, address.global);
-        // Many are behind one router.
-        let beyond = address
-            .global
-            .map_or(0, |global| global.dgid.to_bits() as u16);
-        let slot = usize::from(u16::from(address.dlid) ^ beyond) % ROUTE_CACHE;
-        if let Some(cached) = self.objects.vf(from).ways.routes[slot]
-            && cached.holds(&heading, generation)
-        {
-            return cached.route;
-        }
-        let route = self.subnet.resolve(from, &heading);
-        self.objects.vf_mut(from).ways.routes[slot] = Some(CachedRoute {
-            heading,
-            generation,
-            route,
-        });
-        route
-    }
-
+impl<F: QueueFormat> Engine<F> {
     /// Hands a management datagram to queue pair 0 or 1 of a function, or to an ordinary datagram queue
     /// pair. Where functions share the port, the GID or the queue pair number says which function has
     /// that queue pair. A queue pair that cannot take the datagram drops it, as on the wire.
@@ -459,7 +409,7 @@ impl<F: QueueFormat> Engine<F> {
                 src_qp: datagram.src_qp,
                 dest_qp: qp.core.qpn,
             };
-            return self.subnet.wrong_key(id, key, &envelope);
+            return self.network.subnet.wrong_key(id, key, &envelope);
         }
         let address = qp.core.qpn;
         let (index, qp, steering) = if transport == Transport::Underlay {
@@ -478,10 +428,14 @@ impl<F: QueueFormat> Engine<F> {
         if paging == Paging::Told {
             return;
         }
-        let Some((mut recv, srqn)) = self.take_datagram_receive(index) else {
+        let Some((mut recv, srqn)) = self
+            .requests
+            .take_datagram_receive(&mut self.objects, index)
+        else {
             return;
         };
         let time = self
+            .requests
             .completions
             .completion_time(datagram.payload.len() as u32);
         let Some(qp) = self.objects.qps.get(index.0) else {
@@ -571,11 +525,13 @@ impl<F: QueueFormat> Engine<F> {
         };
         let cq = qp.resp.cq;
         recv.clear();
-        self.completions.spare_recvs.keep(recv);
+        self.requests.completions.spare_recvs.keep(recv);
         if let Some(cq) = cq {
-            self.completions
+            self.requests
+                .completions
                 .tell_half(&mut self.objects, index, Half::Responder);
-            self.completions
+            self.requests
+                .completions
                 .complete(&mut self.objects, cq, &entry, &[]);
         }
         if let Some(srqn) = srqn {
@@ -583,19 +539,30 @@ impl<F: QueueFormat> Engine<F> {
         }
         if status != Status::Success {
             // Flushed on its own turn: this one is the sender's.
-            if self.completions.enter_error(&mut self.objects, index) {
-                self.completions
+            if self
+                .requests
+                .completions
+                .enter_error(&mut self.objects, index)
+            {
+                self.requests
+                    .completions
                     .scheduler
                     .make_ready(&mut self.objects, index);
                 self.objects.last_request_reached(index);
             }
         }
     }
+}
 
-    fn take_datagram_receive(&mut self, index: QpIndex) -> Option<(Box<RecvWr>, Option<u32>)> {
+impl Requests {
+    pub fn take_datagram_receive<F: QueueFormat>(
+        &mut self,
+        objects: &mut Objects<F>,
+        index: QpIndex,
+    ) -> Option<(Box<RecvWr>, Option<u32>)> {
         let mut recv = self.completions.spare_recvs.take(RecvWr::with_capacity);
         recv.clear();
-        let Objects { qps, vfs, srqs, .. } = &mut self.objects;
+        let Objects { qps, vfs, srqs, .. } = objects;
         let qp = qps.get_mut(index.0)?;
         if let Some(inbound) = qp.resp.inbound.take() {
             // Of a datagram that was dropped.
@@ -629,7 +596,7 @@ impl<F: QueueFormat> Engine<F> {
             }
             Err(WqeError::Unmapped) => {
                 if qp.core.state != QpState::Error {
-                    self.catastrophe(index);
+                    self.catastrophe(objects, index);
                 }
             }
         }

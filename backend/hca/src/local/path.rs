@@ -10,9 +10,8 @@ use crate::objects::counters::TrafficCounters;
 use crate::objects::counters::traffic::PathId;
 use crate::objects::ids::QpIndex;
 use crate::objects::qp::Peer;
-use crate::objects::qp::attributes::{AddressPath, Transport};
-use crate::objects::vf::route_cache::CachedRoute;
-use crate::path::{Envelope, Heading, Route, WrongKey};
+use crate::objects::qp::attributes::Transport;
+use crate::path::{Envelope, WrongKey};
 use crate::queue_format::QueueFormat;
 
 impl<F: QueueFormat> Engine<F> {
@@ -20,7 +19,7 @@ impl<F: QueueFormat> Engine<F> {
     /// be taken for this connection's.
     #[inline]
     pub(crate) fn peer(&mut self, index: QpIndex) -> Option<Peer> {
-        let generation = self.generation.load(Ordering::Acquire);
+        let generation = self.network.generation.load(Ordering::Acquire);
         let qp = self.objects.qps.get(index.0)?;
         match qp.req.found.peer {
             Some(peer)
@@ -35,9 +34,11 @@ impl<F: QueueFormat> Engine<F> {
 
     #[cold]
     fn find_peer(&mut self, index: QpIndex, generation: u64) -> Option<Peer> {
-        self.lookups += 1;
+        self.network.lookups += 1;
         let path = self.objects.qps.get(index.0)?.core.attr.path?;
-        let route = self.connection_route(index, path, generation)?;
+        let route = self
+            .network
+            .connection_route(&mut self.objects, index, path, generation)?;
         let qp = self.objects.qps.get(index.0)?;
         let dgid = path.global.map(|global| global.dgid);
         let port = route
@@ -69,7 +70,8 @@ impl<F: QueueFormat> Engine<F> {
                 src_qp: Qpn::new(0),
                 dest_qp: qp.core.attr.dest_qp,
             };
-            self.subnet
+            self.network
+                .subnet
                 .wrong_key(function, WrongKey::Partition(pkey), &envelope);
             return None;
         }
@@ -85,10 +87,14 @@ impl<F: QueueFormat> Engine<F> {
         let (mtu, back) = (attr.mtu.bytes(), peer.core.attr.path);
         let versions = self.objects.versions(from, function);
         let back_sl = back.map_or(path.sl, |back| back.sl);
-        let back = back.and_then(|path| self.connection_route(peer_index, path, generation));
+        let back = back.and_then(|path| {
+            self.network
+                .connection_route(&mut self.objects, peer_index, path, generation)
+        });
         // Acknowledgements take the way back, too.
         let back_is_impaired = back.is_none_or(|back| back.is_impaired());
-        let away = route.is_impaired() || back_is_impaired || self.exits.shows(from, function);
+        let away =
+            route.is_impaired() || back_is_impaired || self.network.exits.shows(from, function);
         let resolved = Peer {
             qp: peer_index,
             vf: function,
@@ -111,36 +117,5 @@ impl<F: QueueFormat> Engine<F> {
         let req = &mut self.objects.qps.get_mut(index.0)?.req;
         req.found.peer = Some(resolved);
         Some(resolved)
-    }
-
-    /// The way to a queue pair's peer; the subnet is asked when something
-    /// changed in it, or at the queue pair or the port.
-    pub(crate) fn connection_route(
-        &mut self,
-        index: QpIndex,
-        path: AddressPath,
-        generation: u64,
-    ) -> Option<Route> {
-        let qp = self.objects.qps.get(index.0)?;
-        let from = qp.core.vf;
-        let port = &self.objects.vf(from).port;
-        let pkey = port.pkey(qp.core.attr.pkey_index);
-        if !port.active || !pkey.is_valid() {
-            return None;
-        }
-        let heading = Heading::new(path.dlid, path.sl, pkey, path.global);
-        if let Some(cached) = qp.req.found.route
-            && cached.holds(&heading, generation)
-        {
-            return cached.route.ok();
-        }
-        let route = self.subnet.resolve(from, &heading);
-        let found = &mut self.objects.qps.get_mut(index.0)?.req.found;
-        found.resolved(CachedRoute {
-            heading,
-            generation,
-            route,
-        });
-        route.ok()
     }
 }

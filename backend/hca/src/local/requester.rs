@@ -7,12 +7,13 @@
 use wire::{Qpn, Sl};
 
 use crate::engine::Engine;
-use crate::engine::completion::Completions;
 use crate::engine::progress::{Outcome, failed};
+use crate::engine::requests::Requests;
 use crate::local::message::{Message, Progress};
 use crate::memory::domain::Domain;
 use crate::objects::Objects;
 use crate::objects::counters::TrafficCounters;
+use crate::objects::counters::traffic::PathTraffic;
 use crate::objects::dynamic::Role;
 use crate::objects::ids::QpIndex;
 use crate::objects::page_fault::{PageFault, Paging, RETRY_CODE};
@@ -26,8 +27,8 @@ use crate::objects::work::{MAX_MESSAGE, Operation, RecvKind, SendWr};
 use crate::path::NoRoute;
 use crate::queue_format::{Event, QueueFormat};
 use crate::transport::HEADER_WORDS;
+use crate::transport::network::Network;
 use crate::transport::responder::Reception;
-use crate::transport::responder::request::invalidate;
 
 impl<F: QueueFormat> Engine<F> {
     /// One attempt at a request of a connected (or key-update) queue pair.
@@ -43,7 +44,10 @@ impl<F: QueueFormat> Engine<F> {
             Operation::LocalInvalidate => return self.objects.local_invalidate(index, wr),
             Operation::UpdateKey => return self.objects.update_key(index, wr, budget),
             Operation::ChangeTags => {
-                return self.completions.change_tags(&mut self.objects, index, wr);
+                return self
+                    .requests
+                    .completions
+                    .change_tags(&mut self.objects, index, wr);
             }
             Operation::SetSignature => return self.objects.set_signature(index, wr),
             _ => {}
@@ -62,29 +66,34 @@ impl<F: QueueFormat> Engine<F> {
         let len = wr.payload_len();
         let peer = match self.peer(index) {
             Some(peer) if len <= peer.longest => peer,
-            _ => return self.unheard(index, wr, len),
+            _ => return self.network.unheard(&mut self.objects, index, wr, len),
         };
         if peer.away {
             return Outcome::Departs;
         }
-        self.transfer(index, peer, wr, len, budget)
+        self.requests.transfer(
+            &mut self.objects,
+            index,
+            peer,
+            (wr, len),
+            &self.network.traffic,
+            budget,
+        )
     }
+}
+
+impl Requests {
     /// One attempt at a request for a peer that can be reached.
     #[inline(always)]
-    fn transfer(
+    pub fn transfer<F: QueueFormat>(
         &mut self,
+        objects: &mut Objects<F>,
         index: QpIndex,
         peer: Peer,
-        wr: &mut SendWr,
-        len: u64,
+        (wr, len): (&mut SendWr, u64),
+        traffic: &PathTraffic,
         budget: &mut i64,
     ) -> Outcome {
-        let Self {
-            objects,
-            completions,
-            traffic,
-            ..
-        } = self;
         let Objects { vfs, qps, srqs, .. } = objects;
         let (from_core, req, core, resp) = if peer.qp == index {
             let Some(Qp { core, req, resp }) = qps.get_mut(index.0) else {
@@ -107,7 +116,7 @@ impl<F: QueueFormat> Engine<F> {
                 resp,
                 vf: &vfs[usize::from(core.vf.0)],
                 srqs,
-                spare_recvs: &mut completions.spare_recvs,
+                spare_recvs: &mut self.completions.spare_recvs,
                 lends: false,
             },
             traffic,
@@ -119,7 +128,7 @@ impl<F: QueueFormat> Engine<F> {
         let transport = message.from_core.transport;
         let ends = [message.from_core.vf, message.to.core.vf];
         if message.to.resp.paging != Paging::None {
-            return self.waits_for_page(index, peer, wr, len);
+            return self.waits_for_page(objects, index, peer, wr, len);
         }
         if message.req.offset == 0 {
             if message.req.psn != message.to.resp.psn
@@ -131,7 +140,7 @@ impl<F: QueueFormat> Engine<F> {
         {
             // The responder is not the one that has the beginning.
             return if transport == Transport::Uc {
-                self.objects.qps.dropped(index, len, peer.mtu)
+                objects.qps.dropped(index, len, peer.mtu)
             } else {
                 message.strays()
             };
@@ -144,38 +153,44 @@ impl<F: QueueFormat> Engine<F> {
             Ok(Progress::Partly) => Outcome::Partly,
             Err(Refusal::Absent) => {
                 let fault = message.fault(wr);
-                if self.objects.has_failed(ends) {
+                if objects.has_failed(ends) {
                     self.completions
-                        .tell_both(&mut self.objects, index, peer.qp, wr.operation);
+                        .tell_both(objects, index, peer.qp, wr.operation);
                 }
-                return self.misses_page(index, peer, wr, fault);
+                return self.misses_page(objects, index, peer, wr, fault);
             }
             Err(refusal) => {
-                if self.objects.has_failed(ends) {
+                if objects.has_failed(ends) {
                     self.completions
-                        .tell_both(&mut self.objects, index, peer.qp, wr.operation);
+                        .tell_both(objects, index, peer.qp, wr.operation);
                 }
-                return self.refused(index, peer, transport, refusal, len);
+                return self.refused(objects, index, peer, transport, refusal, len);
             }
         };
         if !std::mem::replace(&mut message.to.resp.established, true) {
-            self.objects.established(peer.qp);
+            objects.established(peer.qp);
         }
-        if self.objects.has_failed(ends) {
+        if objects.has_failed(ends) {
             self.completions
-                .tell_both(&mut self.objects, index, peer.qp, wr.operation);
+                .tell_both(objects, index, peer.qp, wr.operation);
         }
         if finished != Outcome::Partly {
-            self.completions
-                .deliver(&mut self.objects, peer, wr, len as u32);
+            self.completions.deliver(objects, peer, wr, len as u32);
         }
         finished
     }
 
     /// The responder waits for a page, or one does not come.
     #[cold]
-    fn waits_for_page(&mut self, index: QpIndex, peer: Peer, wr: &mut SendWr, len: u64) -> Outcome {
-        let Some(to) = self.objects.qps.get_mut(peer.qp.0) else {
+    pub fn waits_for_page<F: QueueFormat>(
+        &mut self,
+        objects: &mut Objects<F>,
+        index: QpIndex,
+        peer: Peer,
+        wr: &mut SendWr,
+        len: u64,
+    ) -> Outcome {
+        let Some(to) = objects.qps.get_mut(peer.qp.0) else {
             return Outcome::Unanswered;
         };
         let transport = to.core.transport;
@@ -186,69 +201,46 @@ impl<F: QueueFormat> Engine<F> {
         } else {
             Refusal::Absent
         };
-        self.refused(index, peer, transport, refusal, len)
+        self.refused(objects, index, peer, transport, refusal, len)
     }
 
     /// The responder needs a page that is not there.
     #[cold]
-    fn misses_page(
+    pub fn misses_page<F: QueueFormat>(
         &mut self,
+        objects: &mut Objects<F>,
         index: QpIndex,
         peer: Peer,
         wr: &mut SendWr,
         fault: Option<PageFault>,
     ) -> Outcome {
-        let refusal = if fault.is_none_or(|fault| self.objects.responder_waits(peer.qp, fault)) {
+        let refusal = if fault.is_none_or(|fault| objects.responder_waits(peer.qp, fault)) {
             Refusal::Absent
         } else {
             wr.reason = Reason::RemoteKey(KeyFault::Absent);
             Refusal::without_page(wr.operation)
         };
-        let transport = self.objects.qps.get(index.0).map(|qp| qp.core.transport);
+        let transport = objects.qps.get(index.0).map(|qp| qp.core.transport);
         let transport = transport.unwrap_or(Transport::Rc);
-        self.refused(index, peer, transport, refusal, wr.payload_len())
+        self.refused(objects, index, peer, transport, refusal, wr.payload_len())
     }
 }
 
-impl Completions {
-    /// The responder has got a whole message: completes its receive request.
-    #[inline]
-    pub fn deliver<F: QueueFormat>(
-        &mut self,
-        objects: &mut Objects<F>,
-        peer: Peer,
-        wr: &SendWr,
-        len: u32,
-    ) {
-        let kind = match wr.operation {
-            Operation::Send => RecvKind::Send,
-            Operation::SendImm => RecvKind::SendImm,
-            Operation::SendInvalidate => RecvKind::SendInvalidate,
-            Operation::WriteImm => RecvKind::WriteImm,
-            _ => return,
-        };
-        let Some(qp) = objects.qps.get_mut(peer.qp.0) else {
-            return;
-        };
-        if let Some(inbound) = qp.resp.inbound.take() {
-            if kind == RecvKind::SendInvalidate {
-                invalidate(&mut objects.vfs[usize::from(qp.core.vf.0)], wr.immediate);
-            }
-            let received = (kind, wr.immediate, wr.solicited);
-            self.complete_recv(objects, peer.qp, inbound, Status::Success, len, received);
-        }
-    }
-}
-
-impl<F: QueueFormat> Engine<F> {
+impl Network {
     /// Nobody is there to take the message.
     #[cold]
-    fn unheard(&mut self, index: QpIndex, wr: &mut SendWr, len: u64) -> Outcome {
-        let Some(qp) = self.objects.qps.get(index.0) else {
+    pub fn unheard<F: QueueFormat>(
+        &mut self,
+        objects: &mut Objects<F>,
+        index: QpIndex,
+        wr: &mut SendWr,
+        len: u64,
+    ) -> Outcome {
+        let Some(qp) = objects.qps.get(index.0) else {
             return Outcome::Failed(Status::LocalQpOperation);
         };
         let mtu = qp.core.attr.mtu.bytes();
-        let vf = self.objects.vf(qp.core.vf);
+        let vf = objects.vf(qp.core.vf);
         let domain = Domain {
             dma: &vf.dma,
             keys: &vf.keys,
@@ -258,17 +250,13 @@ impl<F: QueueFormat> Engine<F> {
             let reason = Reason::LocalKey(error.into());
             return failed(wr, Status::LocalProtection, reason);
         }
-        if vf.port.active
-            && (self.objects.other_end_rests(index) || self.objects.other_end_moves(index))
-        {
+        if vf.port.active && (objects.other_end_rests(index) || objects.other_end_moves(index)) {
             return Outcome::OtherEndQuiesced;
         }
         if let Some(CachedRoute {
             route: Ok(route), ..
         }) = qp.req.found.route
-            && (route
-                .here()
-                .is_none_or(|port| self.objects.vf(port).elsewhere)
+            && (route.here().is_none_or(|port| objects.vf(port).elsewhere)
                 || qp.core.transport == Transport::Dci)
             && vf.port.active
         {
@@ -290,16 +278,19 @@ impl<F: QueueFormat> Engine<F> {
             self.traffic.add(path, words, packets);
         }
         if qp.core.transport == Transport::Uc {
-            self.objects.qps.dropped(index, len, mtu)
+            objects.qps.dropped(index, len, mtu)
         } else {
             Outcome::Unanswered
         }
     }
+}
 
+impl Requests {
     /// Applies a refusal to both ends (specification tables 59 to 62).
     #[cold]
-    fn refused(
+    pub fn refused<F: QueueFormat>(
         &mut self,
+        objects: &mut Objects<F>,
         index: QpIndex,
         peer: Peer,
         transport: Transport,
@@ -307,7 +298,7 @@ impl<F: QueueFormat> Engine<F> {
         len: u64,
     ) -> Outcome {
         let reliable = transport.is_reliable();
-        if let Some(qp) = self.objects.qps.get(peer.qp.0) {
+        if let Some(qp) = objects.qps.get(peer.qp.0) {
             let counters = &qp.core.set.counters;
             match refusal {
                 Refusal::NotReady(_) => {
@@ -321,11 +312,11 @@ impl<F: QueueFormat> Engine<F> {
             Refusal::Local => return Outcome::Failed(Status::LocalProtection),
             Refusal::LocalAbsent => return Outcome::Absent,
             Refusal::Absent if reliable => return Outcome::NotReady(RETRY_CODE),
-            Refusal::Absent => return self.objects.qps.dropped(index, len, peer.mtu),
+            Refusal::Absent => return objects.qps.dropped(index, len, peer.mtu),
             Refusal::LocalLength => return Outcome::Failed(Status::LocalLength),
             Refusal::NotReady(code) if reliable => return Outcome::NotReady(code),
             Refusal::NotReady(_) | Refusal::Invalid | Refusal::Access if !reliable => {
-                return self.objects.qps.dropped(index, len, peer.mtu);
+                return objects.qps.dropped(index, len, peer.mtu);
             }
             // A copy borrows nothing.
             Refusal::Void | Refusal::Stale => return Outcome::Unanswered,
@@ -333,7 +324,7 @@ impl<F: QueueFormat> Engine<F> {
             Refusal::Access => Status::RemoteAccess,
             Refusal::Operation | Refusal::Catastrophe => Status::RemoteOperation,
         };
-        self.refuse(peer.qp, refusal, peer.qp == index);
+        self.refuse(objects, peer.qp, refusal, peer.qp == index);
         if reliable {
             Outcome::Failed(requester)
         } else {
@@ -343,9 +334,15 @@ impl<F: QueueFormat> Engine<F> {
 
     /// Acts for a responder that has refused a request, of its `own` queue pair or of another one.
     #[cold]
-    pub(crate) fn refuse(&mut self, index: QpIndex, refusal: Refusal, own: bool) {
+    pub(crate) fn refuse<F: QueueFormat>(
+        &mut self,
+        objects: &mut Objects<F>,
+        index: QpIndex,
+        refusal: Refusal,
+        own: bool,
+    ) {
         let is_context = |qp: &Qp<F>| matches!(qp.resp.role, Role::Context(_));
-        let context = self.objects.qps.get(index.0).is_some_and(is_context);
+        let context = objects.qps.get(index.0).is_some_and(is_context);
         let (event, responder): (fn(Qpn) -> Event, _) = match refusal {
             Refusal::Access if context => (Event::DctAccess, Status::LocalAccess),
             Refusal::Operation if context => (Event::DctAccess, Status::LocalProtection),
@@ -356,7 +353,7 @@ impl<F: QueueFormat> Engine<F> {
             Refusal::Catastrophe => (Event::QpCatastrophic, Status::LocalProtection),
             _ => (Event::QpInvalidRequest, Status::LocalLength),
         };
-        let Some(qp) = self.objects.qps.get_mut(index.0) else {
+        let Some(qp) = objects.qps.get_mut(index.0) else {
             return;
         };
         let (vf, qpn) = (qp.core.vf, qp.core.qpn);
@@ -366,39 +363,31 @@ impl<F: QueueFormat> Engine<F> {
         qp.core.set.counters.refused(refusal, had_request);
         if let Some(inbound) = inbound {
             let received = (RecvKind::Send, 0, true);
-            self.completions.complete_recv(
-                &mut self.objects,
-                index,
-                inbound,
-                responder,
-                0,
-                received,
-            );
+            self.completions
+                .complete_recv(objects, index, inbound, responder, 0, received);
         }
         if context {
             // Nobody else who talks to the target suffers.
-            self.objects.qps.refuse_session(index);
+            objects.qps.refuse_session(index);
         } else if own {
             // Its own request's completion comes before those of the others,
             // which are flushed on its next turn.
-            if self.completions.enter_error(&mut self.objects, index) {
-                self.completions
-                    .scheduler
-                    .make_ready(&mut self.objects, index);
-                self.objects.last_request_reached(index);
+            if self.completions.enter_error(objects, index) {
+                self.completions.scheduler.make_ready(objects, index);
+                objects.last_request_reached(index);
             }
         } else {
-            self.fail_qp(index);
+            self.fail_qp(objects, index);
         }
         if !had_request || refusal == Refusal::Catastrophe {
-            self.objects.notify(vf, event(qpn));
+            objects.notify(vf, event(qpn));
         }
         if refusal == Refusal::Catastrophe
             && let Some(srqn) = shared
-                .and_then(|srq| self.objects.srqs.get(srq.0))
+                .and_then(|srq| objects.srqs.get(srq.0))
                 .map(|srq| srq.srqn)
         {
-            self.objects.notify(vf, Event::SrqCatastrophic(srqn));
+            objects.notify(vf, Event::SrqCatastrophic(srqn));
         }
     }
 }

@@ -20,7 +20,7 @@ const ENTRY: i64 = 16;
 impl<F: QueueFormat> Objects<F> {
     /// The underlay queue pair whose address datagrams of a send queue have, while that one may send.
     #[inline(never)]
-    pub(super) fn underlay(&self, queue: &Core) -> Option<(QpIndex, &Qp<F>)> {
+    pub fn underlay(&self, queue: &Core) -> Option<(QpIndex, &Qp<F>)> {
         let index = *self.vf(queue.vf).qps.get(queue.source_qpn.value())?;
         let qp = self.qps.get(index.0)?;
         let core = &qp.core;

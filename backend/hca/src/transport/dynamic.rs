@@ -19,6 +19,7 @@ use crate::objects::work::{AddressVector, GlobalRoute, SendWr, Source};
 use crate::path::Route;
 use crate::queue_format::{Event, QueueFormat};
 use crate::transport::arrived::Line;
+use crate::transport::network::Network;
 use crate::transport::responder::receiving::Receiving;
 use crate::verbs::dynamic::MAX_CONTEXTS;
 
@@ -159,28 +160,44 @@ impl<F: QueueFormat> Engine<F> {
             return None;
         }
         let pkey_index = core.attr.pkey_index;
-        if !self.shares_partition(at, frame, pkey_index) {
+        if !self
+            .network
+            .shares_partition(&self.objects, at, frame, pkey_index)
+        {
             return None;
         }
         let port = &self.objects.vf(at).port;
         let call = Call::new(&frame.address, session, frame.mtu, port)?;
-        match self.completions.let_in(&mut self.objects, index, &call) {
+        match self
+            .requests
+            .completions
+            .let_in(&mut self.objects, index, &call)
+        {
             Ok(LetIn { context, .. }) => Some(context),
             Err(Denied::Unheard) => None,
             Err(Denied::Key) => {
-                self.turn_away(at, &call, pkey_index);
+                self.network
+                    .turn_away(&mut self.objects, at, &call, pkey_index);
                 None
             }
         }
     }
+}
 
+impl Network {
     /// Says that a key is wrong. All of the connection is refused with its first packet.
     #[cold]
-    fn turn_away(&mut self, at: VfId, call: &Call, pkey_index: u16) {
+    pub fn turn_away<F: QueueFormat>(
+        &mut self,
+        objects: &mut Objects<F>,
+        at: VfId,
+        call: &Call,
+        pkey_index: u16,
+    ) {
         let Call {
             session, mtu, back, ..
         } = *call;
-        let port = &self.objects.vf(at).port;
+        let port = &objects.vf(at).port;
         let gid = |global: GlobalRoute| port.gids.get(usize::from(global.sgid_index));
         let address = Address {
             slid: port.source(back.src_path_bits),
@@ -206,13 +223,19 @@ impl<F: QueueFormat> Engine<F> {
             qkey: Default::default(),
             global: back.global,
         };
-        if let Ok(route) = self.datagram_route(at, &way, address.pkey) {
-            self.emit(at, &back, session.source, route, answer, None);
+        if let Ok(route) = self.datagram_route(objects, at, &way, address.pkey) {
+            self.emit(objects, (at, &back, session.source), route, answer, None);
         }
     }
 
     /// Whether a frame is of the partition of a queue pair at this port.
-    pub(crate) fn shares_partition(&mut self, at: VfId, frame: &Frame, pkey_index: u16) -> bool {
+    pub(crate) fn shares_partition<F: QueueFormat>(
+        &mut self,
+        objects: &Objects<F>,
+        at: VfId,
+        frame: &Frame,
+        pkey_index: u16,
+    ) -> bool {
         let Address {
             slid,
             dlid,
@@ -221,7 +244,7 @@ impl<F: QueueFormat> Engine<F> {
             dest_qp,
             ..
         } = frame.address;
-        let vf = self.objects.vf(at);
+        let vf = objects.vf(at);
         if pkey.matches(vf.port.pkey(pkey_index)) {
             return true;
         }
@@ -238,7 +261,9 @@ impl<F: QueueFormat> Engine<F> {
         self.subnet.wrong_key(at, key, &envelope);
         false
     }
+}
 
+impl<F: QueueFormat> Engine<F> {
     /// The context of a target in this engine that takes what an initiator sends, whose message begins anew
     /// where the context does not know it.
     pub(crate) fn answerer_here(
@@ -263,6 +288,7 @@ impl<F: QueueFormat> Engine<F> {
         let port = &self.objects.vf(function).port;
         let call = Call::new(&address, session, core.attr.mtu, port)?;
         let LetIn { context, begins } = self
+            .requests
             .completions
             .let_in(&mut self.objects, target, &call)
             .ok()?;

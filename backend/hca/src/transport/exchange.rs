@@ -1,31 +1,28 @@
 //! Connections that send their messages in frames: turns of their requesters, and what arrives.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
+use wire::Gid;
 use wire::header::Service;
-use wire::{Gid, Qpn};
 
 use super::arrived::{Arrived, STEP_COST};
-use super::endpoint::{Destination, Endpoint, InFlight, Outside, Transmit};
-use super::frame::{Address, Content, Frame};
-use super::requester::{Finished, Requester, Surroundings};
+use super::endpoint::{Destination, Endpoint, InFlight, Transmit};
+use super::frame::{Address, Frame};
+use super::requester::{Requester, Surroundings};
 use super::responder::Reception;
 use super::room::{BYTES_PER_SLOT, Room};
 use crate::engine::Engine;
 use crate::engine::cost::{REQUEST_COST, TURN};
 use crate::memory::domain::Domain;
 use crate::objects::Objects;
-use crate::objects::counters::TrafficCounters;
 use crate::objects::ids::{QpIndex, VfId};
 use crate::objects::page_fault::Half;
 use crate::objects::qp::attributes::{AddressPath, QpState, Transport};
 use crate::objects::qp::{Qp, QueuePairs, Wait};
 use crate::objects::reason::Status;
 use crate::objects::vf::quiesce::{For, QUIESCED};
-use crate::objects::vf::route_cache::CachedRoute;
 use crate::objects::work::{Operation, SendWr};
-use crate::path::{End, LinkId, NoRoute, Route};
+use crate::path::LinkId;
 use crate::queue_format::QueueFormat;
 use crate::transport::endpoint::exits::over;
 use crate::transport::endpoint::mesh::Mesh;
@@ -49,7 +46,7 @@ impl<F: QueueFormat> Engine<F> {
                 QpState::ReadyToSend => !qp.core.attr.drain_sigerr,
                 QpState::SendQueueDrain => false,
                 QpState::Error | QpState::SendQueueError => {
-                    self.flush(index, budget);
+                    self.requests.flush(&mut self.objects, index, budget);
                     return;
                 }
                 _ => return,
@@ -60,75 +57,74 @@ impl<F: QueueFormat> Engine<F> {
             let awaits = away.requester.awaits();
             if empty {
                 // All are complete: the ordinary turn goes on.
-                self.forget_away(index);
+                self.requests.forget_away(&mut self.objects, index);
                 return self
+                    .requests
                     .completions
                     .scheduler
                     .make_ready(&mut self.objects, index);
             }
             if away.requester.absent().is_some() && qp.req.wait != Wait::Page {
-                self.away_waits(index);
+                self.requests.away_waits(&mut self.objects, index);
             }
             let Some(qp) = self.objects.qps.get(index.0) else {
                 return;
             };
             if qp.req.wait == Wait::Page {
                 return self
+                    .requests
                     .completions
                     .scheduler
                     .set_away_timer(&mut self.objects, index);
             }
             *budget -= REQUEST_COST;
             let (from, reliable) = (qp.core.vf, qp.core.transport.is_reliable());
-            if self.waits_with_frames(index) {
-                self.wait_for_rest(index);
+            if self.network.waits_with_frames(&mut self.objects, index) {
+                self.network.wait_for_rest(&self.objects, index);
                 return self
+                    .requests
                     .completions
                     .scheduler
                     .set_away_timer(&mut self.objects, index);
             }
             // Frames on their way have to arrive first.
             let crowded = reliable && self.objects.vf(from).is_full();
-            match self.room_to_send(index) {
+            match self.network.room_to_send(&self.objects, index) {
                 Room::Now => {}
-                Room::Then(until) => return self.wait_until(index, until, sent),
-                Room::Unknown => return self.exits.crowded.push(index, sent),
+                Room::Then(until) => {
+                    return self
+                        .network
+                        .wait_until(&mut self.objects, index, until, sent);
+                }
+                Room::Unknown => return self.network.exits.crowded.push(index, sent),
             }
             if !crowded && let Some(frame) = self.next_frame(index, budget) {
-                self.transmit(index, frame, None);
+                self.network.transmit(&mut self.objects, index, frame, None);
                 self.objects.qps.set_sent(index, true);
             } else if self.objects.qps.get(index.0).is_some_and(Qp::reads_on) {
                 break;
             } else if self.objects.qps.sender_misses_page(index)
-                || self.finish_requests(index)
-                || (takes && !held && self.take_next(index))
+                || self.requests.finish_requests(&mut self.objects, index)
+                || (takes && !held && self.requests.take_next(&mut self.objects, index))
             {
                 continue;
             } else {
                 if crowded && !awaits {
-                    let again = self.completions.scheduler.clock.now() + RETRY_INTERVAL_NS;
+                    let again = self.requests.completions.scheduler.clock.now() + RETRY_INTERVAL_NS;
                     self.with_requester(index, |requester, _| requester.look_again(again));
                 }
                 return self
+                    .requests
                     .completions
                     .scheduler
                     .set_away_timer(&mut self.objects, index);
             }
-            self.finish_requests(index);
+            self.requests.finish_requests(&mut self.objects, index);
         }
-        self.completions
+        self.requests
+            .completions
             .scheduler
             .make_ready(&mut self.objects, index);
-    }
-
-    /// Whether frames of a connection may lend their payload, as far as its way is known.
-    fn lends(&self, index: QpIndex) -> bool {
-        let found = self.objects.qps.get(index.0);
-        let found = found.and_then(|qp| qp.req.found.route);
-        found.is_some_and(|found| {
-            found.generation == self.generation.load(Ordering::Acquire)
-                && (found.route).is_ok_and(|route| self.exits.endpoint.lends(&route))
-        })
     }
 }
 
@@ -139,43 +135,17 @@ impl<F: QueueFormat> Engine<F> {
             requester.poll_transmit(address, around, budget)
         })?
     }
+}
 
-    /// Takes the next posted request on, if there is one and room for it.
-    fn take_next(&mut self, index: QpIndex) -> bool {
-        let Objects { qps, vfs, .. } = &mut self.objects;
-        let Some(qp) = qps.get_mut(index.0) else {
-            return false;
-        };
-        let full = !vfs[usize::from(qp.core.vf.0)].has_slots();
-        if let Some(away) = &mut qp.req.away {
-            away.full = full;
-        }
-        if full {
-            return false;
-        }
-        let Some(mut wr) = self.take_request(index) else {
-            return false;
-        };
-        match self.objects.qps.fits_transport(index, &mut wr) {
-            Some(fault) => self.objects.send_in_frames(index, wr, fault),
-            // The queue pair's own work is done after the requests before it.
-            None => {
-                if let Some(qp) = self.objects.qps.get_mut(index.0) {
-                    qp.req.current = Some(wr);
-                }
-            }
-        }
-        true
-    }
-
+impl<F: QueueFormat> Engine<F> {
     /// Does something with a queue pair's requesting side.
     pub(crate) fn with_requester<R>(
         &mut self,
         index: QpIndex,
         act: impl FnOnce(&mut Requester, &Surroundings<'_, Domain<'_, F::Dma>>) -> R,
     ) -> Option<R> {
-        let now = self.completions.scheduler.clock.now();
-        let lends = self.lends(index);
+        let now = self.requests.completions.scheduler.clock.now();
+        let lends = self.network.lends(&self.objects, index);
         let Objects { qps, vfs, .. } = &mut self.objects;
         let Qp { core, req, .. } = qps.get_mut(index.0)?;
         let vf = &vfs[usize::from(core.vf.0)];
@@ -195,179 +165,24 @@ impl<F: QueueFormat> Engine<F> {
         };
         let away = req.away.as_mut()?;
         let done = act(&mut away.requester, &around);
-        self.completions
+        self.requests
+            .completions
             .tell_half(&mut self.objects, index, Half::Requester);
         Some(done)
     }
+}
 
-    /// Completes requests that have their answers. Returns whether there were any.
-    pub(crate) fn finish_requests(&mut self, index: QpIndex) -> bool {
-        let mut any = false;
-        while let Some(qp) = self.objects.qps.get_mut(index.0)
-            && matches!(
-                qp.core.state,
-                QpState::ReadyToSend | QpState::SendQueueDrain
-            )
-            && let Some(away) = &mut qp.req.away
-            && let Some(finished) = away.requester.poll_finished()
-        {
-            any = true;
-            away.full = false;
-            let last = away.requester.is_empty() && qp.req.current.is_none();
-            let vf = qp.core.vf;
-            self.objects.vf_mut(vf).release_slots(1);
-            let Finished {
-                wr,
-                status,
-                byte_len,
-            } = finished;
-            self.conclude(index, wr, status, byte_len, last);
-        }
-        any
-    }
-
-    /// Sends a frame of a connection. An answer may have `reserved` room.
-    pub(super) fn transmit(
-        &mut self,
-        index: QpIndex,
-        mut frame: Frame,
-        reserved: Option<Arc<InFlight>>,
-    ) {
-        let generation = self.generation.load(Ordering::Acquire);
-        let Some(Qp { core, .. }) = self.objects.qps.get(index.0) else {
-            return;
-        };
-        frame.migrated = !core.attr.is_armed();
-        let (from, dest_qp) = (core.vf, core.attr.dest_qp);
-        let Some(path) = core.attr.path else { return };
-        let route = self.connection_route(index, path, generation);
-        let counted = frame.is_counted();
-        let (words, packets) = (frame.words(), u64::from(frame.packets()));
-        let Some(route) = route else {
-            let found = self
-                .objects
-                .qps
-                .get(index.0)
-                .and_then(|qp| qp.req.found.route);
-            if let Some(CachedRoute {
-                route: Err(reason @ (NoRoute::Lost(lost) | NoRoute::Held(lost))),
-                ..
-            }) = found
-                && self.objects.vf(from).port.active
-                && counted
-            {
-                if matches!(reason, NoRoute::Lost(_)) {
-                    self.objects.vf(from).counters.sent(path.sl, words, packets);
-                }
-                self.traffic.add(lost, words, packets);
-            }
-            return;
-        };
-        if frame.is_request() {
-            let qpn = self.objects.qps.get(index.0).map(|qp| qp.core.qpn);
-            qpn.into_iter()
-                .for_each(|qpn| self.hold_back(from, qpn, &route, &frame));
-        }
-        self.emit(from, &path, dest_qp, route, frame, reserved);
-    }
-
-    /// Sends a frame over a way that has been found, to a queue pair.
-    pub(crate) fn emit(
-        &mut self,
-        from: VfId,
-        path: &AddressPath,
-        dest_qp: Qpn,
-        route: Route,
-        mut frame: Frame,
-        reserved: Option<Arc<InFlight>>,
-    ) {
-        let counted = frame.is_counted();
-        let (words, packets) = (frame.words(), u64::from(frame.packets()));
-        let dgid = path.global.map(|global| global.dgid);
-        if !self.exits.endpoint.lends(&route) {
-            frame.take_along();
-        }
-        let longest = frame.len().min(frame.mtu.bytes());
-        let to = match route.end {
-            // The engine knows the receiver among those at the port.
-            End::Here(port) if self.objects.vf(port).elsewhere => Some(Destination::Function(port)),
-            End::Here(port) => self
-                .objects
-                .function_at(port, dgid, dest_qp)
-                .map(Destination::Function),
-            End::Away(_) => Some(Destination::Away),
-        };
-        let Some(to) = to else { return };
-        // Packets that the way is too narrow for get lost on it.
-        if longest <= route.mtu.bytes() {
-            let vf = self.objects.vf(from);
-            // The requester has reserved the bytes of an answer. Small frames are counted with their requests.
-            let bytes = match &frame.content {
-                Content::Read(target) => target.length as usize,
-                _ => frame.payload.len(),
-            };
-            let in_flight = match bytes / BYTES_PER_SLOT {
-                0 => None,
-                _ if reserved.is_some() => reserved,
-                // Those of connections that wait for no answer; and who asked from outside the program has set
-                // nothing apart.
-                _ if vf.is_full() => {
-                    return TrafficCounters::add(&vf.counters.xmit_discards, 1);
-                }
-                things => Some(InFlight::new(&vf.in_flight, things as u32)),
-            };
-            if counted {
-                vf.counters.sent(path.sl, words, packets);
-            }
-            self.send_routed(from, to, route, frame, in_flight);
-        }
-    }
-
-    /// Sends a frame that has a way.
-    pub(crate) fn send_routed(
-        &mut self,
-        from: VfId,
-        to: Destination,
-        route: Route,
-        frame: Frame,
-        in_flight: Option<Arc<InFlight>>,
-    ) {
-        let vf = self.objects.vf(from);
-        let dest = match to {
-            Destination::Function(to) => self.objects.vf(to).port.path_bits(frame.address.dlid),
-            Destination::Group(..) | Destination::Away => 0,
-        };
-        let path_bits = [vf.port.path_bits(frame.address.slid), dest];
-        if frame.is_counted() && !route.faulty {
-            let packets = frame.packets().into();
-            self.traffic.add(route.path, frame.words(), packets);
-        }
-        let transmit = Transmit {
-            from,
-            to,
-            route,
-            path_bits,
-            frame,
-            in_flight,
-        };
-        let mut outside = Outside {
-            now: self.completions.scheduler.clock.now(),
-            subnet: &mut *self.subnet,
-            traffic: &self.traffic,
-        };
-        self.exits.transmit(transmit, &mut outside);
-    }
-
+impl<F: QueueFormat> Engine<F> {
     /// Joins the engine to others: paths that end [`End::Away`] over this link lead there. Frames that arrive at
     /// the endpoint are for functions of this engine.
     pub fn add_link(&mut self, endpoint: Box<dyn Endpoint>) -> LinkId {
-        self.exits.add(endpoint)
+        self.network.exits.add(endpoint)
     }
 
     /// Joins the engine to others of the program, which have the same functions: each lives in one of
     /// them, as the homes of the mesh say, and the others know its port.
     pub fn join(&mut self, mesh: Mesh) {
-        let links = self.subnet.links();
+        let links = self.network.subnet.links();
         self.join_over(mesh, |mesh| over(links, mesh));
     }
 
@@ -376,7 +191,7 @@ impl<F: QueueFormat> Engine<F> {
         for (at, vf) in self.objects.vfs.iter_mut().enumerate() {
             vf.elsewhere = !mesh.is_home(VfId(at as u16));
         }
-        self.exits.may_be_crowded = true;
+        self.network.exits.may_be_crowded = true;
         self.set_endpoint(links(mesh));
     }
 
@@ -388,21 +203,23 @@ impl<F: QueueFormat> Engine<F> {
 
     /// Looks at the endpoints, at one of which something has arrived without the engine's doing.
     pub fn wake(&mut self) {
-        self.exits.look();
+        self.network.exits.look();
     }
 
     /// Takes in what has arrived, as far as one long turn goes.
     pub(crate) fn arrivals(&mut self, now: u64) {
         // There may be room afterwards. Who waits for it has a turn before those whose answers come now.
-        while let Some(index) = self.exits.injections.due(now) {
+        while let Some(index) = self.network.exits.injections.due(now) {
             self.objects.qps.end_wait(index);
-            self.completions
+            self.requests
+                .completions
                 .scheduler
                 .make_ready(&mut self.objects, index);
         }
-        for index in self.exits.crowded.take() {
+        for index in self.network.exits.crowded.take() {
             self.objects.qps.set_sent(index, false);
-            self.completions
+            self.requests
+                .completions
                 .scheduler
                 .make_ready(&mut self.objects, index);
         }
@@ -415,7 +232,7 @@ impl<F: QueueFormat> Engine<F> {
                 path_bits,
                 mut frame,
                 in_flight,
-            }) = self.exits.receive(now)
+            }) = self.network.exits.receive(now)
         {
             let to = match to {
                 Destination::Function(port) => {
@@ -426,17 +243,18 @@ impl<F: QueueFormat> Engine<F> {
                         left -= REQUEST_COST;
                         continue;
                     };
-                    if self.exits.are_watched() {
+                    if self.network.exits.are_watched() {
                         frame.take_along();
                     }
-                    self.exits
+                    self.network
+                        .exits
                         .endpoint
                         .show_arrival(&frame, from, to, path_bits);
                     Destination::Function(to)
                 }
                 to => to,
             };
-            if self.see_congestion(&to, &frame) {
+            if self.network.see_congestion(&mut self.objects, &to, &frame) {
                 left -= REQUEST_COST;
                 continue;
             }
@@ -452,15 +270,18 @@ impl<F: QueueFormat> Engine<F> {
             }
         }
         self.look_at_rests(now);
-        self.exits.look();
-        if let Some(waiter) = &self.exits.rests.waiter {
+        self.network.exits.look();
+        if let Some(waiter) = &self.network.exits.rests.waiter {
             waiter.wake_by_ref();
         }
     }
 
     /// A frame has come to a function's port from outside the engine. It may say anything.
     pub fn receive(&mut self, at: VfId, frame: Frame) {
-        if self.see_congestion(&Destination::Function(at), &frame) {
+        if self
+            .network
+            .see_congestion(&mut self.objects, &Destination::Function(at), &frame)
+        {
             return;
         }
         match frame.address.service {
@@ -513,17 +334,16 @@ impl<F: QueueFormat> Engine<F> {
                 requester.handle(&mut arrived, around, &mut left)
             });
             self.migrate_exhausted(index);
-            self.finish_requests(index);
-            self.completions
+            self.requests.finish_requests(&mut self.objects, index);
+            self.requests
+                .completions
                 .scheduler
                 .make_ready(&mut self.objects, index);
             handled.unwrap_or(true)
         } else {
-            let lends = self.lends(index);
+            let lends = self.network.lends(&self.objects, index);
             let Self {
-                objects,
-                completions,
-                ..
+                objects, requests, ..
             } = self;
             let Objects { qps, vfs, srqs, .. } = objects;
             let Some(Qp { core, resp, .. }) = qps.get_mut(index.0) else {
@@ -535,11 +355,12 @@ impl<F: QueueFormat> Engine<F> {
                 resp,
                 vf: &vfs[usize::from(core.vf.0)],
                 srqs,
-                spare_recvs: &mut completions.spare_recvs,
+                spare_recvs: &mut requests.completions.spare_recvs,
                 lends,
             };
             let reply = reception.handle(&mut arrived, &mut left);
-            self.completions
+            self.requests
+                .completions
                 .tell_half(&mut self.objects, index, Half::Responder);
             if begins {
                 self.objects.established(index);
@@ -557,7 +378,8 @@ impl<F: QueueFormat> Engine<F> {
             *budget = (*budget).min(0);
         }
         if !qp.req.line.is_empty() {
-            self.completions
+            self.requests
+                .completions
                 .scheduler
                 .make_ready(&mut self.objects, index);
         }
@@ -600,7 +422,8 @@ impl<F: QueueFormat> Engine<F> {
             return None;
         }
         let pkey_index = core.attr.pkey_index;
-        self.shares_partition(at, frame, pkey_index)
+        self.network
+            .shares_partition(&self.objects, at, frame, pkey_index)
             .then_some(index)
     }
 
@@ -614,9 +437,10 @@ impl<F: QueueFormat> Engine<F> {
         {
             away.timer = 0;
             let since = away.requester.waits_since();
-            self.find_other_end(index);
+            self.network.find_other_end(&mut self.objects, index);
             let left = since.and_then(|since| {
-                self.completions
+                self.requests
+                    .completions
                     .scheduler
                     .time_left(&self.objects, index, since)
             });
@@ -627,30 +451,11 @@ impl<F: QueueFormat> Engine<F> {
                 requester.timeout(around);
             });
             self.migrate_exhausted(index);
-            self.finish_requests(index);
-            self.completions
+            self.requests.finish_requests(&mut self.objects, index);
+            self.requests
+                .completions
                 .scheduler
                 .make_ready(&mut self.objects, index);
-        }
-    }
-
-    /// Forgets what a queue pair has under way.
-    pub(crate) fn forget_away(&mut self, index: QpIndex) {
-        let Some(qp) = self.objects.qps.get_mut(index.0) else {
-            return;
-        };
-        if let Some(mut away) = qp.req.away.take() {
-            let vf = qp.core.vf;
-            let timers = &mut self.objects.vf_mut(vf).run_queue.timers;
-            timers.remove(&(away.due, index.0, away.timer));
-            self.completions.scheduler.set_alarm(&mut self.objects, vf);
-            let mut requests = 0;
-            while let Some(wr) = away.requester.take_unfinished() {
-                self.spare_sends.keep(wr);
-                requests += 1;
-            }
-            self.objects.vf_mut(vf).release_slots(requests);
-            self.trim();
         }
     }
 }

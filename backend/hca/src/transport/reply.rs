@@ -78,7 +78,8 @@ impl<F: QueueFormat> Engine<F> {
                 reason,
                 ..Frame::new(address, qp.core.attr.mtu, psn, content)
             };
-            self.transmit(index, frame, reserved);
+            self.network
+                .transmit(&mut self.objects, index, frame, reserved);
         }
         if let Some(Delivery {
             kind,
@@ -93,7 +94,7 @@ impl<F: QueueFormat> Engine<F> {
                 invalidate(&mut self.objects.vfs[usize::from(qp.core.vf.0)], immediate);
             }
             let received = (kind, immediate, solicited);
-            self.completions.complete_recv(
+            self.requests.completions.complete_recv(
                 &mut self.objects,
                 index,
                 inbound,
@@ -103,7 +104,8 @@ impl<F: QueueFormat> Engine<F> {
             );
         }
         if let Some(refusal) = refusal {
-            self.refuse(index, refusal, false);
+            self.requests
+                .refuse(&mut self.objects, index, refusal, false);
         }
     }
 }

@@ -2,14 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use wire::{Qpn, Sl};
-
-use super::endpoint::Endpoint;
-use crate::engine::Engine;
-use crate::objects::ids::{QpIndex, VfId};
-use crate::objects::qp::Qp;
 use crate::objects::vf::Vf;
-use crate::path::Route;
 use crate::queue_format::QueueFormat;
 
 /// When there is room for a frame on its way.
@@ -46,39 +39,5 @@ impl<F: QueueFormat> Vf<F> {
     pub fn release_slots(&mut self, requests: usize) {
         self.taken = self.taken.saturating_sub(requests as u32);
         (0..requests).for_each(|_| self.memory.give(BYTES_PER_SLOT));
-    }
-}
-
-impl<F: QueueFormat> Engine<F> {
-    /// When there is room on the way for a frame of a connection.
-    pub(super) fn room_to_send(&mut self, index: QpIndex) -> Room {
-        let Some(Qp { core, req, .. }) = self.objects.qps.get(index.0) else {
-            return Room::Now;
-        };
-        let (from, qpn) = (core.vf, core.qpn);
-        let route = req.found.route.and_then(|found| found.route.ok());
-        let Some((route, path)) = route.zip(core.attr.path) else {
-            return Room::Now;
-        };
-        self.room(from, qpn, path.sl, &route)
-    }
-
-    /// When there is room for a frame on a way, for a queue pair on a service level.
-    pub(crate) fn room(&mut self, from: VfId, qpn: Qpn, sl: Sl, route: &Route) -> Room {
-        if !self.has_room(from, route) {
-            return Room::Unknown;
-        }
-        let until = self.held_until(from, qpn, sl, route);
-        until.map_or(Room::Now, Room::Then)
-    }
-
-    /// Whether there is room for a frame on a way.
-    pub(crate) fn has_room(&mut self, from: VfId, route: &Route) -> bool {
-        match route.here() {
-            Some(to) if route.shares.is_some() || self.objects.vf(to).elsewhere => {
-                self.exits.endpoint.has_room(from, route)
-            }
-            _ => true,
-        }
     }
 }

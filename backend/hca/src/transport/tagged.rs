@@ -6,7 +6,6 @@ use vm_memory::VolatileSlice;
 use super::payload::{Incoming, Part, refused};
 use super::responder::Reception;
 use super::responder::request::capacity;
-use crate::engine::Engine;
 use crate::engine::completion::Completions;
 use crate::engine::progress::{Outcome, failed};
 use crate::memory::access::{CopyError, Cursor, Source, as_a_whole, copy};
@@ -18,8 +17,8 @@ use crate::objects::qp::attributes::Inbound;
 use crate::objects::qp::{Qp, RecvQueue, Responder};
 use crate::objects::reason::{Reason, Status};
 use crate::objects::refusal::Refusal;
-use crate::objects::tags::{Arrival, Head, Step, TagList, Tagged};
-use crate::objects::work::{CompletionEntry, Operation, RecvKind, RecvWr, SendWr, Side, TagEvent};
+use crate::objects::tags::{Arrival, Head, TagList, Tagged};
+use crate::objects::work::{CompletionEntry, RecvKind, RecvWr, SendWr, Side, TagEvent};
 use crate::queue_format::QueueFormat;
 
 impl<F: QueueFormat> Responder<F> {
@@ -256,42 +255,6 @@ impl Completions {
     }
 }
 
-impl<F: QueueFormat> Engine<F> {
-    /// Takes the next step of a queue pair without a send queue: it reads the message of a rendezvous, and tells
-    /// the sender.
-    #[cold]
-    pub(crate) fn take_step(&mut self, index: QpIndex, mut wr: Box<SendWr>) -> Option<Box<SendWr>> {
-        let step = self
-            .objects
-            .with_tags(index, |tagged, list| tagged.step(list));
-        let Some(step) = step.flatten() else {
-            self.spare_sends.keep(wr);
-            return None;
-        };
-        if let Some(qp) = self.objects.qps.get_mut(index.0) {
-            qp.req.offset = 0;
-        }
-        match step {
-            Step::Read(fetch, memory) => {
-                wr.operation = Operation::Read;
-                (wr.remote_addr, wr.rkey) = (fetch.addr, fetch.rkey);
-                if memory.len > 0 {
-                    wr.sges.push(memory);
-                }
-            }
-            Step::Finish(fetch) => {
-                wr.operation = Operation::Send;
-                wr.signaled = true;
-                // Not before the message has come.
-                wr.fence = true;
-                wr.is_inline = true;
-                wr.inline.extend_from_slice(&fetch.finished());
-            }
-        }
-        Some(wr)
-    }
-}
-
 impl Completions {
     /// The sender of a rendezvous knows that its message has been read.
     #[cold]
@@ -356,7 +319,7 @@ impl Completions {
 
 impl<F: QueueFormat> Objects<F> {
     /// Does something with what a queue pair keeps of tags, and with the list.
-    fn with_tags<R>(
+    pub fn with_tags<R>(
         &mut self,
         index: QpIndex,
         act: impl FnOnce(&mut Tagged, &mut TagList) -> R,

@@ -3,6 +3,7 @@
 use wire::Qpn;
 
 use crate::engine::Engine;
+use crate::engine::requests::Requests;
 use crate::engine::scheduler::Scheduler;
 use crate::memory::sge::Sge;
 use crate::objects::dynamic::{FarEnd, Role};
@@ -84,7 +85,7 @@ impl<F: QueueFormat> Engine<F> {
             return Err(VerbError::Exhausted);
         }
         // No earlier queue pair of the same number has had such connections.
-        let timer = self.completions.scheduler.timer() as u32;
+        let timer = self.requests.completions.scheduler.timer() as u32;
         let session = self.seed as u32 ^ timer.wrapping_mul(0x9e37_79b9);
         let mut numbers = std::mem::take(&mut self.objects.vf_mut(vf).qps);
         let Objects { vfs, qps, .. } = &mut self.objects;
@@ -126,7 +127,8 @@ impl<F: QueueFormat> Engine<F> {
             state.memory.give_all(held);
             return Err(VerbError::Exhausted);
         };
-        self.completions
+        self.requests
+            .completions
             .scheduler
             .enlist(&mut self.objects, index, special);
         Ok(Qpn::new(number))
@@ -227,12 +229,13 @@ impl<F: QueueFormat> Engine<F> {
             .get_mut(index.0)
             .ok_or(VerbError::NotFound)?;
         match next {
-            QpState::Error => self.fail_qp(index),
+            QpState::Error => self.requests.fail_qp(&mut self.objects, index),
             QpState::Reset => {
-                self.completions
+                self.requests
+                    .completions
                     .scheduler
                     .forget_faults(&mut self.objects, index);
-                self.empty_qp(index);
+                self.requests.empty_qp(&mut self.objects, index);
             }
             _ => {
                 let earlier = qp.core.state;
@@ -251,7 +254,7 @@ impl<F: QueueFormat> Engine<F> {
                     qp.req.psn = psn;
                 }
                 if change.migration == Some(MigrationState::Migrated) {
-                    self.migrate(index);
+                    self.network.migrate(&mut self.objects, index);
                 }
                 let Some(qp) = self.objects.qps.get_mut(index.0) else {
                     return Ok(());
@@ -259,7 +262,8 @@ impl<F: QueueFormat> Engine<F> {
                 if next == QpState::ReadyToSend {
                     qp.req.retries_left = qp.core.attr.retry_count;
                     qp.req.rnr_left = qp.core.attr.rnr_retry;
-                    self.completions
+                    self.requests
+                        .completions
                         .scheduler
                         .make_ready(&mut self.objects, index);
                 } else if next == QpState::SendQueueDrain
@@ -314,37 +318,33 @@ impl<F: QueueFormat> Engine<F> {
     /// [`VerbError::NotFound`].
     pub fn destroy_qp(&mut self, vf: VfId, qpn: Qpn) -> Result<(), VerbError> {
         self.objects.qp_index(vf, qpn)?;
-        self.remove_qp(vf, qpn)
+        self.requests.remove_qp(&mut self.objects, vf, qpn)
     }
+}
 
-    pub(crate) fn remove_qp(&mut self, vf: VfId, qpn: Qpn) -> Result<(), VerbError> {
-        let index = self
-            .objects
+impl Requests {
+    pub(crate) fn remove_qp<F: QueueFormat>(
+        &mut self,
+        objects: &mut Objects<F>,
+        vf: VfId,
+        qpn: Qpn,
+    ) -> Result<(), VerbError> {
+        let index = objects
             .vf_mut(vf)
             .qps
             .remove(u32::from(qpn))
             .ok_or(VerbError::NotFound)?;
-        self.forget_away(index);
-        self.completions
-            .scheduler
-            .forget_faults(&mut self.objects, index);
-        self.completions
-            .scheduler
-            .end_wait(&mut self.objects, index);
+        self.forget_away(objects, index);
+        self.completions.scheduler.forget_faults(objects, index);
+        self.completions.scheduler.end_wait(objects, index);
         self.completions
             .scheduler
             .polling
-            .forget_record(&mut self.objects, index);
-        self.completions
-            .scheduler
-            .forget_errored(&mut self.objects, index);
-        self.objects.qps.forget_as_peer(index);
-        self.objects.release_tags(index);
-        let qp = self
-            .objects
-            .qps
-            .remove(index.0)
-            .ok_or(VerbError::NotFound)?;
+            .forget_record(objects, index);
+        self.completions.scheduler.forget_errored(objects, index);
+        objects.qps.forget_as_peer(index);
+        objects.release_tags(index);
+        let qp = objects.qps.remove(index.0).ok_or(VerbError::NotFound)?;
         if let Some(wr) = qp.req.current {
             self.spare_sends.keep(wr);
         }
@@ -352,16 +352,16 @@ impl<F: QueueFormat> Engine<F> {
             self.completions.spare_recvs.keep(inbound.wr);
         }
         self.trim();
-        self.objects.cqs.release_cq(qp.req.cq);
-        self.objects.cqs.release_cq(qp.resp.cq);
-        let state = &mut self.objects.vfs[usize::from(vf.0)];
+        objects.cqs.release_cq(qp.req.cq);
+        objects.cqs.release_cq(qp.resp.cq);
+        let state = &mut objects.vfs[usize::from(vf.0)];
         let held = held(qp.req.queue.as_ref(), &qp.resp.queue);
         state.memory.give_all(held);
         state.release_pd(qp.core.pd);
         qp.core.set.release(&mut state.memory);
         match qp.resp.queue {
             RecvQueue::Shared(srq) | RecvQueue::Tagged(srq) => {
-                if let Some(srq) = self.objects.srqs.get_mut(srq.0) {
+                if let Some(srq) = objects.srqs.get_mut(srq.0) {
                     srq.users -= 1;
                 }
             }
@@ -384,7 +384,9 @@ impl<F: QueueFormat> Engine<F> {
         }
         Ok(())
     }
+}
 
+impl<F: QueueFormat> Engine<F> {
     /// Rings the send doorbell of a queue pair: everything before `through`,
     /// counted as its send queue counts ([`QueueFormat::ring_send`]), is posted. It is
     /// executed by [`Engine::run`].
@@ -395,7 +397,8 @@ impl<F: QueueFormat> Engine<F> {
             {
                 F::ring_send(queue, through);
             }
-            self.completions
+            self.requests
+                .completions
                 .scheduler
                 .make_ready(&mut self.objects, index);
         }

@@ -81,13 +81,16 @@ impl<F: QueueFormat> Engine<F> {
     /// [`VerbError::NotFound`].
     pub fn drain_dct(&mut self, vf: VfId, dctn: Qpn) -> Result<(), VerbError> {
         let index = self.objects.dct_index(vf, dctn)?;
-        self.completions
+        self.requests
+            .completions
             .scheduler
             .forget_errored(&mut self.objects, index);
         if let Some(qp) = self.objects.qps.get_mut(index.0) {
             qp.core.state = QpState::Reset;
         }
-        self.completions.disconnect_all(&mut self.objects, index);
+        self.requests
+            .completions
+            .disconnect_all(&mut self.objects, index);
         self.objects.notify(vf, Event::DctDrained(dctn));
         Ok(())
     }
@@ -98,16 +101,18 @@ impl<F: QueueFormat> Engine<F> {
     /// [`VerbError::NotFound`].
     pub fn destroy_dct(&mut self, vf: VfId, dctn: Qpn) -> Result<(), VerbError> {
         let index = self.objects.dct_index(vf, dctn)?;
-        self.completions.disconnect_all(&mut self.objects, index);
+        self.requests
+            .completions
+            .disconnect_all(&mut self.objects, index);
         if let Some(qp) = self.objects.qps.get_mut(index.0)
             && let Role::Target(target) = std::mem::take(&mut qp.resp.role)
         {
             for inbound in target.left_behind {
-                self.completions.spare_recvs.keep(inbound.wr);
+                self.requests.completions.spare_recvs.keep(inbound.wr);
             }
         }
         self.objects.vf_mut(vf).memory.give(OF_TARGET);
-        self.remove_qp(vf, dctn)
+        self.requests.remove_qp(&mut self.objects, vf, dctn)
     }
 
     /// Queries a DC target.

@@ -9,32 +9,7 @@ use crate::engine::Engine;
 use crate::objects::Objects;
 use crate::objects::ids::QpIndex;
 use crate::objects::qp::Found;
-use crate::objects::qp::attributes::Transport;
 use crate::queue_format::{Event, QueueFormat};
-
-impl<F: QueueFormat> Engine<F> {
-    /// Moves a connection to its alternate path, and its other end with it; whether it could. Its retries count
-    /// anew, and its owner is told.
-    #[cold]
-    pub(crate) fn migrate(&mut self, index: QpIndex) -> bool {
-        if !self.objects.migrate_end(index) {
-            return false;
-        }
-        self.find_other_end(index);
-        let end = self.objects.other_end(index);
-        let qp = self.objects.qps.get(index.0);
-        if let Some((vf, core)) = end.zip(qp.map(|qp| &qp.core))
-            && let Ok(peer) = self.objects.qp_index(vf, core.attr.dest_qp)
-            && let Some(other) = self.objects.qps.get(peer.0)
-            && other.core.transport == core.transport
-            && other.core.attr.dest_qp == core.qpn
-            && core.transport != Transport::Xrc
-        {
-            self.objects.migrate_end(peer);
-        }
-        true
-    }
-}
 
 impl<F: QueueFormat> Objects<F> {
     /// A frame of its other end has come to a connection, from one that has migrated or may: it goes along.
@@ -61,7 +36,7 @@ impl<F: QueueFormat> Engine<F> {
         let qp = self.objects.qps.get_mut(index.0);
         let away = qp.and_then(|qp| qp.req.away.as_mut());
         if away.is_some_and(|away| away.requester.take_exhausted()) {
-            self.migrate(index);
+            self.network.migrate(&mut self.objects, index);
             self.with_requester(index, |requester, around| requester.migrated(around.attr));
         }
     }

@@ -1,15 +1,12 @@
 //! Multicast groups: who is attached, and the way of a packet to them.
 
-use std::sync::atomic::Ordering;
-
-use wire::{Gid, Mtu, PKey, Psn, Qpn};
+use wire::{Gid, Mtu, Psn, Qpn};
 
 use crate::engine::Engine;
 use crate::objects::Objects;
 use crate::objects::ids::{QpIndex, VerbError, VfId};
 use crate::objects::qp::attributes::Transport;
 use crate::objects::vf::quiesce::{For, QUIESCED};
-use crate::objects::vf::route_cache::{CachedFanout, FANOUT_CACHE};
 use crate::objects::work::AddressVector;
 use crate::path::{End, Route};
 use crate::queue_format::QueueFormat;
@@ -103,17 +100,19 @@ impl<F: QueueFormat> Engine<F> {
         let cluster = self.objects.vf(from).port.cluster;
         let group = (global.dgid, cluster);
         self.serve_port(from, group, blocked, datagram, budget);
-        let slot = self.fan_out(from, address, global.dgid, datagram.pkey);
+        let slot =
+            self.network
+                .fan_out(&mut self.objects, from, address, global.dgid, datagram.pkey);
         if let Some(fanout) = &self.objects.vf(from).ways.fanouts[slot] {
             datagram.dlid = fanout.here;
         }
-        if self.exits.are_watched() || self.objects.is_impaired(from, slot) {
+        if self.network.exits.are_watched() || self.objects.is_impaired(from, slot) {
             return self.launch_multicast(from, group, slot, address, datagram, psn);
         }
         let fanout = self.objects.vf(from).ways.fanouts[slot].as_ref();
         if let Some(first) = fanout.and_then(|fanout| fanout.routes.first()) {
             let words = datagram.payload.len() as u64 / 4 + DATAGRAM_WORDS;
-            self.traffic.add(first.path, words, 1);
+            self.network.traffic.add(first.path, words, 1);
         }
         let mut at = 0;
         while let Some(&route) = self.objects.vf(from).ways.fanouts[slot]
@@ -218,36 +217,6 @@ impl<F: QueueFormat> Engine<F> {
                 self.receive_datagram(member, datagram);
             }
         }
-    }
-
-    /// Slot of the cache that holds where a multicast packet goes.
-    fn fan_out(&mut self, from: VfId, address: &AddressVector, mgid: Gid, pkey: PKey) -> usize {
-        let generation = self.generation.load(Ordering::Acquire);
-        let (mlid, sl) = (address.dlid, address.sl);
-        let slot = usize::from(u16::from(mlid)) % FANOUT_CACHE;
-        let holds = self.objects.vf(from).ways.fanouts[slot]
-            .as_ref()
-            .is_some_and(|cached| {
-                cached.mlid == mlid
-                    && cached.mgid == mgid
-                    && cached.pkey == pkey
-                    && cached.sl == sl
-                    && cached.generation == generation
-            });
-        if !holds {
-            let here = self.subnet.group_lid(from, mgid, mlid);
-            let routes = self.subnet.resolve_multicast(from, here, sl, pkey);
-            self.objects.vf_mut(from).ways.fanouts[slot] = Some(CachedFanout {
-                mgid,
-                mlid,
-                here,
-                pkey,
-                sl,
-                generation,
-                routes,
-            });
-        }
-        slot
     }
 }
 

@@ -94,7 +94,7 @@ impl<F: QueueFormat> Engine<F> {
             (held >= LONG_LIST && held > state.memory.left()).then_some(VerbError::Exhausted)
         };
         if let Some(refusal) = refusal {
-            self.discard(key);
+            self.requests.discard(key);
             return Err(refusal);
         }
         let index = state.keys.insert(key, &mut state.memory);
@@ -217,7 +217,8 @@ impl<F: QueueFormat> Engine<F> {
             return Err(VerbError::InUse);
         }
         self.objects.vf_mut(vf).cqs.remove(cqn);
-        self.completions
+        self.requests
+            .completions
             .scheduler
             .polling
             .forget_watched(&mut self.objects, index);

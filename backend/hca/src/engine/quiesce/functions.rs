@@ -9,7 +9,7 @@ use crate::objects::ids::VfId;
 #[derive(Debug, Default)]
 pub(crate) struct QuiescedFunctions {
     /// Queue pairs that wait for the function at the other end, with their own functions.
-    pub(super) waiting: BTreeSet<(VfId, u32)>,
+    pub waiting: BTreeSet<(VfId, u32)>,
     /// Queue pairs that are to look again.
     pub(super) called: BTreeSet<(VfId, u32)>,
     /// Functions that go on when they have got what waits.

@@ -31,12 +31,14 @@ impl<F: QueueFormat> Engine<F> {
         }
         let mut frame = framed(datagram, address.dest_qp);
         frame.psn = psn;
-        self.hold_back(from, datagram.src_qp, &route, &frame);
+        self.network
+            .hold_back(from, datagram.src_qp, &route, &frame);
         let in_flight = InFlight::new(&self.objects.vf(from).in_flight, 1);
-        self.send_routed(from, to, route, frame, Some(in_flight));
+        self.network
+            .send_routed(&self.objects, from, to, route, frame, Some(in_flight));
         // A datagram that takes no time arrives before the sender knows that it has left.
-        if self.exits.have_arrivals() {
-            self.arrivals(self.completions.scheduler.clock.now());
+        if self.network.exits.have_arrivals() {
+            self.arrivals(self.requests.completions.scheduler.clock.now());
         }
     }
 
@@ -58,35 +60,14 @@ impl<F: QueueFormat> Engine<F> {
             Destination::Away => {}
             Destination::Group(routes, group, cluster) => {
                 for to in routes.iter().filter_map(Route::here) {
-                    self.show_at_port((from, to), cluster, path_bits, &seen);
+                    self.network
+                        .show_at_port(&self.objects, (from, to), cluster, path_bits, &seen);
                     let group = (group, cluster);
                     self.receive_multicast(to, group, &mut datagram, budget);
                 }
             }
         }
         *budget -= datagram.cost;
-    }
-
-    /// Shows a multicast frame at all functions of a port that hear it.
-    fn show_at_port(
-        &mut self,
-        (from, port): (VfId, VfId),
-        cluster: Option<u16>,
-        path_bits: [u8; 2],
-        frame: &Frame,
-    ) {
-        if !self.exits.are_watched() {
-            return;
-        }
-        let mut at = 0;
-        while let Some(function) = self.objects.sharer(port, at) {
-            at += 1;
-            if function != from && self.objects.vf(function).port.cluster == cluster {
-                self.exits
-                    .endpoint
-                    .show_multicast(frame, from, function, path_bits);
-            }
-        }
     }
 }
 

@@ -8,7 +8,7 @@ use wire::congestion::AdapterCongestionEvent;
 use wire::{Qpn, Sl};
 
 use super::Injection;
-use crate::engine::Engine;
+use crate::objects::Objects;
 use crate::objects::ids::{QpIndex, VfId};
 use crate::objects::qp::attributes::AddressPath;
 use crate::path::{Heading, Route, Shares};
@@ -16,13 +16,14 @@ use crate::queue_format::QueueFormat;
 use crate::transport::endpoint::Destination;
 use crate::transport::endpoint::links::Load;
 use crate::transport::frame::{Address, Content, Frame, service};
+use crate::transport::network::Network;
 
 /// Nanoseconds of a second.
 const SECOND: u128 = 1_000_000_000;
 
-impl<F: QueueFormat> Engine<F> {
+impl Network {
     /// Rules by which a function's port holds back frames; `None` where it does not.
-    fn injection(&mut self, vf: VfId, generation: u64) -> Option<Arc<Injection>> {
+    pub fn injection(&mut self, vf: VfId, generation: u64) -> Option<Arc<Injection>> {
         let Self { exits, subnet, .. } = self;
         let kept = exits.injections.rules.get(&vf);
         if let Some((of, rules)) = kept
@@ -45,13 +46,19 @@ impl<F: QueueFormat> Engine<F> {
         }
         let generation = self.generation.load(Ordering::Acquire);
         let rules = self.injection(vf, generation)?;
-        let now = self.completions.scheduler.clock.now();
+        let now = self.clock.now();
         self.exits.injections.waits(now, rules.flow(vf, qp, sl))
     }
 
     /// A queue pair has its next turn then. `sent` says that it has sent something in this one.
-    pub(crate) fn wait_until(&mut self, index: QpIndex, until: u64, sent: bool) {
-        let Some(qp) = self.objects.qps.get_mut(index.0) else {
+    pub(crate) fn wait_until<F: QueueFormat>(
+        &mut self,
+        objects: &mut Objects<F>,
+        index: QpIndex,
+        until: u64,
+        sent: bool,
+    ) {
+        let Some(qp) = objects.qps.get_mut(index.0) else {
             return;
         };
         // Answers and doorbells give it turns meanwhile: it is on the list once.
@@ -64,7 +71,7 @@ impl<F: QueueFormat> Engine<F> {
     }
 }
 
-impl<F: QueueFormat> Engine<F> {
+impl Network {
     /// A queue pair sends a request or a datagram: the next one may have to wait.
     pub(crate) fn hold_back(&mut self, vf: VfId, qp: Qpn, route: &Route, frame: &Frame) {
         let Some(Shares { rate, .. }) = route.shares else {
@@ -77,12 +84,17 @@ impl<F: QueueFormat> Engine<F> {
         let bytes = Load::new(0, 0, frame).bytes();
         let time = u128::from(bytes) * SECOND / u128::from(rate.max(1));
         let flow = rules.flow(vf, qp, frame.address.sl);
-        let now = self.completions.scheduler.clock.now();
+        let now = self.clock.now();
         self.exits.injections.sent(now, flow, &rules, time as u64);
     }
 
     /// Tells the sender of a marked frame that it has met congestion.
-    fn notify_sender(&mut self, at: VfId, frame: &Frame) {
+    pub fn notify_sender<F: QueueFormat>(
+        &mut self,
+        objects: &mut Objects<F>,
+        at: VfId,
+        frame: &Frame,
+    ) {
         if !frame.is_request() {
             return;
         }
@@ -91,15 +103,15 @@ impl<F: QueueFormat> Engine<F> {
         let (sender, index) = match (&frame.content, &frame.session) {
             (Content::Datagram { source, .. }, _) => (*source, None),
             (_, Some(session)) => (session.source, None),
-            _ => match self.objects.vf(at).qps.get(frame.address.dest_qp.value()) {
+            _ => match objects.vf(at).qps.get(frame.address.dest_qp.value()) {
                 Some(index) => (Qpn::new(0), Some(*index)),
                 None => return,
             },
         };
         // A connection knows its way back.
         if let Some(index) = index {
-            if let Some(address) = self.objects.address(index) {
-                self.transmit(index, notification(address), None);
+            if let Some(address) = objects.address(index) {
+                self.transmit(objects, index, notification(address), None);
             }
             return;
         }
@@ -115,7 +127,7 @@ impl<F: QueueFormat> Engine<F> {
             let own = std::mem::replace(&mut global.dgid, sgid);
             (global, own)
         });
-        let port = &self.objects.vf(at).port;
+        let port = &objects.vf(at).port;
         let path = AddressPath {
             dlid: slid,
             sl,
@@ -136,16 +148,22 @@ impl<F: QueueFormat> Engine<F> {
             dest_qp: sender,
             ..frame.address
         };
-        self.emit(at, &path, sender, route, notification(back), None);
+        self.emit(
+            objects,
+            (at, &path, sender),
+            route,
+            notification(back),
+            None,
+        );
     }
 
     /// A notification has come to a function: the queue pair is held back from now on.
-    fn notified(&mut self, at: VfId, frame: &Frame) {
+    pub fn notified<F: QueueFormat>(&mut self, objects: &mut Objects<F>, at: VfId, frame: &Frame) {
         let address = frame.address;
-        let Some(&index) = self.objects.vf(at).qps.get(address.dest_qp.value()) else {
+        let Some(&index) = objects.vf(at).qps.get(address.dest_qp.value()) else {
             return;
         };
-        let Some(core) = self.objects.qps.get(index.0).map(|qp| &qp.core) else {
+        let Some(core) = objects.qps.get(index.0).map(|qp| &qp.core) else {
             return;
         };
         let (remote_qp, transport) = (core.attr.dest_qp, core.transport);
@@ -155,7 +173,7 @@ impl<F: QueueFormat> Engine<F> {
         let Some(rules) = self.injection(at, generation) else {
             return;
         };
-        let now = self.completions.scheduler.clock.now();
+        let now = self.clock.now();
         let flow = rules.flow(at, address.dest_qp, sl);
         if self.exits.injections.notified(now, flow, &rules) {
             let event = AdapterCongestionEvent {
@@ -172,16 +190,21 @@ impl<F: QueueFormat> Engine<F> {
     }
 
     /// Takes note of congestion that a frame tells of, which has arrived; whether it says nothing else.
-    pub(crate) fn see_congestion(&mut self, to: &Destination, frame: &Frame) -> bool {
+    pub(crate) fn see_congestion<F: QueueFormat>(
+        &mut self,
+        objects: &mut Objects<F>,
+        to: &Destination,
+        frame: &Frame,
+    ) -> bool {
         let Destination::Function(to) = *to else {
             return false;
         };
         if frame.marked {
-            self.notify_sender(to, frame);
+            self.notify_sender(objects, to, frame);
         }
         let notifies = frame.content == Content::Notification;
         if notifies {
-            self.notified(to, frame);
+            self.notified(objects, to, frame);
         }
         notifies
     }
