@@ -144,17 +144,14 @@ impl Machine {
             let port = FixedPort::new(index + 1);
             let mut engine = lock(&machine.engine);
             let vf = engine.add_vf(guest.clone(), state, quota);
-            engine.set_port(
-                vf,
-                PortView {
-                    lid: Lid::new(index + 1),
-                    lmc: 0,
-                    active: true,
-                    pkeys: vec![PKey::new(0xffff)],
-                    gids: vec![port.gid],
-                    ..PortView::default()
-                },
-            );
+            engine.vf_mut(vf).set_port(PortView {
+                lid: Lid::new(index + 1),
+                lmc: 0,
+                active: true,
+                pkeys: vec![PKey::new(0xffff)],
+                gids: vec![port.gid],
+                ..PortView::default()
+            });
             drop(engine);
             let host = Place {
                 engine: Arc::clone(&machine.engine),
@@ -255,7 +252,7 @@ impl Machine {
     /// Where an object outlives that.
     pub fn reset(&mut self, vf: usize) {
         self.functions[vf].reset();
-        for (kind, count) in lock(&self.engine).object_counts(VfId(vf as u16)) {
+        for (kind, count) in lock(&self.engine).vf(VfId(vf as u16)).object_counts() {
             assert_eq!(count, 0, "{kind} objects outlive a reset");
         }
     }

@@ -355,11 +355,11 @@ pub(crate) struct Commands<'a, D: Dma + 'static> {
 
 impl<D: Dma + 'static> Commands<'_, D> {
     fn state(&self) -> &FunctionState {
-        self.engine.face(self.vf)
+        self.engine.vf(self.vf).face()
     }
 
     fn state_mut(&mut self) -> &mut FunctionState {
-        self.engine.face_mut(self.vf).0
+        self.engine.vf_mut(self.vf).face_mut().0
     }
 
     /// Logs a command that the function does not know.
@@ -380,12 +380,12 @@ impl<D: Dma + 'static> Commands<'_, D> {
         let made = head.made();
         let owned = made.is_some() && head.uid != 0;
         if owned {
-            self.engine.take_memory(self.vf, HELD)?;
+            self.engine.vf_mut(self.vf).take_memory(HELD)?;
         }
         let rest = command.and_then(|command| self.carry_out(command, reply));
         if rest.is_err() {
             if owned {
-                self.engine.give_memory(self.vf, HELD);
+                self.engine.vf_mut(self.vf).give_memory(HELD);
             }
             return rest;
         }
@@ -410,7 +410,7 @@ impl<D: Dma + 'static> Commands<'_, D> {
     /// The object belongs to no context any more.
     fn disown(&mut self, kind: Kind, number: u32) {
         if self.state_mut().user_contexts.take(kind, number) {
-            self.engine.give_memory(self.vf, HELD);
+            self.engine.vf_mut(self.vf).give_memory(HELD);
         }
     }
 
@@ -539,7 +539,7 @@ impl<D: Dma + 'static> Commands<'_, D> {
 
     /// Tells the driver that its port is Active, though nothing has changed.
     pub fn port_is_up(&mut self) {
-        let (state, dma) = self.engine.face_mut(self.vf);
+        let (state, dma) = self.engine.vf_mut(self.vf).face_mut();
         state.event(dma, &crate::queue_format::port_entry(PortChange::Active));
     }
 
@@ -562,7 +562,7 @@ impl<D: Dma + 'static> Commands<'_, D> {
     fn ring_cq(&mut self, data: &[u8]) {
         let word = dword(data, 0);
         let cqn = dword(data, 4) & 0x00ff_ffff;
-        if let Ok((queue, state, dma)) = self.engine.cq_mut(self.vf, cqn) {
+        if let Ok((queue, state, dma)) = self.engine.verbs(self.vf).cq_mut(cqn) {
             let hold = queue.request_notification(word).act(dma, state, queue);
             if hold > 0 {
                 self.engine.hold_armed(self.vf, cqn, hold);

@@ -194,11 +194,11 @@ impl<H: Host> Software<H> {
         let Parts { host, vf, port, .. } = &self.parts;
         let vf = *vf;
         // In parts, so that others get the engine between them.
-        let mut state = host.with(Turn::Later, move |engine| engine.face(vf).save());
+        let mut state = host.with(Turn::Later, move |engine| engine.vf(vf).face().save());
         let mut more = true;
         while more {
             (state, more) = host.with(Turn::Later, move |engine| {
-                let more = engine.face(vf).save_contexts(&mut state);
+                let more = engine.vf(vf).face().save_contexts(&mut state);
                 (state, more)
             });
         }
@@ -233,9 +233,9 @@ impl<H: Host> Software<H> {
         // In parts, so that others get the engine between them.
         let mut restoring = Restoring::new(objects)?;
         let state = host.with(Turn::Later, move |engine| {
-            let held = engine.face_mut(vf).0.restore(&state);
+            let held = engine.vf_mut(vf).face_mut().0.restore(&state);
             for held in held.map_err(RestoreError::Invalid)? {
-                let taken = engine.take_memory(vf, held);
+                let taken = engine.vf_mut(vf).take_memory(held);
                 taken.map_err(|error| RestoreError::Invalid(format!("event queues: {error}")))?;
             }
             Ok::<_, RestoreError>(state)
@@ -269,14 +269,14 @@ impl<H: Host> Software<H> {
         {
             let mut numbers = numbers.to_vec();
             srqs.extend(host.with(Turn::Later, move |engine| {
-                numbers.retain(|number| engine.srq_mut(vf, *number).is_ok());
+                numbers.retain(|number| engine.verbs(vf).srq_mut(*number).is_ok());
                 numbers
             }));
         }
         let contexts = Contexts::restore(state, |it| qps.contains(&it), |it| srqs.contains(&it));
         let contexts = contexts.map_err(RestoreError::Invalid)?;
         host.with(Turn::Later, move |engine| {
-            engine.face_mut(vf).0.take_contexts(contexts)
+            engine.vf_mut(vf).face_mut().0.take_contexts(contexts)
         });
         if port.node_description() != description {
             port.set_node_description(&description);
@@ -307,11 +307,11 @@ impl<H: Host> Software<H> {
         loop {
             let mut answer = std::mem::take(reply);
             let turn = self.parts.host.with(Turn::Now, move |engine| {
-                let before = engine.memory_taken(vf);
+                let before = engine.vf(vf).memory_taken();
                 let rest = Commands { engine, vf }.act(&head, command, &mut answer);
                 Answer {
                     rest,
-                    was_reset: engine.has_remains(vf),
+                    was_reset: engine.vf(vf).has_remains(),
                     lost: has_lost_much(engine, vf, before),
                     buffers: (head, answer),
                 }
@@ -338,7 +338,7 @@ impl<H: Host> Software<H> {
         let (vf, asked) = (self.parts.vf, request.clone());
         let (rule, uid) = (head.rule, head.uid);
         let resolve = move |engine: &mut Engine<Mlx5<H::Dma>>| {
-            let state = engine.face(vf);
+            let state = engine.vf(vf).face();
             let may = |number| uid == 0 || state.user_contexts.has_memory(uid, number);
             resolved(&state.user_memory, rule, asked, may)
         };
@@ -355,7 +355,7 @@ impl<H: Host> Software<H> {
     ) -> Outcome {
         let Parts { host, vf, port, .. } = &mut self.parts;
         let vf = *vf;
-        host.with(Turn::Later, move |engine| head.admit(engine.face(vf)))?;
+        host.with(Turn::Later, move |engine| head.admit(engine.vf(vf).face()))?;
         let Command::Port(command) = command? else {
             return Err(UNKNOWN);
         };
@@ -385,7 +385,7 @@ struct Answer<D: Dma + 'static> {
 /// their memory back. To be done without any lock: the heap keeps what lies below lists that others
 /// use, too.
 fn has_lost_much<D: Dma + 'static>(engine: &Engine<Mlx5<D>>, vf: VfId, before: usize) -> bool {
-    before > LITTLE && engine.memory_taken(vf) < LITTLE / 2
+    before > LITTLE && engine.vf(vf).memory_taken() < LITTLE / 2
 }
 
 impl<H: Host> Backend for Software<H> {
@@ -459,15 +459,16 @@ impl<H: Host> Backend for Software<H> {
 
     fn has_command_events(&self) -> bool {
         let vf = self.parts.vf;
-        let look =
-            move |engine: &mut Engine<Mlx5<H::Dma>>| engine.face(vf).hears_of(EventType::Command);
+        let look = move |engine: &mut Engine<Mlx5<H::Dma>>| {
+            engine.vf(vf).face().hears_of(EventType::Command)
+        };
         self.parts.host.with(Turn::Later, look)
     }
 
     fn command_event(&mut self, entries: u32) {
         let vf = self.parts.vf;
         self.parts.host.with(Turn::Later, move |engine| {
-            let (state, dma) = engine.face_mut(vf);
+            let (state, dma) = engine.vf_mut(vf).face_mut();
             state.event(dma, &Entry::new(EventType::Command).with(0, entries));
         });
     }
@@ -485,7 +486,7 @@ impl<H: Host> Backend for Software<H> {
         let Parts { host, vf, port, .. } = &mut self.parts;
         let vf = *vf;
         let lost = host.with(Turn::Later, move |engine| {
-            let before = engine.memory_taken(vf);
+            let before = engine.vf(vf).memory_taken();
             Commands { engine, vf }.reset_objects();
             has_lost_much(engine, vf, before)
         });

@@ -2,48 +2,57 @@
 //! in `local` and `transport`; the order of turns is here.
 //!
 //! An engine has parts, each with methods that need no more than it and the objects: [`Objects`] are the functions
-//! and what they have created, [`Scheduler`] the order of turns and the timers, [`Polling`] the doorbell records
-//! that are looked at without being rung, [`Exits`] where frames leave and arrive. The engine's own work needs most
-//! of them: requests, completions, failures.
+//! and what they have created, [`Scheduler`](scheduler::Scheduler) the order of turns, the timers, and doorbell records
+//! that are looked at without being rung, [`Completions`](completion::Completions) what completes in a turn, [`Requests`]
+//! requests up to their completion and what fails, [`Network`] routes and exits. The [`Executor`] joins them.
 
 use std::sync::Arc;
+use std::task::Waker;
 
+use wire::{MadPacket, Qpn};
+
+use crate::engine::cost::{REMOVAL_COST, SHARED_TURN};
+use crate::engine::executor::Executor;
 use crate::engine::requests::Requests;
 use crate::engine::scheduler::Clock;
-use crate::memory::mr::KeyTable;
+use crate::local::delivery::Delivery;
 use crate::objects::Objects;
-use crate::objects::counters::TrafficCounters;
-use crate::objects::ids::VfId;
+use crate::objects::dynamic::{DctView, Role};
+use crate::objects::ids::{VerbError, VfId};
 use crate::objects::page_fault::Faults;
+use crate::objects::qp::RecvQueue;
+use crate::objects::qp::attributes::{QpAttr, QpView};
 use crate::objects::reason::Report;
+use crate::objects::tags::TagView;
 use crate::objects::vf::Vf;
-use crate::objects::vf::port::{PortView, Quota};
-use crate::path::Subnet;
-use crate::queue_format::{Event, PortChange, QueueFormat};
-use crate::transport::datagram::MAX_DATAGRAM;
+use crate::objects::vf::port::Quota;
+use crate::path::{LinkId, Subnet};
+use crate::queue_format::QueueFormat;
+use crate::storage::discarded::Discarded;
+use crate::transport::endpoint::exits::over;
+use crate::transport::endpoint::mesh::Mesh;
 use crate::transport::network::Network;
-use crate::transport::{Endpoint, Watch};
+use crate::transport::{Endpoint, Frame, Watch};
+use crate::verbs::Verbs;
+use crate::verbs::connection::QpQueues;
 
 pub(crate) mod completion;
 pub(crate) mod cost;
 pub(crate) mod errors;
+pub(crate) mod executor;
+pub(crate) mod outcome;
 pub(crate) mod paging;
-pub(crate) mod poll;
-pub(crate) mod progress;
+mod poll;
+pub(crate) mod polling;
 pub(crate) mod quiesce;
 pub(crate) mod requests;
-mod run_queue;
 pub(crate) mod scheduler;
 mod signature;
 
 /// The engine. See the crate's documentation for who calls it.
 #[derive(Debug)]
 pub struct Engine<F: QueueFormat> {
-    pub(crate) objects: Objects<F>,
-    pub(crate) requests: Requests,
-    pub(crate) network: Network,
-    /// Where datagrams are gathered; taken out while one is on its way.
-    pub(crate) datagram: Option<Box<[u8; MAX_DATAGRAM]>>,
+    pub(crate) executor: Executor<F>,
     pub(crate) seed: u64,
 }
 
@@ -53,10 +62,12 @@ impl<F: QueueFormat> Engine<F> {
     #[must_use]
     pub fn new(subnet: Box<dyn Subnet>, clock: Arc<dyn Clock>, seed: u64) -> Self {
         Self {
-            objects: Objects::default(),
-            requests: Requests::new(Arc::clone(&clock)),
-            network: Network::new(subnet, clock),
-            datagram: None,
+            executor: Executor {
+                objects: Objects::default(),
+                requests: Requests::new(Arc::clone(&clock)),
+                network: Network::new(subnet, clock),
+                datagram: None,
+            },
             seed,
         }
     }
@@ -64,135 +75,70 @@ impl<F: QueueFormat> Engine<F> {
     /// Keeps something large that is of no use any more until somebody takes it
     /// ([`Engine::take_discarded`]): to drop it takes time.
     pub fn discard<T: Send + 'static>(&mut self, thing: T) {
-        self.requests.discard(thing);
+        self.executor.requests.discard(thing);
     }
 
     /// Adds a function.
     pub fn add_vf(&mut self, dma: F::Dma, face: F::Vf, quota: Quota) -> VfId {
-        let id = VfId(self.objects.vfs.len() as u16);
+        let id = VfId(self.executor.objects.vfs.len() as u16);
         let seed = self.seed ^ (u64::from(id.0) + 1).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        self.objects.vfs.push(Vf::new(dma, face, quota, seed));
+        self.executor
+            .objects
+            .vfs
+            .push(Vf::new(dma, face, quota, seed));
         id
     }
 
-    pub(crate) fn vf_mut(&mut self, vf: VfId) -> &mut Vf<F> {
-        self.objects.vf_mut(vf)
+    /// A function, to change what is its own alone.
+    pub fn vf_mut(&mut self, vf: VfId) -> &mut Vf<F> {
+        self.executor.objects.vf_mut(vf)
     }
+}
 
-    /// Guest memory of a function.
-    #[must_use]
-    pub fn dma(&self, vf: VfId) -> &F::Dma {
-        &self.objects.vf(vf).dma
-    }
-
-    /// Guest memory of a function, to map and unmap.
-    pub fn dma_mut(&mut self, vf: VfId) -> &mut F::Dma {
-        self.objects.vf_mut(vf).keys.revoke();
-        &mut self.objects.vf_mut(vf).dma
-    }
-
-    /// QueueFormat state of a function.
-    #[must_use]
-    pub fn face(&self, vf: VfId) -> &F::Vf {
-        &self.objects.vf(vf).face
-    }
-
-    /// QueueFormat state and memory of a function.
-    pub fn face_mut(&mut self, vf: VfId) -> (&mut F::Vf, &F::Dma) {
-        let vf = self.objects.vf_mut(vf);
-        (&mut vf.face, &vf.dma)
-    }
-
-    /// Memory keys of a function.
-    #[must_use]
-    pub fn keys(&self, vf: VfId) -> &KeyTable {
-        &self.objects.vf(vf).keys
-    }
-
-    /// Traffic counters of a function's port.
-    #[must_use]
-    pub fn counters(&self, vf: VfId) -> Arc<TrafficCounters> {
-        Arc::clone(&self.objects.vf(vf).counters)
-    }
-
-    /// The port of a function, as last set.
-    #[must_use]
-    pub fn port(&self, vf: VfId) -> &PortView {
-        &self.objects.vf(vf).port
-    }
-
-    /// Takes over what management changed at a function's port. The face is
-    /// told separately, with [`Engine::port_changed`].
-    pub fn set_port(&mut self, vf: VfId, port: PortView) {
-        let state = self.objects.vf_mut(vf);
-        state.port = port;
-        if let Some(rest) = &mut state.quiesced {
-            rest.active = state.port.active;
-            state.port.active &= rest.returns;
-        }
-        state.version += 1;
-    }
-
+impl<F: QueueFormat> Engine<F> {
     /// Number of times that connections have looked their peers up: for the first message, and after something
     /// changed on the way or at either end.
     #[must_use]
     pub const fn peer_lookups(&self) -> u64 {
-        self.network.lookups
+        self.executor.network.lookups
     }
+}
 
-    /// Tells a function's face what has changed at its port; a function that rests hears of it when it goes on.
-    pub fn port_changed(&mut self, vf: VfId, change: PortChange) {
-        match &mut self.objects.vf_mut(vf).quiesced {
-            Some(rest) => rest.note(change),
-            None => self.objects.notify(vf, Event::Port(change)),
-        }
-    }
-
+impl<F: QueueFormat> Engine<F> {
     /// Has frames watched from now on, or not any more. Watched traffic goes in frames.
     pub fn set_watch(&mut self, watch: Option<Box<dyn Watch>>) {
-        self.network.exits.endpoint.watch = watch;
-        self.objects.vfs.iter_mut().for_each(|vf| vf.version += 1);
+        self.executor.network.exits.endpoint.watch = watch;
+        self.executor
+            .objects
+            .vfs
+            .iter_mut()
+            .for_each(|vf| vf.version += 1);
     }
 
     /// Has frames leave and arrive elsewhere. Those on their way are lost.
     pub fn set_endpoint(&mut self, endpoint: Box<dyn Endpoint>) {
-        self.network.exits.replace(endpoint);
+        self.executor.network.exits.replace(endpoint);
     }
+}
 
-    /// Bytes of the host's memory that a function's objects take, see [`Quota::memory`].
-    #[must_use]
-    pub fn memory_taken(&self, vf: VfId) -> usize {
-        self.objects.vf(vf).memory.charged()
-    }
-
-    /// Numbers of objects of a function: queue pairs, completion queues, shared
-    /// receive queues, memory keys, protection domains.
-    #[must_use]
-    pub fn object_counts(&self, vf: VfId) -> [(&'static str, usize); 5] {
-        let vf = self.objects.vf(vf);
-        [
-            ("qp", vf.qps.len()),
-            ("cq", vf.cqs.len()),
-            ("srq", vf.srqs.len()),
-            ("mkey", vf.keys.len()),
-            ("pd", vf.pds.len()),
-        ]
-    }
-
+impl<F: QueueFormat> Engine<F> {
     /// Destroys all objects of a function: it was reset, or its guest is gone. Nobody finds them from
     /// now on, and the function may have new ones at once. To give the memory of the old ones back
     /// takes as long as there are many: call [`Engine::clear_away`] until nothing is left, and drop what
     /// [`Engine::take_discarded`] returns, with others at the engine between.
     pub fn reset_vf(&mut self, vf: VfId) {
-        self.requests.bury(&mut self.objects, vf);
-        self.requests.forget_held(&mut self.objects, vf);
+        self.executor.requests.bury(&mut self.executor.objects, vf);
+        self.executor
+            .requests
+            .forget_held(&mut self.executor.objects, vf);
         let polled = self
+            .executor
             .requests
             .completions
             .scheduler
             .polling
-            .forget(&mut self.objects, vf);
-        let state = &mut self.objects.vfs[usize::from(vf.0)];
+            .forget(&mut self.executor.objects, vf);
+        let state = &mut self.executor.objects.vfs[usize::from(vf.0)];
         let gone = (
             state.pds.replace(),
             state.xrcds.replace(),
@@ -203,7 +149,7 @@ impl<F: QueueFormat> Engine<F> {
             std::mem::take(&mut state.sets),
             polled,
         );
-        self.network.exits.injections.forget(vf);
+        self.executor.network.exits.injections.forget(vf);
         state.special = [None; 2];
         state.faults = Faults::default();
         if let Some(rest) = &mut state.quiesced {
@@ -213,18 +159,20 @@ impl<F: QueueFormat> Engine<F> {
         state.multicast_left = 1 << state.quota.log_multicast;
         state.memory.clear();
         state.taken = 0;
-        self.requests.trim();
-        self.requests.discard(gone);
+        self.executor.requests.trim();
+        self.executor.requests.discard(gone);
     }
 }
 
 impl<F: QueueFormat> Engine<F> {
     /// The same for a queue that its owner armed.
     pub fn hold_armed(&mut self, vf: VfId, cqn: u32, nanoseconds: u32) {
-        if let Ok(cq) = self.objects.vf(vf).cq_index(cqn) {
-            self.requests
-                .completions
-                .hold_event(&mut self.objects, cq, nanoseconds);
+        if let Ok(cq) = self.executor.objects.vf(vf).cq_index(cqn) {
+            self.executor.requests.completions.hold_event(
+                &mut self.executor.objects,
+                cq,
+                nanoseconds,
+            );
         }
     }
 
@@ -232,12 +180,330 @@ impl<F: QueueFormat> Engine<F> {
     pub fn share_port(&mut self, functions: &[VfId]) {
         let sharers: Arc<[VfId]> = functions.into();
         for &function in functions {
-            self.objects.vf_mut(function).sharers = Arc::clone(&sharers);
+            self.executor.objects.vf_mut(function).sharers = Arc::clone(&sharers);
         }
     }
 
     /// Has failed requests reported from now on.
     pub fn set_report(&mut self, report: Box<dyn Report>) {
-        self.requests.report = Some(report);
+        self.executor.requests.report = Some(report);
+    }
+
+    /// One turn: looks for posted work and does some of it. Returns whether
+    /// there was any.
+    pub fn poll(&mut self) -> bool {
+        self.executor.poll()
+    }
+
+    /// Lets a function rest: it has no turns, and what comes to it waits. Its commands have to be kept away,
+    /// too. Where there are several engines, say so to each, and to the one where it lives last.
+    pub fn quiesce(&mut self, vf: VfId) {
+        self.executor.quiesce(vf);
+    }
+
+    /// A function goes on that rests, with what has come for it first. Where there are several engines, say
+    /// so to each, and to the one where it lives first.
+    pub fn resume(&mut self, vf: VfId) {
+        self.executor.resume(vf);
+    }
+
+    /// Executes posted work until none is left or a bounded amount is done.
+    /// Returns whether some is left.
+    pub fn run(&mut self) -> bool {
+        self.executor.run()
+    }
+
+    /// A turn of one function, out of order, for a caller who brings it work and would have to wait
+    /// for another thread to do it.
+    pub fn run_vf(&mut self, vf: VfId) {
+        self.executor.run_vf(vf);
+    }
+
+    /// When [`Engine::run`] must be called again although nothing rings, in
+    /// the clock's nanoseconds; a time in the past when there is work now.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<u64> {
+        self.executor.next_deadline()
+    }
+
+    /// A frame has come to a function's port from outside the engine. It may say anything.
+    pub fn receive(&mut self, at: VfId, frame: Frame) {
+        self.executor.receive(at, frame);
+    }
+
+    /// Hands a management datagram to queue pair 0 or 1 of a function, or to an ordinary datagram queue
+    /// pair. Where functions share the port, the GID or the queue pair number says which function has
+    /// that queue pair. A queue pair that cannot take the datagram drops it, as on the wire.
+    ///
+    /// False when there is no such queue pair, as where no driver runs.
+    pub fn deliver_mad(&mut self, vf: VfId, packet: &MadPacket) -> bool {
+        Delivery::new(&mut self.executor).deliver_mad(vf, packet)
+    }
+
+    /// A function, as it is in this engine.
+    #[must_use]
+    pub fn vf(&self, vf: VfId) -> &Vf<F> {
+        self.executor.objects.vf(vf)
+    }
+
+    /// The verbs of a function.
+    pub fn verbs(&mut self, vf: VfId) -> Verbs<'_, F> {
+        let Executor {
+            objects,
+            requests,
+            network,
+            ..
+        } = &mut self.executor;
+        Verbs {
+            vf,
+            objects,
+            requests,
+            network,
+            seed: self.seed,
+        }
+    }
+
+    /// Takes away objects that a function had before it was reset, a bounded number of them; returns whether some
+    /// are left. The objects are discarded.
+    pub fn clear_away(&mut self, vf: VfId) -> bool {
+        let mut left = SHARED_TURN;
+        while left > 0
+            && let Some(remains) = self
+                .executor
+                .objects
+                .vf_mut(vf)
+                .run_queue
+                .remains
+                .last_mut()
+        {
+            left -= REMOVAL_COST;
+            if let Some(slot) = remains.qps.pop() {
+                if let Some(qp) = slot.and_then(|index| self.executor.objects.qps.remove(index.0)) {
+                    if let Role::Target(target) = &qp.resp.role {
+                        for context in target.contexts() {
+                            left -= REMOVAL_COST;
+                            if let Some(context) = self.executor.objects.qps.remove(context.0) {
+                                self.executor.requests.discarded.keep(context);
+                            }
+                        }
+                    }
+                    self.executor.requests.discarded.keep(qp);
+                }
+            } else if let Some(slot) = remains.cqs.pop() {
+                if let Some(cq) = slot.and_then(|index| self.executor.objects.cqs.remove(index.0)) {
+                    self.executor.requests.discarded.keep(cq);
+                }
+            } else if let Some(slot) = remains.srqs.pop() {
+                if let Some(srq) = slot.and_then(|index| self.executor.objects.srqs.remove(index.0))
+                {
+                    self.executor.requests.discarded.keep(srq);
+                }
+            } else {
+                self.executor.objects.vf_mut(vf).run_queue.remains.pop();
+            }
+        }
+        !self.executor.objects.vf(vf).run_queue.remains.is_empty()
+    }
+
+    /// Whether [`Engine::take_discarded`] has something.
+    #[inline]
+    #[must_use]
+    pub fn has_discarded(&self) -> bool {
+        !self.executor.requests.discarded.is_empty()
+    }
+
+    /// Takes the objects that are of no use any more. The caller drops them where nobody waits.
+    pub fn take_discarded(&mut self) -> Discarded {
+        std::mem::take(&mut self.executor.requests.discarded)
+    }
+
+    /// Whether frames are on their way from or to a function, as far as this engine carries them. While the
+    /// function rests nobody sends any more, so that those come to an end.
+    #[must_use]
+    pub fn carries(&self, vf: VfId) -> bool {
+        let mut at = 0;
+        std::iter::from_fn(|| {
+            at += 1;
+            self.executor.objects.sharer(vf, at - 1)
+        })
+        .any(|port| self.executor.network.exits.carry(vf, port))
+    }
+
+    /// Wakes somebody whenever frames have arrived here, from now on or not any more: [`Engine::carries`] may
+    /// say something else then.
+    pub fn call_at_arrivals(&mut self, waiter: Option<Waker>) {
+        self.executor.network.exits.rests.waiter = waiter;
+    }
+
+    /// A doorbell page of `vf` says that `qpn` was rung. Others may have been
+    /// rung before it and overwritten.
+    pub fn hint(&mut self, vf: VfId, qpn: Qpn) {
+        let Executor {
+            objects, requests, ..
+        } = &mut self.executor;
+        requests
+            .completions
+            .scheduler
+            .polling
+            .hint(objects, vf, qpn);
+    }
+
+    /// Starts looking at every polled queue pair's record, a few per turn.
+    pub fn sweep(&mut self) {
+        let Executor {
+            objects, requests, ..
+        } = &mut self.executor;
+        requests.completions.scheduler.polling.sweep(objects);
+    }
+
+    /// Whether any queue pair needs polling.
+    #[must_use]
+    pub fn polls(&self) -> bool {
+        self.executor
+            .requests
+            .completions
+            .scheduler
+            .polling
+            .is_needed()
+    }
+
+    /// Whether any queue pair was busy lately, and is looked at on every turn.
+    #[inline]
+    #[must_use]
+    pub fn is_hot(&self) -> bool {
+        self.executor
+            .requests
+            .completions
+            .scheduler
+            .polling
+            .is_hot_beside(0)
+    }
+
+    /// Joins the engine to others: paths that end [`End::Away`] over this link lead there. Frames that arrive at
+    /// the endpoint are for functions of this engine.
+    pub fn add_link(&mut self, endpoint: Box<dyn Endpoint>) -> LinkId {
+        self.executor.network.exits.add(endpoint)
+    }
+
+    /// Joins the engine to others of the program, which have the same functions: each lives in one of
+    /// them, as the homes of the mesh say, and the others know its port.
+    pub fn join(&mut self, mesh: Mesh) {
+        let links = self.executor.network.subnet.links();
+        self.join_over(mesh, |mesh| over(links, mesh));
+    }
+
+    /// The same, with other links on the way.
+    pub fn join_over(&mut self, mesh: Mesh, links: impl FnOnce(Mesh) -> Box<dyn Endpoint>) {
+        for (at, vf) in self.executor.objects.vfs.iter_mut().enumerate() {
+            vf.elsewhere = !mesh.is_home(VfId(at as u16));
+        }
+        self.executor.network.exits.may_be_crowded = true;
+        self.set_endpoint(links(mesh));
+    }
+
+    /// Looks at the endpoints, at one of which something has arrived without the engine's doing.
+    pub fn wake(&mut self) {
+        self.executor.network.exits.look();
+    }
+
+    /// Queries a queue pair.
+    ///
+    /// # Errors
+    /// [`VerbError::NotFound`].
+    pub fn query_qp(&self, vf: VfId, qpn: Qpn) -> Result<QpView, VerbError> {
+        let index = self.executor.objects.qp_index(vf, qpn)?;
+        let qp = self
+            .executor
+            .objects
+            .qps
+            .get(index.0)
+            .ok_or(VerbError::NotFound)?;
+        let attr = QpAttr {
+            rq_psn: qp.resp.psn,
+            sq_psn: qp.req.psn,
+            ..qp.core.attr
+        };
+        Ok(QpView {
+            state: qp.core.state,
+            attr,
+            msn: qp.resp.msn,
+        })
+    }
+
+    /// The queues of a queue pair, for queries.
+    ///
+    /// # Errors
+    /// [`VerbError::NotFound`].
+    pub fn qp_queues(&self, vf: VfId, qpn: Qpn) -> Result<QpQueues<'_, F>, VerbError> {
+        let index = self.executor.objects.qp_index(vf, qpn)?;
+        let qp = self
+            .executor
+            .objects
+            .qps
+            .get(index.0)
+            .ok_or(VerbError::NotFound)?;
+        let recv = if let RecvQueue::Own(queue) = &qp.resp.queue {
+            Some(queue)
+        } else {
+            None
+        };
+        Ok((qp.req.queue.as_ref(), recv))
+    }
+
+    /// Rings the send doorbell of a queue pair: everything before `through`,
+    /// counted as its send queue counts ([`QueueFormat::ring_send`]), is posted. It is
+    /// executed by [`Engine::run`].
+    pub fn ring_send(&mut self, vf: VfId, qpn: Qpn, through: u16) {
+        if let Ok(index) = self.executor.objects.qp_index(vf, qpn) {
+            if let Some(qp) = self.executor.objects.qps.get_mut(index.0)
+                && let Some(queue) = &mut qp.req.queue
+            {
+                F::ring_send(queue, through);
+            }
+            self.executor
+                .requests
+                .completions
+                .scheduler
+                .make_ready(&mut self.executor.objects, index);
+        }
+    }
+
+    /// Queries a DC target.
+    ///
+    /// # Errors
+    /// [`VerbError::NotFound`].
+    pub fn query_dct(&self, vf: VfId, dctn: Qpn) -> Result<DctView, VerbError> {
+        let index = self.executor.objects.dct_index(vf, dctn)?;
+        let qp = self
+            .executor
+            .objects
+            .qps
+            .get(index.0)
+            .ok_or(VerbError::NotFound)?;
+        let Role::Target(target) = &qp.resp.role else {
+            return Err(VerbError::NotFound);
+        };
+        Ok(DctView {
+            qp: QpView {
+                state: qp.core.state,
+                attr: qp.core.attr,
+                msn: 0,
+            },
+            violations: target.violations,
+            contexts: target.list.len(),
+        })
+    }
+
+    /// Queries the tag list of a shared receive queue, if it has one.
+    ///
+    /// # Errors
+    /// [`VerbError::NotFound`].
+    pub fn query_tags(&self, vf: VfId, srqn: u32) -> Result<Option<TagView>, VerbError> {
+        let srq = self
+            .executor
+            .objects
+            .srq(vf, srqn)
+            .ok_or(VerbError::NotFound)?;
+        Ok(srq.tags.as_ref().map(|tags| tags.view()))
     }
 }

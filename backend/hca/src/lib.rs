@@ -17,7 +17,7 @@
 //! - `queue_format` and `path` the traits for formats of queues and for the subnet;
 //! - [`transport`] messages in frames;
 //! - `local` messages that end in the same engine, with one copy;
-//! - `engine` and `verbs` the methods of the [`Engine`]: turns, completions, errors; creation and change of objects;
+//! - `engine` the parts of the [`Engine`]: turns, completions, errors; `verbs` creation and change of objects ([`Verbs`]);
 //! - [`image`] a function as plain data.
 //!
 //! # Frames
@@ -54,7 +54,7 @@
 //! more continues in the next turn.
 //!
 //! **Pages that are away** stop one half of one queue pair. A requester keeps its request; a responder answers with an RNR NAK. The
-//! owner gets an event, of 512 halves at a time at most. `Engine::resume_fault` ends the wait.
+//! owner gets an event, of 512 halves at a time at most. `Verbs::resume_fault` ends the wait.
 //!
 //! **Signatures.** A key with check values translates no address. The transfer goes through the engine's own memory, and nothing
 //! is kept between pieces but a partial check value. Errors wait in the key table until the message's end.
@@ -100,6 +100,7 @@ pub use objects::qp::attributes::{
 };
 pub use objects::reason::{Failure, KeyFault, Reason, Report};
 pub use objects::tags::{LOG_MAX_TAGS, TagView};
+pub use objects::vf::Vf;
 pub use objects::vf::port::{PortView, Quota};
 pub use objects::vf::service_level::{Foreign, ServiceLevels};
 pub use objects::work;
@@ -111,6 +112,7 @@ pub use queue_format::{Attention, CqError, Event, PortChange, QueueFormat, Steer
 pub use storage::discarded::Discarded;
 pub use storage::numbers;
 pub use storage::share::Memory;
+pub use verbs::Verbs;
 pub use verbs::connection::QpQueues;
 pub use verbs::dynamic::MAX_CONTEXTS;
 pub use verbs::multicast::MAX_GROUP_MEMBERS;

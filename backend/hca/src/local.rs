@@ -3,10 +3,9 @@
 
 pub(crate) mod atomic;
 pub(crate) mod datagram;
+pub(crate) mod delivery;
 pub(crate) mod key_update;
 pub(crate) mod message;
-pub(crate) mod path;
 mod payload;
 pub(crate) mod requester;
-mod segments;
 mod steering;

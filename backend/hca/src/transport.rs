@@ -10,7 +10,7 @@ pub(crate) mod datagram;
 pub(crate) mod dynamic;
 pub(crate) mod endpoint;
 mod exchange;
-mod frame;
+pub(crate) mod frame;
 pub(crate) mod network;
 pub(crate) mod payload;
 pub(crate) mod refusal;

@@ -345,7 +345,8 @@ fn a_reset_forgets_everything() {
     assert!(
         pair.guest
             .engine()
-            .object_counts(pair.guest.vf)
+            .vf(pair.guest.vf)
+            .object_counts()
             .iter()
             .all(|&(_, count)| count == 0)
     );
@@ -433,7 +434,7 @@ fn a_queue_pair_that_was_reset_rings_as_before() {
     for _ in 0..2 {
         guest.connect(&qp, &qp);
         let vf = guest.vf;
-        let look = |guest: &Guest| guest.engine().face_mut(vf).0.next_rung(&area);
+        let look = |guest: &Guest| guest.engine().vf_mut(vf).face_mut().0.next_rung(&area);
         while look(&guest).is_some() {}
         area.write_slice(&word, at).unwrap();
         let found: Vec<_> = (0..8).filter_map(|_| look(&guest)).collect();

@@ -1,21 +1,18 @@
 //! Completions, and what happens to a queue pair or a completion queue in error.
 
-use crate::objects::qp::Peer;
-use crate::objects::work::Operation;
-use crate::objects::work::SendWr;
-use crate::transport::responder::request::invalidate;
 use std::sync::Arc;
 
 use crate::engine::scheduler::{Clock, Scheduler};
 use crate::objects::Objects;
 use crate::objects::cq::HeldEvents;
 use crate::objects::ids::{CqIndex, QpIndex};
-use crate::objects::qp::RecvQueue;
 use crate::objects::qp::attributes::Inbound;
+use crate::objects::qp::{Peer, RecvQueue};
 use crate::objects::reason::{Reason, Status};
-use crate::objects::work::{CompletionEntry, RecvKind, RecvWr, Side};
+use crate::objects::work::{CompletionEntry, Operation, RecvKind, RecvWr, SendWr, Side};
 use crate::queue_format::{Attention, CqError, QueueFormat};
 use crate::storage::spares::Spares;
+use crate::transport::responder::request::invalidate;
 
 /// Time until the event of a quiesced function is looked at again, in nanoseconds.
 const QUIET_RECHECK: u64 = 1_000_000;

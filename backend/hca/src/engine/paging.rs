@@ -8,7 +8,6 @@
 
 use wire::Qpn;
 
-use crate::engine::Engine;
 use crate::engine::requests::Requests;
 use crate::engine::scheduler::Scheduler;
 use crate::objects::Objects;
@@ -20,25 +19,20 @@ use crate::objects::qp::{Qp, Wait};
 use crate::objects::reason::{KeyFault, Reason, Status};
 use crate::objects::work::SendWr;
 use crate::queue_format::{Event, QueueFormat};
+use crate::verbs::Verbs;
 
 /// Page faults that a function is told of at a time. Those beyond come when it has resumed others: its queue
 /// of events is not to overflow.
 pub const MAX_PAGE_FAULTS: usize = 512;
 
-impl<F: QueueFormat> Engine<F> {
+impl<F: QueueFormat> Verbs<'_, F> {
     /// The owner of a queue pair has done what it can about a page fault, and whether the page is there now.
     ///
     /// # Errors
     /// [`VerbError::NotFound`], or [`VerbError::BadState`] where that half waits for no page.
-    pub fn resume_fault(
-        &mut self,
-        vf: VfId,
-        qpn: Qpn,
-        half: Half,
-        there: bool,
-    ) -> Result<(), VerbError> {
+    pub fn resume_fault(&mut self, qpn: Qpn, half: Half, there: bool) -> Result<(), VerbError> {
         // A queue pair, or a target of dynamic connections.
-        let index = self.objects.vf(vf).qps.get(u32::from(qpn)).copied();
+        let index = self.objects.vf(self.vf).qps.get(u32::from(qpn)).copied();
         let index = index.ok_or(VerbError::NotFound)?;
         let qp = { self.objects.qps.get_mut(index.0) }.ok_or(VerbError::NotFound)?;
         let paging = match half {
@@ -61,31 +55,31 @@ impl<F: QueueFormat> Engine<F> {
             self.requests
                 .completions
                 .scheduler
-                .responder_goes_on(&mut self.objects, waits, there);
+                .responder_goes_on(self.objects, waits, there);
         } else {
             qp.req.wait = Wait::None;
             if let Some(away) = &mut qp.req.away {
                 away.requester.paged(there);
-                self.requests.finish_requests(&mut self.objects, index);
+                self.requests.finish_requests(self.objects, index);
                 self.requests
                     .completions
                     .scheduler
-                    .make_ready(&mut self.objects, index);
+                    .make_ready(self.objects, index);
             } else if there {
                 self.requests
                     .completions
                     .scheduler
-                    .make_ready(&mut self.objects, index);
+                    .make_ready(self.objects, index);
             } else if let Some(mut wr) = qp.req.current.take() {
                 wr.reason = Reason::LocalKey(KeyFault::Absent);
                 self.requests
-                    .finish(&mut self.objects, index, wr, Status::LocalProtection, 0);
+                    .finish(self.objects, index, wr, Status::LocalProtection, 0);
             }
         }
         self.requests
             .completions
             .scheduler
-            .gone_on(&mut self.objects, vf);
+            .gone_on(self.objects, self.vf);
         Ok(())
     }
 }

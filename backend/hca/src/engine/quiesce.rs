@@ -9,14 +9,14 @@
 pub(crate) mod functions;
 
 use std::sync::Arc;
-use std::task::Waker;
 
+use wire::Qpn;
 use wire::header::Service;
-use wire::{MadPacket, Qpn};
 
-use crate::engine::Engine;
 use crate::engine::cost::{REQUEST_COST, TURN};
+use crate::engine::executor::Executor;
 use crate::engine::scheduler::Scheduler;
+use crate::local::delivery::Delivery;
 use crate::objects::Objects;
 use crate::objects::ids::{QpIndex, VfId};
 use crate::objects::qp::Wait;
@@ -24,7 +24,7 @@ use crate::objects::vf::Vf;
 use crate::objects::vf::quiesce::{For, Held, QUIESCED, Quiesced};
 use crate::queue_format::{Event, QueueFormat};
 use crate::transport::datagram::Datagram;
-use crate::transport::{Content, Frame, InFlight, framed, unframed};
+use crate::transport::{Content, Frame, InFlight, framed};
 
 /// Longest time that others wait for a quiesced function, in nanoseconds.
 pub const MAX_QUIESCE_NS: u64 = 60_000_000_000;
@@ -33,9 +33,8 @@ const MIN_RECHECK_NS: u64 = 1_000_000;
 /// Queue pairs that are called at a time; the others follow.
 const CALL_BATCH: usize = 64;
 
-impl<F: QueueFormat> Engine<F> {
-    /// Lets a function rest: it has no turns, and what comes to it waits. Its commands have to be kept away,
-    /// too. Where there are several engines, say so to each, and to the one where it lives last.
+impl<F: QueueFormat> Executor<F> {
+    /// See [`Engine::quiesce`](crate::Engine::quiesce).
     pub fn quiesce(&mut self, vf: VfId) {
         let now = self.requests.completions.scheduler.clock.now();
         let until = now.saturating_add(MAX_QUIESCE_NS);
@@ -73,8 +72,7 @@ impl<F: QueueFormat> Engine<F> {
         self.requests.completions.scheduler.quiesce(vf, run_queue);
     }
 
-    /// A function goes on that rests, with what has come for it first. Where there are several engines, say
-    /// so to each, and to the one where it lives first.
+    /// See [`Engine::resume`](crate::Engine::resume).
     pub fn resume(&mut self, vf: VfId) {
         let state = self.objects.vf_mut(vf);
         let Some(rest) = &mut state.quiesced else {
@@ -91,29 +89,13 @@ impl<F: QueueFormat> Engine<F> {
         self.network.exits.rests.returning.push(vf);
         self.network.exits.look();
     }
+}
 
+impl<F: QueueFormat> Vf<F> {
     /// Whether a function rests, or has not got yet what has come for it meanwhile.
     #[must_use]
-    pub fn is_quiet(&self, vf: VfId) -> bool {
-        self.objects.vf(vf).quiesced.is_some()
-    }
-
-    /// Whether frames are on their way from or to a function, as far as this engine carries them. While the
-    /// function rests nobody sends any more, so that those come to an end.
-    #[must_use]
-    pub fn carries(&self, vf: VfId) -> bool {
-        let mut at = 0;
-        std::iter::from_fn(|| {
-            at += 1;
-            self.objects.sharer(vf, at - 1)
-        })
-        .any(|port| self.network.exits.carry(vf, port))
-    }
-
-    /// Wakes somebody whenever frames have arrived here, from now on or not any more: [`Engine::carries`] may
-    /// say something else then.
-    pub fn call_at_arrivals(&mut self, waiter: Option<Waker>) {
-        self.network.exits.rests.waiter = waiter;
+    pub fn is_quiet(&self) -> bool {
+        self.quiesced.is_some()
     }
 }
 
@@ -125,8 +107,8 @@ impl Scheduler {
     }
 }
 
-impl<F: QueueFormat> Engine<F> {
-    fn come_back(&mut self, vf: VfId) {
+impl<F: QueueFormat> Executor<F> {
+    pub fn come_back(&mut self, vf: VfId) {
         let now = self.requests.completions.scheduler.clock.now();
         let state = self.objects.vf_mut(vf);
         state.end_rest(now);
@@ -146,7 +128,7 @@ impl<F: QueueFormat> Engine<F> {
     }
 }
 
-impl<F: QueueFormat> Engine<F> {
+impl<F: QueueFormat> Executor<F> {
     /// Works for quiesced functions: those that go on get the packets held for them, queue pairs that have waited
     /// look again, and a function that does not come back counts as dead.
     pub(crate) fn look_at_rests(&mut self, now: u64) {
@@ -193,7 +175,7 @@ impl<F: QueueFormat> Engine<F> {
         }
     }
 
-    fn deliver_held(&mut self, vf: VfId, held: Held, left: &mut i64) {
+    pub fn deliver_held(&mut self, vf: VfId, held: Held, left: &mut i64) {
         let Held {
             to,
             mut frame,
@@ -205,75 +187,12 @@ impl<F: QueueFormat> Engine<F> {
         let rest = state.quiesced.take();
         let back = std::mem::replace(&mut state.back, 0);
         if frame.address.service == Service::Ud {
-            self.deliver_datagram(vf, to, &mut frame);
+            Delivery::new(self).deliver_datagram(vf, to, &mut frame);
         } else {
             self.arrive(vf, frame, in_flight, left);
         }
         let state = self.objects.vf_mut(vf);
         (state.quiesced, state.back) = (rest, back);
-    }
-
-    fn deliver_datagram(&mut self, vf: VfId, to: For, frame: &mut Frame) {
-        let (dest_qp, global) = (frame.address.dest_qp, frame.address.global);
-        let Some(mut datagram) = unframed(frame) else {
-            return;
-        };
-        match to {
-            For::QueuePair => self.receive_for(vf, dest_qp, &mut datagram),
-            For::Group(group) => {
-                if self.objects.sharer(vf, 0) == Some(vf) {
-                    let counters = &self.objects.vf(vf).counters;
-                    counters.received_for_group(datagram.sl);
-                }
-                self.serve_members(vf, group, None, &mut datagram, &mut { i64::MAX });
-            }
-            For::Agent => {
-                let mut mad = [0; 256];
-                if let Some(bytes) = mad.get_mut(..datagram.payload.len()) {
-                    bytes.copy_from_slice(datagram.payload);
-                }
-                let packet = MadPacket {
-                    slid: datagram.slid,
-                    dlid: datagram.dlid,
-                    sl: datagram.sl,
-                    pkey: datagram.pkey,
-                    src_qp: datagram.src_qp,
-                    dst_qp: dest_qp,
-                    qkey: datagram.qkey,
-                    grh: global.map(|(global, sgid)| global.header(sgid)),
-                    mad,
-                };
-                self.deliver_mad(vf, &packet);
-            }
-        }
-    }
-
-    /// Has a frame wait for a function that rests.
-    #[cold]
-    pub(crate) fn hold(
-        &mut self,
-        vf: VfId,
-        to: For,
-        mut frame: Frame,
-        in_flight: Option<Arc<InFlight>>,
-    ) {
-        if let Some(rest) = &mut self.objects.vf_mut(vf).quiesced {
-            // Its sender gets its memory back, and an image of it has it all.
-            frame.take_along();
-            if frame.loan.is_none() {
-                rest.hold(Held {
-                    to,
-                    frame,
-                    in_flight,
-                });
-            }
-        }
-    }
-
-    /// Has a datagram wait for a function that rests.
-    #[cold]
-    pub(crate) fn hold_datagram(&mut self, vf: VfId, to: For, qpn: Qpn, datagram: &Datagram<'_>) {
-        self.hold(vf, to, framed(datagram, qpn), None);
     }
 }
 
@@ -289,9 +208,9 @@ impl Scheduler {
     }
 }
 
-impl<F: QueueFormat> Engine<F> {
+impl<F: QueueFormat> Executor<F> {
     /// The queue pairs of a function that wait for others are to look again.
-    fn call_own(&mut self, vf: VfId) {
+    pub fn call_own(&mut self, vf: VfId) {
         let own = (vf, 0)..=(vf, u32::MAX);
         let waiting = self.network.exits.rests.waiting.range(own);
         for (_, index) in waiting.copied().collect::<Vec<_>>() {
@@ -301,36 +220,6 @@ impl<F: QueueFormat> Engine<F> {
                 .scheduler
                 .call(&mut self.objects, QpIndex(index));
         }
-    }
-}
-
-impl<F: QueueFormat> Objects<F> {
-    /// The function at the other end of a connection, as last found; `None` where it is not known.
-    pub(crate) fn other_end(&self, index: QpIndex) -> Option<VfId> {
-        let qp = self.qps.get(index.0)?;
-        let port = qp.req.found.route?.route.ok()?.here()?;
-        let path = qp.core.attr.path?;
-        let dgid = path.global.map(|global| global.dgid);
-        self.function_at(port, dgid, qp.core.attr.dest_qp)
-    }
-
-    /// Whether a connection's path leads nowhere, and the function rests that was at its end: while a function moves,
-    /// its addresses are at no port for a moment.
-    pub(crate) fn other_end_moves(&self, index: QpIndex) -> bool {
-        let other_end = || {
-            let qp = self.qps.get(index.0)?;
-            let (dgid, port) = (qp.core.attr.path?.global, qp.req.found.former?);
-            let dgid = dgid.map(|global| global.dgid);
-            let end = self.function_at(port, dgid, qp.core.attr.dest_qp);
-            end.or(Some(port))
-        };
-        other_end().is_some_and(|end| self.vf(end).back == QUIESCED)
-    }
-
-    /// Whether the function at the other end of a connection rests.
-    pub(crate) fn other_end_rests(&self, index: QpIndex) -> bool {
-        let end = self.other_end(index);
-        end.is_some_and(|end| self.vf(end).back == QUIESCED)
     }
 }
 
@@ -369,6 +258,28 @@ impl Scheduler {
 }
 
 impl<F: QueueFormat> Vf<F> {
+    /// Has a frame wait for a function that rests.
+    #[cold]
+    pub(crate) fn hold(&mut self, to: For, mut frame: Frame, in_flight: Option<Arc<InFlight>>) {
+        if let Some(rest) = &mut self.quiesced {
+            // Its sender gets its memory back, and an image of it has it all.
+            frame.take_along();
+            if frame.loan.is_none() {
+                rest.hold(Held {
+                    to,
+                    frame,
+                    in_flight,
+                });
+            }
+        }
+    }
+
+    /// Has a datagram wait for a function that rests.
+    #[cold]
+    pub(crate) fn hold_datagram(&mut self, to: For, qpn: Qpn, datagram: &Datagram<'_>) {
+        self.hold(to, framed(datagram, qpn), None);
+    }
+
     /// Others wait for it no longer.
     fn end_rest(&mut self, now: u64) {
         if self.back == QUIESCED

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::engine::cost::{SHARED_TURN, TURN};
-use crate::engine::poll::Polling;
+use crate::engine::polling::Polling;
 use crate::objects::Objects;
 use crate::objects::ids::{QpIndex, VfId};
 use crate::objects::vf::run_queue::RunQueue;

@@ -136,8 +136,8 @@ impl<F: QueueFormat> Engine<F> {
         if images.is_empty() {
             return Ok(());
         }
-        let rested = self.is_quiet(vf);
-        self.quiesce(vf);
+        let rested = self.executor.objects.vf(vf).is_quiet();
+        self.executor.quiesce(vf);
         for image in images {
             let of = Object::new("frame to queue pair", image.frame.address.dest_qp.value());
             let held = image.restore();
@@ -145,14 +145,14 @@ impl<F: QueueFormat> Engine<F> {
                 let what = "nobody could have sent it".to_owned();
                 return Err(ImageError::Invalid { of, what });
             }
-            if let Some(rest) = &mut self.objects.vf_mut(vf).quiesced
+            if let Some(rest) = &mut self.executor.objects.vf_mut(vf).quiesced
                 && !rest.hold(held)
             {
                 return Err(ImageError::Exhausted(of));
             }
         }
         if !rested {
-            self.resume(vf);
+            self.executor.resume(vf);
         }
         Ok(())
     }

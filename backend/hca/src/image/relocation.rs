@@ -19,22 +19,28 @@ impl<F: QueueFormat> Engine<F> {
     /// too. It stays then.
     pub fn hand_over(&mut self, vf: VfId, to: &mut Self) -> Result<(), ImageError> {
         // Of a function at rest, it is here, and the other one may have been told, too.
-        let (rested, told) = (self.is_quiet(vf), to.is_quiet(vf));
-        let mut port = self.objects.vf(vf).port.clone();
-        if let Some(rest) = &self.objects.vf(vf).quiesced {
+        let (rested, told) = (
+            self.executor.objects.vf(vf).is_quiet(),
+            to.executor.objects.vf(vf).is_quiet(),
+        );
+        let mut port = self.executor.objects.vf(vf).port.clone();
+        if let Some(rest) = &self.executor.objects.vf(vf).quiesced {
             port.active = rest.active;
         }
-        to.set_port(vf, port);
-        self.quiesce(vf);
+        to.executor.objects.vf_mut(vf).set_port(port);
+        self.executor.quiesce(vf);
         to.quiesce(vf);
         let image = self.save(vf);
-        let limit = self.objects.vf(vf).quota.memory;
-        let memory = std::mem::replace(&mut self.objects.vf_mut(vf).memory, Memory::new(limit));
+        let limit = self.executor.objects.vf(vf).quota.memory;
+        let memory = std::mem::replace(
+            &mut self.executor.objects.vf_mut(vf).memory,
+            Memory::new(limit),
+        );
         self.exchange(vf, to);
         let restored = to.restore(vf, image);
         let home = if restored.is_ok() {
             self.reset_vf(vf);
-            self.objects.vf_mut(vf).elsewhere = true;
+            self.executor.objects.vf_mut(vf).elsewhere = true;
             to.vf_mut(vf).elsewhere = false;
             &mut *to
         } else {
@@ -62,16 +68,17 @@ impl<F: QueueFormat> Engine<F> {
     /// Takes in all that has arrived, and nothing else. Whether there was anything.
     pub fn take_in(&mut self) -> bool {
         self.wake();
-        let any = self.network.exits.have_arrivals();
-        while self.network.exits.have_arrivals() {
-            self.arrivals(self.requests.completions.scheduler.clock.now());
+        let any = self.executor.network.exits.have_arrivals();
+        while self.executor.network.exits.have_arrivals() {
+            self.executor
+                .arrivals(self.executor.requests.completions.scheduler.clock.now());
         }
         any
     }
 
     /// Exchanges the state of a function other than its objects.
     fn exchange(&mut self, vf: VfId, with: &mut Self) {
-        let (one, other) = (self.objects.vf_mut(vf), with.vf_mut(vf));
+        let (one, other) = (self.executor.objects.vf_mut(vf), with.vf_mut(vf));
         std::mem::swap(&mut one.dma, &mut other.dma);
         std::mem::swap(&mut one.face, &mut other.face);
         std::mem::swap(&mut one.counters, &mut other.counters);

@@ -9,6 +9,7 @@ use super::{
 };
 use crate::engine::Engine;
 use crate::engine::errors::{ERROR_RECHECK, LONGEST_ERROR_RECHECK};
+use crate::memory::mr::MemoryKey;
 use crate::objects::Objects;
 use crate::objects::cq::Cq;
 use crate::objects::dynamic::{Role, Target};
@@ -78,11 +79,11 @@ impl<F: QueueFormat> Engine<F> {
         now: u64,
     ) -> Result<(), ImageError> {
         let of = Object::new("completion queue", image.cqn);
-        let state = &self.objects.vfs[usize::from(vf.0)];
+        let state = &self.executor.objects.vfs[usize::from(vf.0)];
         let ring = F::restore_completion(&state.face, &state.dma, image.cqn, image.ring);
         let ring = ring.map_err(|what| ImageError::Invalid { of, what })?;
         let held = [Objects::<F>::OF_CQ, F::completion_held(&ring)];
-        let Objects { vfs, cqs, .. } = &mut self.objects;
+        let Objects { vfs, cqs, .. } = &mut self.executor.objects;
         let Vf {
             cqs: numbers,
             memory,
@@ -103,15 +104,20 @@ impl<F: QueueFormat> Engine<F> {
             cq.watched = image.watched;
             if let Some(nanoseconds) = image.held {
                 let until = later(now, nanoseconds);
-                self.requests.completions.held_events.hold(index, cq, until);
+                self.executor
+                    .requests
+                    .completions
+                    .held_events
+                    .hold(index, cq, until);
             }
         }
         if image.watched {
-            self.requests
+            self.executor
+                .requests
                 .completions
                 .scheduler
                 .polling
-                .watch_arming(&mut self.objects, index);
+                .watch_arming(&mut self.executor.objects, index);
         }
         Ok(())
     }
@@ -129,21 +135,25 @@ impl<F: QueueFormat> Engine<F> {
         };
         let transport = image.transport;
         if transport.needs_domain() || image.pd != 0 {
-            self.objects.vf(vf).require_pd(of, image.pd)?;
+            self.executor.objects.vf(vf).require_pd(of, image.pd)?;
         }
         let special = special_slot(transport);
-        if special.is_some_and(|slot| self.objects.vf(vf).special[slot].is_some()) {
+        if special.is_some_and(|slot| self.executor.objects.vf(vf).special[slot].is_some()) {
             return Err(invalid(&"a second queue pair 0 or 1"));
         }
         let what = Object::new("set of counters", image.counter_set.into());
-        let set = require(self.objects.vf(vf).sets.get(image.counter_set), of, what)?;
+        let set = require(
+            self.executor.objects.vf(vf).sets.get(image.counter_set),
+            of,
+            what,
+        )?;
         let (req, resp) = (image.requester, image.responder);
         let cq = |cqn: Option<u32>| {
-            cqn.map(|cqn| self.objects.vf(vf).restored_cq(of, cqn))
+            cqn.map(|cqn| self.executor.objects.vf(vf).restored_cq(of, cqn))
                 .transpose()
         };
         let (send_cq, recv_cq) = (cq(req.cqn)?, cq(resp.cqn)?);
-        let state = &self.objects.vfs[usize::from(vf.0)];
+        let state = &self.executor.objects.vfs[usize::from(vf.0)];
         let send = req
             .queue
             .map(|queue| F::restore_send(&state.face, &state.dma, queue))
@@ -165,8 +175,8 @@ impl<F: QueueFormat> Engine<F> {
                 RecvQueue::Own(queue.map_err(|what| invalid(&what))?)
             }
             RecvImageV1::Shared(srqn) => {
-                let srq = self.objects.vf(vf).restored_srq(of, srqn)?;
-                let queue = self.objects.srqs.shared_queue(srq, transport);
+                let srq = self.executor.objects.vf(vf).restored_srq(of, srqn)?;
+                let queue = self.executor.objects.srqs.shared_queue(srq, transport);
                 queue.map_err(|error| refusal(of, error))?
             }
             RecvImageV1::Xrc(number) => {
@@ -192,7 +202,7 @@ impl<F: QueueFormat> Engine<F> {
             return Err(invalid(&"its responder keeps what none can"));
         }
         let inbound = resp.inbound;
-        let inbound = inbound.map(|it| self.objects.vf(vf).restore_inbound(of, it));
+        let inbound = inbound.map(|it| self.executor.objects.vf(vf).restore_inbound(of, it));
         let inbound = inbound.transpose()?;
         let target = resp.target.is_some();
         if target != (transport == Transport::Dct)
@@ -213,6 +223,7 @@ impl<F: QueueFormat> Engine<F> {
             return Err(invalid(&"it is a half of a queue pair, and has another"));
         }
         let mut role = self
+            .executor
             .objects
             .srqs
             .tagged_role(&recv, image.pd, send.is_none());
@@ -241,12 +252,12 @@ impl<F: QueueFormat> Engine<F> {
             memory,
             port,
             ..
-        } = self.objects.vf_mut(vf);
+        } = self.executor.objects.vf_mut(vf);
         if !numbers.make_room_at(of.number, memory) || !memory.take_all(held) {
             return Err(ImageError::Exhausted(of));
         }
         let lid = port.lid;
-        if !is_free(&self.objects.vfs, vf, of.number) {
+        if !is_free(&self.executor.objects.vfs, vf, of.number) {
             let number = of.number;
             return Err(ImageError::Taken { number, lid });
         }
@@ -307,27 +318,38 @@ impl<F: QueueFormat> Engine<F> {
                 role,
             },
         };
-        let index = QpIndex(self.objects.qps.insert(qp));
-        if !self.objects.vf_mut(vf).qps.insert_at(of.number, index) {
-            self.objects.qps.remove(index.0);
+        let index = QpIndex(self.executor.objects.qps.insert(qp));
+        if !self
+            .executor
+            .objects
+            .vf_mut(vf)
+            .qps
+            .insert_at(of.number, index)
+        {
+            self.executor.objects.qps.remove(index.0);
             return Err(ImageError::NoPlace(of));
         }
-        self.requests
-            .completions
-            .scheduler
-            .enlist(&mut self.objects, index, special);
+        self.executor.requests.completions.scheduler.enlist(
+            &mut self.executor.objects,
+            index,
+            special,
+        );
         if waits {
             let term = (now, later(now, req.due));
-            self.requests
-                .completions
-                .scheduler
-                .set_wait(&mut self.objects, index, req.wait, term);
+            self.executor.requests.completions.scheduler.set_wait(
+                &mut self.executor.objects,
+                index,
+                req.wait,
+                term,
+            );
         }
-        self.requests
-            .completions
-            .scheduler
-            .start_frames(&mut self.objects, index, under_way);
-        self.objects
+        self.executor.requests.completions.scheduler.start_frames(
+            &mut self.executor.objects,
+            index,
+            under_way,
+        );
+        self.executor
+            .objects
             .waits_for_pages(index, [req.paging, resp.paging]);
         match resp.target {
             Some(target) => self.restore_target(vf, of, index, target, now),
@@ -347,10 +369,10 @@ impl<F: QueueFormat> Engine<F> {
             let what = "it has more contexts than a target may have".into();
             return Err(ImageError::Invalid { of, what });
         }
-        if !self.objects.vf_mut(vf).memory.take(OF_TARGET) {
+        if !self.executor.objects.vf_mut(vf).memory.take(OF_TARGET) {
             return Err(ImageError::Exhausted(of));
         }
-        if let Some(qp) = self.objects.qps.get_mut(index.0) {
+        if let Some(qp) = self.executor.objects.qps.get_mut(index.0) {
             let mut target = Target::new(image.key, image.route);
             (target.armed, target.violations) = (image.armed, image.violations);
             qp.resp.role = Role::Target(Box::new(target));
@@ -359,8 +381,8 @@ impl<F: QueueFormat> Engine<F> {
             self.restore_context(vf, of, index, context, now)?;
         }
         for inbound in image.left_behind {
-            let inbound = self.objects.vf(vf).restore_inbound(of, inbound)?;
-            if let Some(target) = self.objects.qps.target_mut(index) {
+            let inbound = self.executor.objects.vf(vf).restore_inbound(of, inbound)?;
+            if let Some(target) = self.executor.objects.qps.target_mut(index) {
                 target.left_behind.push(inbound);
             }
         }
@@ -376,16 +398,17 @@ impl<F: QueueFormat> Engine<F> {
         now: u64,
     ) -> Result<(), ImageError> {
         let known = |target: &Target| target.context(&image.initiator).is_some();
-        let twice = self.objects.qps.target(index).is_none_or(known);
+        let twice = self.executor.objects.qps.target(index).is_none_or(known);
         let sound = image.receiving.is_sound() && image.received <= MAX_MESSAGE;
         if twice || !sound || image.msn > 0xff_ffff {
             let what = "a context of it keeps what none can, or is there twice".into();
             return Err(ImageError::Invalid { of, what });
         }
         let inbound = image.inbound;
-        let inbound = inbound.map(|it| self.objects.vf(vf).restore_inbound(of, it));
+        let inbound = inbound.map(|it| self.executor.objects.vf(vf).restore_inbound(of, it));
         let inbound = inbound.transpose()?;
         if !self
+            .executor
             .objects
             .vf_mut(vf)
             .memory
@@ -405,8 +428,10 @@ impl<F: QueueFormat> Engine<F> {
             back: image.path,
         };
         let used = now.saturating_sub(image.idle);
-        let context = self.objects.qps.add_context(index, &call, used);
-        if let Some(Qp { core, resp, .. }) = context.and_then(|it| self.objects.qps.get_mut(it.0)) {
+        let context = self.executor.objects.qps.add_context(index, &call, used);
+        if let Some(Qp { core, resp, .. }) =
+            context.and_then(|it| self.executor.objects.qps.get_mut(it.0))
+        {
             if image.refused {
                 core.state = QpState::Error;
             }
@@ -427,10 +452,10 @@ impl<F: QueueFormat> Engine<F> {
         now: u64,
     ) -> Result<(), ImageError> {
         let of = Object::new("queue pair", image.qpn.value());
-        let index = self.objects.vf(vf).named(of, image.qpn)?;
+        let index = self.executor.objects.vf(vf).named(of, image.qpn)?;
         let due = later(now, image.due);
         let pause = image.pause.clamp(ERROR_RECHECK, LONGEST_ERROR_RECHECK);
-        let Objects { vfs, qps, .. } = &mut self.objects;
+        let Objects { vfs, qps, .. } = &mut self.executor.objects;
         let errored = &mut vfs[usize::from(vf.0)].run_queue.errored;
         let Some(Qp { core, .. }) = qps.get_mut(index.0) else {
             return Ok(());
@@ -487,6 +512,38 @@ impl<F: QueueFormat> Vf<F> {
     pub(crate) fn named(&self, of: Object, qpn: Qpn) -> Result<QpIndex, ImageError> {
         let what = Object::new("queue pair", qpn.value());
         require(self.qps.get(qpn.value()), of, what).copied()
+    }
+
+    pub(super) fn is_vacant(&self) -> Result<(), ImageError> {
+        let state = self;
+        let objects = [
+            state.pds.len(),
+            state.xrcds.len(),
+            state.psvs.len(),
+            state.keys.len(),
+            state.cqs.len(),
+            state.srqs.len(),
+            state.qps.len(),
+        ];
+        if objects == [0; 7] && state.sets.numbered().next().is_none() {
+            Ok(())
+        } else {
+            Err(ImageError::Occupied)
+        }
+    }
+
+    pub(super) fn restore_key(&mut self, index: u32, key: MemoryKey) -> Result<(), ImageError> {
+        let (of, pd) = (Object::new("memory key", index), key.pd);
+        self.require_pd(of, pd)?;
+        let Vf { keys, memory, .. } = self;
+        if !keys.make_room_at(of.number, memory) || key.translation.held() > memory.left() {
+            return Err(ImageError::Exhausted(of));
+        }
+        if !keys.insert_at(of.number, key, memory) {
+            return Err(ImageError::NoPlace(of));
+        }
+        self.hold_pd(pd);
+        Ok(())
     }
 }
 

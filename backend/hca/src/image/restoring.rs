@@ -15,7 +15,6 @@ use crate::memory::mr::MemoryKey;
 use crate::objects::counters::QpCounters;
 use crate::objects::ids::{QpIndex, VerbError, VfId};
 use crate::objects::shared_port::is_free;
-use crate::objects::vf::Vf;
 use crate::queue_format::QueueFormat;
 
 /// Steps of a part. Neighbours wait no longer.
@@ -118,7 +117,7 @@ impl<F: QueueFormat> Engine<F> {
     /// # Errors
     /// [`ImageError`]. The function has no objects then, and is as after [`Engine::reset_vf`].
     pub fn restore(&mut self, vf: VfId, image: VfImage<F>) -> Result<(), ImageError> {
-        self.is_vacant(vf)?;
+        self.executor.objects.vf(vf).is_vacant()?;
         let mut restoring = Restoring::new(image)?;
         while self.restore_part(vf, &mut restoring)? {}
         Ok(())
@@ -135,13 +134,14 @@ impl<F: QueueFormat> Engine<F> {
         restoring: &mut Restoring<F>,
     ) -> Result<bool, ImageError> {
         if !std::mem::replace(&mut restoring.begun, true) {
-            self.is_vacant(vf)?;
+            self.executor.objects.vf(vf).is_vacant()?;
         }
         let now = self
+            .executor
             .requests
             .completions
             .scheduler
-            .time_of(&self.objects, vf);
+            .time_of(&self.executor.objects, vf);
         for _ in 0..PART {
             let Some(step) = restoring.steps.pop_front() else {
                 break;
@@ -153,27 +153,11 @@ impl<F: QueueFormat> Engine<F> {
         }
         Ok(!restoring.steps.is_empty())
     }
+}
 
-    fn is_vacant(&self, vf: VfId) -> Result<(), ImageError> {
-        let state = self.objects.vf(vf);
-        let objects = [
-            state.pds.len(),
-            state.xrcds.len(),
-            state.psvs.len(),
-            state.keys.len(),
-            state.cqs.len(),
-            state.srqs.len(),
-            state.qps.len(),
-        ];
-        if objects == [0; 7] && state.sets.numbered().next().is_none() {
-            Ok(())
-        } else {
-            Err(ImageError::Occupied)
-        }
-    }
-
+impl<F: QueueFormat> Engine<F> {
     fn restore_step(&mut self, vf: VfId, step: Step<F>, now: u64) -> Result<(), ImageError> {
-        let state = self.objects.vf_mut(vf);
+        let state = self.executor.objects.vf_mut(vf);
         match step {
             Step::Pd(number) => {
                 let of = Object::new("protection domain", number);
@@ -185,8 +169,8 @@ impl<F: QueueFormat> Engine<F> {
             }
             Step::Psv(number, pd) => {
                 let of = Object::new("signature value", number);
-                self.objects.vf(vf).require_pd(of, pd)?;
-                let state = self.objects.vf_mut(vf);
+                self.executor.objects.vf(vf).require_pd(of, pd)?;
+                let state = self.executor.objects.vf_mut(vf);
                 place(&mut state.psvs, of, &mut state.memory, pd)?;
                 state.hold_pd(pd);
                 Ok(())
@@ -202,17 +186,17 @@ impl<F: QueueFormat> Engine<F> {
                     _ => ImageError::NoPlace(of),
                 })
             }
-            Step::Key(index, key) => self.restore_key(vf, index, *key),
+            Step::Key(index, key) => self.executor.objects.vf_mut(vf).restore_key(index, *key),
             Step::Cq(cq) => self.restore_cq(vf, *cq, now),
-            Step::Srq(srq) => self.objects.restore_srq(vf, *srq),
+            Step::Srq(srq) => self.executor.objects.restore_srq(vf, *srq),
             Step::Qp(qp) => self.restore_qp(vf, *qp, now),
             Step::ReservedQpn(number) => {
                 let of = Object::new("reserved queue pair number", number);
                 let lid = state.port.lid;
-                if !is_free(&self.objects.vfs, vf, number) {
+                if !is_free(&self.executor.objects.vfs, vf, number) {
                     return Err(ImageError::Taken { number, lid });
                 }
-                let state = self.objects.vf_mut(vf);
+                let state = self.executor.objects.vf_mut(vf);
                 place(&mut state.qps, of, &mut state.memory, QpIndex::NOBODY)
             }
             Step::Close(table) => {
@@ -229,17 +213,19 @@ impl<F: QueueFormat> Engine<F> {
             }
             Step::Member(gid, member) => {
                 let of = Object::new("multicast attachment of queue pair", member.value());
-                self.attach_multicast(vf, member, gid)
+                self.verbs(vf)
+                    .attach_multicast(member, gid)
                     .map_err(|error| refusal(of, error))
             }
             Step::Errored(errored) => self.restore_errored(vf, &errored, now),
             Step::Ready(qpn) => {
                 let of = Object::new("list of turns of function", 0);
-                let index = self.objects.vf(vf).named(of, qpn)?;
-                self.requests
+                let index = self.executor.objects.vf(vf).named(of, qpn)?;
+                self.executor
+                    .requests
                     .completions
                     .scheduler
-                    .make_ready(&mut self.objects, index);
+                    .make_ready(&mut self.executor.objects, index);
                 Ok(())
             }
             Step::Rest {
@@ -251,36 +237,25 @@ impl<F: QueueFormat> Engine<F> {
                 state.version += 1;
                 if searching {
                     state.run_queue.search_left = state.qps.slots() + state.srqs.slots();
-                    self.requests
+                    self.executor
+                        .requests
                         .completions
                         .scheduler
-                        .queue(&mut self.objects, vf);
+                        .queue(&mut self.executor.objects, vf);
                 }
-                self.requests
+                self.executor
+                    .requests
                     .completions
                     .scheduler
-                    .set_alarm(&mut self.objects, vf);
-                self.requests
+                    .set_alarm(&mut self.executor.objects, vf);
+                self.executor
+                    .requests
                     .completions
                     .scheduler
                     .polling
-                    .sweep_vf(&mut self.objects, vf);
+                    .sweep_vf(&mut self.executor.objects, vf);
                 self.restore_held(vf, held)
             }
         }
-    }
-
-    fn restore_key(&mut self, vf: VfId, index: u32, key: MemoryKey) -> Result<(), ImageError> {
-        let (of, pd) = (Object::new("memory key", index), key.pd);
-        self.objects.vf(vf).require_pd(of, pd)?;
-        let Vf { keys, memory, .. } = self.objects.vf_mut(vf);
-        if !keys.make_room_at(of.number, memory) || key.translation.held() > memory.left() {
-            return Err(ImageError::Exhausted(of));
-        }
-        if !keys.insert_at(of.number, key, memory) {
-            return Err(ImageError::NoPlace(of));
-        }
-        self.objects.vf_mut(vf).hold_pd(pd);
-        Ok(())
     }
 }

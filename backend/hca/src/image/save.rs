@@ -108,10 +108,11 @@ impl<F: QueueFormat> Engine<F> {
     /// has to rest from the first part to the last, and nothing of it may change by commands.
     pub fn save_part(&self, vf: VfId, saving: &mut Saving<F>) -> bool {
         saving.now.get_or_insert(
-            self.requests
+            self.executor
+                .requests
                 .completions
                 .scheduler
-                .time_of(&self.objects, vf),
+                .time_of(&self.executor.objects, vf),
         );
         let mut left = PART;
         while left >= OBJECT && saving.stage != Stage::Done {
@@ -122,7 +123,7 @@ impl<F: QueueFormat> Engine<F> {
 
     /// Saves what comes next; returns what that has cost.
     fn save_next(&self, vf: VfId, saving: &mut Saving<F>) -> usize {
-        let (state, objects) = (self.objects.vf(vf), &self.objects);
+        let (state, objects) = (self.executor.objects.vf(vf), &self.executor.objects);
         let now = saving.now.unwrap_or_default();
         let qpn = |index: &QpIndex| objects.qps.get(index.0).map(|qp| qp.core.qpn);
         let at = saving.at;

@@ -1,40 +1,33 @@
 //! Datagrams: to queue pairs of other ports, and to management agents.
 
-use vm_memory::VolatileSlice;
-use wire::ipoib::{self, Checked, Train};
-use wire::{Gid, MadPacket, PKey, QKey, Qpn};
+use wire::ipoib::{self, Train};
+use wire::{Gid, MadPacket, Mtu, PKey, Psn, QKey, Qpn};
 
-use crate::engine::Engine;
-use crate::engine::progress::{Outcome, failed};
-use crate::engine::requests::Requests;
-use crate::memory::access::{Cursor, copy_whole};
+use crate::engine::cost::REQUEST_COST;
+use crate::engine::executor::Executor;
+use crate::engine::outcome::{Outcome, failed};
+use crate::local::delivery::{Delivery, LONGEST_WALK, MAD_LEN};
+use crate::memory::dma::Dma;
 use crate::memory::domain::Domain;
-use crate::memory::mr::{Access, KeyError};
-use crate::objects::Objects;
+use crate::memory::mr::Access;
 use crate::objects::counters::TrafficCounters;
 use crate::objects::ids::{QpIndex, VfId};
-use crate::objects::page_fault::{Half, PageFault, Paging};
-use crate::objects::qp::attributes::{Inbound, QpState, Transport};
-use crate::objects::qp::{Qp, RecvQueue};
+use crate::objects::page_fault::Half;
+use crate::objects::qp::Qp;
+use crate::objects::qp::attributes::Transport;
 use crate::objects::reason::{KeyFault, Reason, Status};
-use crate::objects::vf::quiesce::{For, QUIESCED};
 use crate::objects::work::payload::read_payload;
-use crate::objects::work::{
-    AddressVector, CompletionEntry, GlobalRoute, Offload, Operation, RecvKind, RecvWr, SendWr,
-    Side, Source, WqeError,
-};
-use crate::path::{Envelope, NoRoute, WrongKey};
+use crate::objects::work::{AddressVector, Offload, Operation, Segmentation, SendWr};
+use crate::path::{End, NoRoute, Route};
 use crate::queue_format::QueueFormat;
-use crate::transport::datagram::{Datagram, GRH_LEN, HOP_LIMIT, MAX_DATAGRAM};
+use crate::transport::datagram::frame::framed;
+use crate::transport::datagram::{Datagram, MAX_DATAGRAM, grh};
+use crate::transport::endpoint::InFlight;
 use crate::transport::{DATAGRAM_WORDS, Destination, Room};
+use crate::verbs::multicast::Group;
 
-/// Length of the header with immediate data.
-const IMMEDIATE_LEN: usize = 4;
-/// Most that a datagram may cost to gather, and to scatter: it goes as a whole,
-/// so that buffers in too many pieces are at fault like any that are unusable.
-const LONGEST_WALK: i64 = 1024 * 1024;
-/// Length of a MAD.
-const MAD_LEN: usize = 256;
+/// Most bytes of a stretch of TCP, its headers among them.
+const MAX_STRETCH: u64 = 1 << 18;
 
 /// The part of a request that goes in a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +38,7 @@ pub(super) enum Packet {
     Segment(Train, u32),
 }
 
-impl<F: QueueFormat> Engine<F> {
+impl<F: QueueFormat> Executor<F> {
     /// One attempt, which is also the last: nobody acknowledges a datagram.
     pub(crate) fn send_datagram(
         &mut self,
@@ -55,8 +48,16 @@ impl<F: QueueFormat> Engine<F> {
     ) -> Outcome {
         match wr.operation {
             Operation::Nop => return Outcome::Done(0),
-            Operation::LocalInvalidate => return self.objects.local_invalidate(index, wr),
-            Operation::UpdateKey => return self.objects.update_key(index, wr, budget),
+            Operation::LocalInvalidate => {
+                return self
+                    .objects
+                    .at_keys(index, |vf, core| vf.local_invalidate(core, wr));
+            }
+            Operation::UpdateKey => {
+                return self
+                    .objects
+                    .at_keys(index, |vf, core| vf.update_key(core, wr, budget));
+            }
             Operation::Send | Operation::SendImm => {}
             _ => return failed(wr, Status::LocalQpOperation, Reason::Transport),
         }
@@ -106,9 +107,13 @@ impl<F: QueueFormat> Engine<F> {
             .datagram
             .take()
             .unwrap_or_else(|| Box::new([0; MAX_DATAGRAM]));
-        let gathered = self
-            .objects
-            .gather_datagram(index, wr, packet, &mut buffer, budget);
+        let gathered = match self.objects.qps.get(index.0) {
+            Some(Qp { core, .. }) => {
+                let domain = self.objects.vf(core.vf).domain(core.pd);
+                gather_datagram(domain, wr, packet, &mut buffer, budget)
+            }
+            None => Err(Reason::Status),
+        };
         self.requests
             .completions
             .tell_half(&mut self.objects, index, Half::Requester);
@@ -141,9 +146,9 @@ impl<F: QueueFormat> Engine<F> {
     }
 }
 
-impl<F: QueueFormat> Engine<F> {
+impl<F: QueueFormat> Executor<F> {
     /// Sends a gathered datagram to whom it may concern.
-    fn dispatch_datagram(
+    pub fn dispatch_datagram(
         &mut self,
         index: QpIndex,
         wr: &SendWr,
@@ -293,428 +298,183 @@ impl<F: QueueFormat> Engine<F> {
                 datagram.cross(&crossing);
             }
             if let Some(function) = function {
-                self.receive_for(function, address.dest_qp, &mut datagram);
+                Delivery::new(self).receive_for(function, address.dest_qp, &mut datagram);
                 *budget -= datagram.cost;
             }
         } else {
             TrafficCounters::add(&self.objects.vf(from).counters.xmit_discards, 1);
         }
     }
-
-    /// A datagram has come to a function's port.
-    pub(crate) fn receive_for(&mut self, at: VfId, qpn: Qpn, datagram: &mut Datagram<'_>) {
-        if self.objects.vf(at).back == QUIESCED {
-            return self.hold_datagram(at, For::QueuePair, qpn, datagram);
-        }
-        let target = self.objects.vf(at).qps.get(u32::from(qpn));
-        // The management queue pairs are reached as 0 and 1 alone.
-        if let Some(&target) = target
-            && self
-                .objects
-                .qps
-                .get(target.0)
-                .is_some_and(|qp| qp.core.transport.is_address())
-        {
-            self.receive_datagram(target, datagram);
-        }
-    }
 }
 
-impl<F: QueueFormat> Engine<F> {
-    /// Hands a management datagram to queue pair 0 or 1 of a function, or to an ordinary datagram queue
-    /// pair. Where functions share the port, the GID or the queue pair number says which function has
-    /// that queue pair. A queue pair that cannot take the datagram drops it, as on the wire.
-    ///
-    /// False when there is no such queue pair, as where no driver runs.
-    pub fn deliver_mad(&mut self, vf: VfId, packet: &MadPacket) -> bool {
-        let target = match u32::from(packet.dst_qp) {
-            slot @ (0 | 1) => self.objects.vf(vf).special[slot as usize],
-            number => {
-                let dgid = packet.grh.map(|grh| grh.dgid);
-                let function = self.objects.function_at(vf, dgid, packet.dst_qp);
-                function.and_then(|function| self.objects.vf(function).qps.get(number).copied())
-            }
-        };
-        let Some(target) = target else { return false };
-        let function = self.objects.qps.get(target.0).map(|qp| qp.core.vf);
-        let (mut mad, dest_qp) = (packet.mad, packet.dst_qp);
-        let mut datagram = Datagram {
-            slid: packet.slid,
-            dlid: packet.dlid,
-            sl: packet.sl,
-            pkey: packet.pkey,
-            src_qp: packet.src_qp,
-            qkey: packet.qkey,
-            sgid: packet.grh.map_or(Gid::NONE, |grh| grh.sgid),
-            grh: { packet.grh.as_ref() }
-                .map(|route| grh(&GlobalRoute::of(route), route.sgid, MAD_LEN, false)),
-            immediate: None,
-            solicited: false,
-            payload: &mut mad,
-            cost: 0,
-        };
-        if let Some(function) =
-            function.filter(|function| self.objects.vf(*function).back == QUIESCED)
-        {
-            self.hold_datagram(function, For::Agent, dest_qp, &datagram);
-            return true;
-        }
-        // The subnet has counted it at the port.
-        self.take_datagram(target, &mut datagram);
-        true
-    }
-
-    /// Delivers to one queue pair, or drops (9.8.3), and counts at the port.
-    pub(crate) fn receive_datagram(&mut self, index: QpIndex, datagram: &mut Datagram<'_>) {
-        if let Some((id, _)) = self.objects.takes_datagrams(index) {
-            let words = datagram.payload.len() as u64 / 4 + DATAGRAM_WORDS;
-            self.objects.vf(id).counters.received(datagram.sl, words, 1);
-            self.take_datagram(index, datagram);
-        }
-    }
-
-    /// Delivers to one queue pair, or drops.
-    fn take_datagram(&mut self, index: QpIndex, datagram: &mut Datagram<'_>) {
-        let (Some((id, transport)), Some(qp)) = (
-            self.objects.takes_datagrams(index),
-            self.objects.qps.get(index.0),
-        ) else {
-            return;
-        };
-        let vf = self.objects.vf(id);
-        let (member, key_fits) = match transport {
-            Transport::Smi => (true, true),
-            Transport::Gsi => {
-                let member = vf.port.pkeys.iter().any(|pkey| pkey.matches(datagram.pkey));
-                (member, datagram.qkey == QKey::QP1)
-            }
-            _ => {
-                let own = vf.port.pkey(qp.core.attr.pkey_index);
-                (
-                    own.matches(datagram.pkey),
-                    qp.core.attr.qkey == datagram.qkey,
-                )
-            }
-        };
-        if !vf.counters.check_keys(member, key_fits) {
-            let key = if member {
-                WrongKey::Queue(datagram.qkey)
-            } else {
-                WrongKey::Partition(datagram.pkey)
-            };
-            let envelope = Envelope {
-                slid: datagram.slid,
-                dlid: datagram.dlid,
-                sl: datagram.sl,
-                src_qp: datagram.src_qp,
-                dest_qp: qp.core.qpn,
-            };
-            return self.network.subnet.wrong_key(id, key, &envelope);
-        }
-        let address = qp.core.qpn;
-        let (index, qp, steering) = if transport == Transport::Underlay {
-            let (packet, cost) = (&*datagram.payload, &mut datagram.cost);
-            let steered = self.objects.steered(id, address, packet, cost);
-            let Some((index, qp, hash)) = steered else {
-                return;
-            };
-            // The sum of its bytes.
-            datagram.cost += datagram.payload.len() as i64;
-            (index, qp, Some(hash))
-        } else {
-            (index, qp, None)
-        };
-        let paging = qp.resp.paging;
-        if paging == Paging::Told {
-            return;
-        }
-        let Some((mut recv, srqn)) = self
-            .requests
-            .take_datagram_receive(&mut self.objects, index)
-        else {
-            return;
-        };
-        let time = self
-            .requests
-            .completions
-            .completion_time(datagram.payload.len() as u32);
-        let Some(qp) = self.objects.qps.get(index.0) else {
-            return;
-        };
-        let vf = self.objects.vf(id);
-        let pd = match srqn
-            .and_then(|srqn| vf.srqs.get(srqn))
-            .and_then(|srq| self.objects.srqs.get(srq.0))
-        {
-            Some(srq) => srq.pd,
-            None => qp.core.pd,
-        };
-        let capacity: u64 = recv.sges.iter().map(|sge| u64::from(sge.len)).sum();
-        let total = GRH_LEN + datagram.payload.len();
-        let domain = Domain {
-            dma: &vf.dma,
-            keys: &vf.keys,
-            pd,
-        };
-        let scattered = if capacity < total as u64 {
-            Err(None)
-        } else if paging == Paging::Denied {
-            Err(Some(KeyError::Unmapped(0)))
-        } else {
-            scatter_datagram(domain, &recv, datagram)
-        };
-        if let Err(Some(KeyError::Absent(_))) = scattered
-            && F::hears_of_pages(&vf.face)
-        {
-            // It is dropped, and the next one finds the request here, and the page.
-            let inbound = Inbound { wr: recv, srqn, pd };
-            let fault = PageFault::receive(&qp.core, domain, &inbound, [0, total as u64]);
-            if let Some(qp) = self.objects.qps.get_mut(index.0) {
-                qp.resp.inbound = Some(inbound);
-            }
-            self.objects.responder_waits(index, fault);
-            return;
-        }
-        let checked = if qp.core.offloads {
-            datagram.cost += datagram.payload.len() as i64;
-            ipoib::check(datagram.payload)
-        } else {
-            Checked::default()
-        };
-        let status = match scattered {
-            Ok(()) => Status::Success,
-            Err(_) if capacity < total as u64 => Status::LocalLength,
-            Err(_) => Status::LocalProtection,
-        };
-        let source = Source {
-            slid: datagram.slid,
-            src_qp: datagram.src_qp,
-            sl: datagram.sl,
-            grh: datagram.grh.is_some(),
-            pkey: vf.port.shown(datagram.pkey),
-            path_bits: vf.port.path_bits(datagram.dlid),
-            checked,
-        };
-        let side = match steering {
-            Some(hash) => Side::Steered {
-                source,
-                hash,
-                checksum: ipoib::sum(datagram.payload),
-            },
-            None => Side::Recv {
-                kind: if datagram.immediate.is_some() {
-                    RecvKind::SendImm
-                } else {
-                    RecvKind::Send
-                },
-                immediate: datagram.immediate.unwrap_or(0),
-                srqn,
-                source: Some(source),
-            },
-        };
-        let entry = CompletionEntry {
-            qpn: address,
-            user_index: qp.core.user_index,
-            index: recv.index,
-            status,
-            reason: Reason::Status,
-            byte_len: total as u32,
-            solicited: datagram.solicited || status != Status::Success,
-            time,
-            side,
-        };
-        let cq = qp.resp.cq;
-        recv.clear();
-        self.requests.completions.spare_recvs.keep(recv);
-        if let Some(cq) = cq {
-            self.requests
-                .completions
-                .tell_half(&mut self.objects, index, Half::Responder);
-            self.requests
-                .completions
-                .complete(&mut self.objects, cq, &entry, &[]);
-        }
-        if let Some(srqn) = srqn {
-            self.objects.check_srq_limit(id, srqn);
-        }
-        if status != Status::Success {
-            // Flushed on its own turn: this one is the sender's.
-            if self
-                .requests
-                .completions
-                .enter_error(&mut self.objects, index)
-            {
-                self.requests
-                    .completions
-                    .scheduler
-                    .make_ready(&mut self.objects, index);
-                self.objects.last_request_reached(index);
-            }
-        }
-    }
-}
-
-impl Requests {
-    pub fn take_datagram_receive<F: QueueFormat>(
+impl<F: QueueFormat> Executor<F> {
+    /// Sends the segments of a request that have not gone yet, as far as the turn's bytes go, each as long as the
+    /// request says and no longer than `most` bytes with its headers.
+    #[cold]
+    pub fn send_segments(
         &mut self,
-        objects: &mut Objects<F>,
         index: QpIndex,
-    ) -> Option<(Box<RecvWr>, Option<u32>)> {
-        let mut recv = self.completions.spare_recvs.take(RecvWr::with_capacity);
-        recv.clear();
-        let Objects { qps, vfs, srqs, .. } = objects;
-        let qp = qps.get_mut(index.0)?;
-        if let Some(inbound) = qp.resp.inbound.take() {
-            // Of a datagram that was dropped.
-            qp.resp.paging = Paging::None;
-            self.completions.spare_recvs.keep(recv);
-            return Some((inbound.wr, inbound.srqn));
-        }
-        let dma = &vfs[usize::from(qp.core.vf.0)].dma;
-        let (taken, srqn) = match &mut qp.resp.queue {
-            RecvQueue::Own(queue) => (F::take_recv(dma, queue, &mut recv), None),
-            RecvQueue::Shared(srq) => match srqs.get_mut(srq.0) {
-                Some(srq) => (
-                    F::take_shared(dma, &mut srq.ring, &mut recv),
-                    Some(srq.srqn),
-                ),
-                None => (Ok(false), None),
-            },
-            RecvQueue::None | RecvQueue::Tagged(_) | RecvQueue::Xrc(_) => (Ok(false), None),
-        };
-        match taken {
-            Ok(true) => return Some((recv, srqn)),
-            // An unreadable list has no room; the length check reports it.
-            Err(WqeError::Malformed { index, .. }) => {
-                recv.clear();
-                recv.index = index;
-                return Some((recv, srqn));
-            }
-            Ok(false) => {
-                let requests = &qp.core.set.counters.requests;
-                TrafficCounters::add(&requests.out_of_buffer, 1);
-            }
-            Err(WqeError::Unmapped) => {
-                if qp.core.state != QpState::Error {
-                    self.catastrophe(objects, index);
-                }
-            }
-        }
-        self.completions.spare_recvs.keep(recv);
-        None
-    }
-}
-
-impl<F: QueueFormat> Objects<F> {
-    /// Gathers a packet of a request at the start of `buffer`, and gives its length.
-    fn gather_datagram(
-        &self,
-        index: QpIndex,
-        wr: &SendWr,
-        packet: Packet,
-        buffer: &mut [u8; MAX_DATAGRAM],
+        wr: &mut SendWr,
+        address: &AddressVector,
+        (cut, most): (Segmentation, u64),
         budget: &mut i64,
-    ) -> Result<usize, Reason> {
-        let Some(Qp { core, .. }) = self.qps.get(index.0) else {
-            return Err(Reason::Status);
+    ) -> Result<(), Outcome> {
+        let header = wr.inline.get(..cut.header.into()).unwrap_or_default();
+        let payload = wr.payload_len().saturating_sub(cut.header.into());
+        let train = Train::of(header, payload as u32, cut.mss);
+        let Some(train) = train.ok().filter(|train| train.start() == header.len()) else {
+            return Err(failed(wr, Status::LocalQpOperation, Reason::Segments));
         };
-        let vf = self.vf(core.vf);
-        let domain = Domain {
-            dma: &vf.dma,
-            keys: &vf.keys,
-            pd: core.pd,
-        };
-        let (header, start, len) = match packet {
-            Packet::Whole => (&[][..], 0, wr.payload_len() as usize),
-            Packet::Segment(train, number) => {
-                let (header, part) = (train.start(), train.part(number));
-                let header = wr.inline.get(..header).ok_or(Reason::Segments)?;
-                let start = header.len() as u64 + u64::from(part.start);
-                (header, start, part.len())
+        if u64::from(train.longest()) > most || wr.payload_len() > MAX_STRETCH {
+            return Err(failed(wr, Status::LocalLength, Reason::Length));
+        }
+        loop {
+            let Some(qp) = self.objects.qps.get(index.0) else {
+                return Err(Outcome::Failed(Status::LocalQpOperation));
+            };
+            // Of an image, it may be anything.
+            let number = (qp.req.offset as u32 / u32::from(cut.mss)).min(train.datagrams() - 1);
+            self.send_packet(index, wr, address, Packet::Segment(train, number), budget)?;
+            if number + 1 == train.datagrams() {
+                return Ok(());
             }
-        };
-        let (head, payload) = buffer[..header.len() + len].split_at_mut(header.len());
-        head.copy_from_slice(header);
-        let mut left = LONGEST_WALK;
-        let read = read_payload(domain, wr, start, Access::LOCAL_READ, payload, &mut left);
-        *budget -= LONGEST_WALK - left;
-        match read {
-            Ok(read) if read == payload.len() => Ok(header.len() + len),
-            Ok(_) => Err(Reason::Pieces),
-            Err(error) => Err(Reason::LocalKey(error.into())),
+            if let Some(qp) = self.objects.qps.get_mut(index.0) {
+                qp.req.offset = train.part(number).end.into();
+            }
+            *budget -= REQUEST_COST;
+            if *budget <= 0 {
+                return Err(Outcome::Partly);
+            }
         }
     }
 
-    /// Function and transport of a queue pair that takes datagrams now.
-    pub(crate) fn takes_datagrams(&self, index: QpIndex) -> Option<(VfId, Transport)> {
-        let core = &self.qps.get(index.0)?.core;
-        let (transport, id) = (core.transport, core.vf);
-        // Subnet management brings ports up, so it does not need them up.
-        let up = self.vf(id).port.active || transport == Transport::Smi;
-        (transport.is_datagram() && core.state.receives() && up).then_some((id, transport))
+    /// Sends a datagram in a frame. `psn` is its number.
+    #[cold]
+    pub fn launch_datagram(
+        &mut self,
+        from: VfId,
+        to: Destination,
+        route: Route,
+        address: &AddressVector,
+        datagram: &Datagram<'_>,
+        psn: Psn,
+    ) {
+        if !self.objects.vf(from).has_slots() {
+            return TrafficCounters::add(&self.objects.vf(from).counters.xmit_discards, 1);
+        }
+        let mut frame = framed(datagram, address.dest_qp);
+        frame.psn = psn;
+        self.network
+            .hold_back(from, datagram.src_qp, &route, &frame);
+        let in_flight = InFlight::new(&self.objects.vf(from).in_flight, 1);
+        self.network
+            .send_routed(&self.objects, from, to, route, frame, Some(in_flight));
+        // A datagram that takes no time arrives before the sender knows that it has left.
+        if self.network.exits.have_arrivals() {
+            self.arrivals(self.requests.completions.scheduler.clock.now());
+        }
+    }
+
+    /// Sends a packet to every queue pair attached to its group, at its own port and at the ports that
+    /// it reaches, but not to `blocked`.
+    pub fn multicast(
+        &mut self,
+        from: VfId,
+        blocked: Option<QpIndex>,
+        address: &AddressVector,
+        datagram: &mut Datagram<'_>,
+        psn: Psn,
+        budget: &mut i64,
+    ) {
+        // A multicast packet has a GRH whose destination GID names the group,
+        // and goes to the multicast queue pair number (9.8.1, 10.5.2).
+        let Some(global) = address.global else { return };
+        if address.dest_qp != Qpn::MULTICAST {
+            return;
+        }
+        let cluster = self.objects.vf(from).port.cluster;
+        let group = (global.dgid, cluster);
+        Delivery::new(self).serve_port(from, group, blocked, datagram, budget);
+        let slot =
+            self.network
+                .fan_out(&mut self.objects, from, address, global.dgid, datagram.pkey);
+        if let Some(fanout) = &self.objects.vf(from).ways.fanouts[slot] {
+            datagram.dlid = fanout.here;
+        }
+        if self.network.exits.are_watched() || self.objects.is_impaired(from, slot) {
+            return self.launch_multicast(from, group, slot, address, datagram, psn);
+        }
+        let fanout = self.objects.vf(from).ways.fanouts[slot].as_ref();
+        if let Some(first) = fanout.and_then(|fanout| fanout.routes.first()) {
+            let words = datagram.payload.len() as u64 / 4 + DATAGRAM_WORDS;
+            self.network.traffic.add(first.path, words, 1);
+        }
+        let mut at = 0;
+        while let Some(&route) = self.objects.vf(from).ways.fanouts[slot]
+            .as_ref()
+            .and_then(|fanout| fanout.routes.get(at))
+        {
+            at += 1;
+            if let Some(port) = self.objects.reached(from, &route, datagram) {
+                Delivery::new(self).receive_multicast(port, group, datagram, budget);
+            }
+        }
+    }
+
+    /// Sends a packet in a frame.
+    #[cold]
+    pub fn launch_multicast(
+        &mut self,
+        from: VfId,
+        (gid, cluster): Group,
+        slot: usize,
+        address: &AddressVector,
+        datagram: &Datagram<'_>,
+        psn: Psn,
+    ) {
+        let fanout = self.objects.vf(from).ways.fanouts[slot].as_ref();
+        let routes = fanout.map_or(&[][..], |fanout| &fanout.routes);
+        let first = routes.first().copied();
+        let first = first.unwrap_or(Route::clean(End::Here(from), Mtu::B4096));
+        let reached = |route: &&Route| self.objects.reached(from, route, datagram).is_some();
+        let here = routes.iter().filter(reached).copied().collect();
+        // One copy goes over each link.
+        let mut away: Vec<_> = routes.iter().filter(|it| it.here().is_none()).collect();
+        away.dedup_by_key(|route| route.end);
+        let away: Vec<_> = away.into_iter().copied().collect();
+        let to = Destination::Group(here, gid, cluster);
+        self.launch_datagram(from, to, first, address, datagram, psn);
+        for route in away {
+            self.launch_datagram(from, Destination::Away, route, address, datagram, psn);
+        }
     }
 }
 
-/// GRH (or the room for it) and payload, into the receive buffers.
-fn scatter_datagram<D: crate::memory::dma::Dma>(
+/// Gathers a packet of a request at the start of `buffer`, and gives its length.
+fn gather_datagram<D: Dma>(
     domain: Domain<'_, D>,
-    recv: &RecvWr,
-    datagram: &mut Datagram<'_>,
-) -> Result<(), Option<KeyError>> {
-    let mut left = LONGEST_WALK;
-    let scattered = scatter(domain, recv, datagram, &mut left);
-    datagram.cost += LONGEST_WALK - left;
-    scattered
-}
-
-fn scatter<D: crate::memory::dma::Dma>(
-    domain: Domain<'_, D>,
-    recv: &RecvWr,
-    datagram: &mut Datagram<'_>,
+    wr: &SendWr,
+    packet: Packet,
+    buffer: &mut [u8; MAX_DATAGRAM],
     budget: &mut i64,
-) -> Result<(), Option<KeyError>> {
-    let mut offset = 0;
-    if let Some(header) = &mut datagram.grh {
-        let mut to = Cursor::new(domain, &recv.sges, 0, Access::LOCAL_WRITE);
-        copy_whole(VolatileSlice::from(&mut header[..]), &mut to, budget)?;
-    }
-    offset += GRH_LEN as u64;
-    let mut to = Cursor::new(domain, &recv.sges, offset, Access::LOCAL_WRITE);
-    let payload = VolatileSlice::from(&mut datagram.payload[..]);
-    copy_whole(payload, &mut to, budget)
-}
-
-/// The global route header that a receiver sees (8.3).
-pub(crate) fn grh(
-    global: &GlobalRoute,
-    source: Gid,
-    payload: usize,
-    immediate: bool,
-) -> [u8; GRH_LEN] {
-    let mut header = [0; GRH_LEN];
-    let first = 6_u32 << 28 | u32::from(global.traffic_class) << 20 | global.flow_label & 0xf_ffff;
-    header[0..4].copy_from_slice(&first.to_be_bytes());
-    let immediate = if immediate { IMMEDIATE_LEN } else { 0 };
-    // BTH, DETH, immediate data, payload padded to words, ICRC
-    let length = 12 + 8 + immediate + payload.next_multiple_of(4) + 4;
-    header[4..6].copy_from_slice(&(length as u16).to_be_bytes());
-    header[6] = 0x1b;
-    header[HOP_LIMIT] = global.hop_limit;
-    header[8..24].copy_from_slice(&source.to_bytes());
-    header[24..40].copy_from_slice(&global.dgid.to_bytes());
-    header
-}
-
-/// Decodes a global route header.
-pub(crate) fn global_route(header: &[u8; GRH_LEN]) -> GlobalRoute {
-    let first = u32::from_be_bytes([header[0], header[1], header[2], header[3]]);
-    let mut dgid = [0; 16];
-    dgid.copy_from_slice(&header[24..40]);
-    GlobalRoute {
-        dgid: Gid::from_bytes(dgid),
-        sgid_index: 0,
-        flow_label: first & 0xf_ffff,
-        traffic_class: (first >> 20) as u8,
-        hop_limit: header[HOP_LIMIT],
+) -> Result<usize, Reason> {
+    let (header, start, len) = match packet {
+        Packet::Whole => (&[][..], 0, wr.payload_len() as usize),
+        Packet::Segment(train, number) => {
+            let (header, part) = (train.start(), train.part(number));
+            let header = wr.inline.get(..header).ok_or(Reason::Segments)?;
+            let start = header.len() as u64 + u64::from(part.start);
+            (header, start, part.len())
+        }
+    };
+    let (head, payload) = buffer[..header.len() + len].split_at_mut(header.len());
+    head.copy_from_slice(header);
+    let mut left = LONGEST_WALK;
+    let read = read_payload(domain, wr, start, Access::LOCAL_READ, payload, &mut left);
+    *budget -= LONGEST_WALK - left;
+    match read {
+        Ok(read) if read == payload.len() => Ok(header.len() + len),
+        Ok(_) => Err(Reason::Pieces),
+        Err(error) => Err(Reason::LocalKey(error.into())),
     }
 }

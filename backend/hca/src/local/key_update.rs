@@ -2,7 +2,7 @@
 
 use wire::Qpn;
 
-use crate::engine::progress::{Outcome, failed};
+use crate::engine::outcome::{Outcome, failed};
 use crate::memory::dma::Dma;
 use crate::memory::domain::Domain;
 use crate::memory::klm::KlmList;
@@ -10,11 +10,10 @@ use crate::memory::mr::{Access, KeyError, MAX_KLMS, MemoryKey, PAGE_SIZES, Trans
 use crate::memory::pages::{ABSENT, is_narrow};
 use crate::memory::signature::key::Signed;
 use crate::memory::uniform::{MAX_STRETCHES, Stretch};
-use crate::objects::Objects;
-use crate::objects::ids::QpIndex;
+use crate::objects::qp::Core;
 use crate::objects::qp::attributes::Transport;
-use crate::objects::reason::Reason;
-use crate::objects::reason::Status;
+use crate::objects::reason::{Reason, Status};
+use crate::objects::vf::Vf;
 use crate::objects::work::payload::read_payload;
 use crate::objects::work::{KeyUpdate, SendWr};
 use crate::queue_format::QueueFormat;
@@ -29,15 +28,12 @@ const PADDING: u64 = 4;
 /// Bytes that are gathered in one go, and bytes of entries that are laid in one go.
 const SLICE: i64 = 16 * 1024;
 
-impl<F: QueueFormat> Objects<F> {
+impl<F: QueueFormat> Vf<F> {
     /// Invalidates a key of the requester's own domain (10.6.5).
-    pub(crate) fn local_invalidate(&mut self, index: QpIndex, wr: &mut SendWr) -> Outcome {
-        let Some(qp) = self.qps.get(index.0) else {
-            return Outcome::Failed(Status::LocalQpOperation);
-        };
-        let (vf, pd, qpn) = (qp.core.vf, qp.core.pd, qp.core.qpn);
+    pub(crate) fn local_invalidate(&mut self, core: &Core, wr: &mut SendWr) -> Outcome {
+        let (pd, qpn) = (core.pd, core.qpn);
         let key = wr.immediate;
-        match self.vf_mut(vf).keys.get_mut(key >> 8) {
+        match self.keys.get_mut(key >> 8) {
             Some(region)
                 if region.variant == key as u8
                     && region.pd == pd
@@ -54,11 +50,8 @@ impl<F: QueueFormat> Objects<F> {
 
     /// Sets a signature value under way. The initial values of keys are in their formats, too, so that nothing is
     /// kept; but nobody sets another domain's.
-    pub(crate) fn set_signature(&mut self, index: QpIndex, wr: &mut SendWr) -> Outcome {
-        let Some(qp) = self.qps.get(index.0) else {
-            return Outcome::Failed(Status::LocalQpOperation);
-        };
-        if self.vf(qp.core.vf).psvs.get(wr.immediate) == Some(&qp.core.pd) {
+    pub(crate) fn set_signature(&mut self, core: &Core, wr: &mut SendWr) -> Outcome {
+        if self.psvs.get(wr.immediate) == Some(&core.pd) {
             Outcome::Done(0)
         } else {
             failed(wr, Status::MemoryBind, Reason::KeyUpdate)
@@ -70,22 +63,13 @@ impl<F: QueueFormat> Objects<F> {
     /// A queue pair that exists for key updates (its owner is the guest's
     /// kernel) may change any key of the function; all others change keys of
     /// their own protection domain, and leave them there.
-    pub(crate) fn update_key(
-        &mut self,
-        index: QpIndex,
-        wr: &mut SendWr,
-        budget: &mut i64,
-    ) -> Outcome {
+    pub(crate) fn update_key(&mut self, core: &Core, wr: &mut SendWr, budget: &mut i64) -> Outcome {
         let Some(mut update) = wr.key_update.take() else {
             return Outcome::Failed(Status::LocalQpOperation);
         };
-        let Some(qp) = self.qps.get(index.0) else {
-            return Outcome::Failed(Status::LocalQpOperation);
-        };
-        let (id, pd, qpn) = (qp.core.vf, qp.core.pd, qp.core.qpn);
-        let any_domain = qp.core.transport == Transport::KeyUpdate;
-        let vf = &mut self.vfs[usize::from(id.0)];
-        let Some(region) = vf.keys.get(update.mkey >> 8) else {
+        let (pd, qpn) = (core.pd, core.qpn);
+        let any_domain = core.transport == Transport::KeyUpdate;
+        let Some(region) = self.keys.get(update.mkey >> 8) else {
             return failed(wr, Status::MemoryBind, Reason::KeyUpdate);
         };
         let own = any_domain || (region.pd == pd && update.pd.is_none_or(|new| new == pd));
@@ -102,22 +86,22 @@ impl<F: QueueFormat> Objects<F> {
         }
         let pd = update.pd.unwrap_or(region.pd);
         let mut values = update.signature_values.iter().flatten();
-        if !values.all(|&value| vf.psvs.get(value) == Some(&pd)) {
+        if !values.all(|&value| self.psvs.get(value) == Some(&pd)) {
             return failed(wr, Status::MemoryBind, Reason::KeyUpdate);
         }
-        if update.pd.is_some_and(|new| vf.pds.get(new).is_none()) {
+        if update.pd.is_some_and(|new| self.pds.get(new).is_none()) {
             return failed(wr, Status::MemoryBind, Reason::KeyUpdate);
         }
         let old_pd = region.pd;
         // A queue pair for key updates has no protection domain of its own; it
         // reads entries with the keys of whichever its owner uses.
         let payload_pd = match wr.sges.first() {
-            Some(sge) if any_domain => vf.keys.get(sge.lkey >> 8).map_or(pd, |key| key.pd),
+            Some(sge) if any_domain => self.keys.get(sge.lkey >> 8).map_or(pd, |key| key.pd),
             _ => pd,
         };
         let domain = Domain {
-            dma: &vf.dma,
-            keys: &vf.keys,
+            dma: &self.dma,
+            keys: &self.keys,
             pd: payload_pd,
         };
         match gather(domain, wr, &mut update, budget) {
@@ -131,7 +115,7 @@ impl<F: QueueFormat> Objects<F> {
                 return failed(wr, Status::LocalProtection, reason);
             }
         }
-        let (keys, memory) = (&mut vf.keys, &mut vf.memory);
+        let (keys, memory) = (&mut self.keys, &mut self.memory);
         let applied = keys.update(update.mkey >> 8, memory, |region, most| {
             let laid = lay::<F>(region, &mut update, most, budget);
             if laid == Laid::All {
@@ -150,8 +134,8 @@ impl<F: QueueFormat> Objects<F> {
             }
         }
         if let Some(new_pd) = update.pd {
-            vf.hold_pd(new_pd);
-            vf.release_pd(old_pd);
+            self.hold_pd(new_pd);
+            self.release_pd(old_pd);
         }
         Outcome::Done(0)
     }

@@ -4,7 +4,7 @@
 use vm_memory::VolatileSlice;
 use wire::Sl;
 
-use crate::engine::progress::Outcome;
+use crate::engine::outcome::Outcome;
 use crate::local::payload::{Payload, local};
 use crate::memory::access::{
     CopyError, Cursor, Source, as_a_whole, checked_window, copy, fits, read_list, window,
@@ -22,10 +22,9 @@ use crate::objects::vf::Vf;
 use crate::objects::work::payload::check_local;
 use crate::objects::work::{Operation, SendWr};
 use crate::queue_format::QueueFormat;
-use crate::transport::HEADER_WORDS;
-use crate::transport::Target;
 use crate::transport::payload::{Part, refused};
 use crate::transport::responder::{Reception, atomic_at};
+use crate::transport::{HEADER_WORDS, Target};
 
 /// Longest local list element that is not checked ahead of the copy, in bytes:
 /// what is copied in one go is checked by the copy itself.

@@ -4,18 +4,20 @@
 //! Requester and responder keep the state they would keep on a wire (PSNs, MSN,
 //! retry counters) and check what they would check there.
 
+use std::sync::atomic::Ordering;
+
 use wire::{Qpn, Sl};
 
-use crate::engine::Engine;
-use crate::engine::progress::{Outcome, failed};
+use crate::engine::executor::Executor;
+use crate::engine::outcome::{Outcome, failed};
 use crate::engine::requests::Requests;
 use crate::local::message::{Message, Progress};
 use crate::memory::domain::Domain;
 use crate::objects::Objects;
 use crate::objects::counters::TrafficCounters;
-use crate::objects::counters::traffic::PathTraffic;
+use crate::objects::counters::traffic::{PathId, PathTraffic};
 use crate::objects::dynamic::Role;
-use crate::objects::ids::QpIndex;
+use crate::objects::ids::{QpIndex, VfId};
 use crate::objects::page_fault::{PageFault, Paging, RETRY_CODE};
 use crate::objects::qp::attributes::Transport;
 use crate::objects::qp::{Peer, Qp, QueuePairs};
@@ -24,13 +26,14 @@ use crate::objects::refusal::Refusal;
 use crate::objects::vf::route_cache::CachedRoute;
 use crate::objects::work::payload::check_local;
 use crate::objects::work::{MAX_MESSAGE, Operation, RecvKind, SendWr};
-use crate::path::NoRoute;
+use crate::path::{Envelope, NoRoute, Route, WrongKey};
 use crate::queue_format::{Event, QueueFormat};
 use crate::transport::HEADER_WORDS;
+use crate::transport::dynamic::{Call, LetIn};
 use crate::transport::network::Network;
 use crate::transport::responder::Reception;
 
-impl<F: QueueFormat> Engine<F> {
+impl<F: QueueFormat> Executor<F> {
     /// One attempt at a request of a connected (or key-update) queue pair.
     #[inline]
     pub(crate) fn send_connected(
@@ -41,15 +44,27 @@ impl<F: QueueFormat> Engine<F> {
     ) -> Outcome {
         match wr.operation {
             Operation::Nop => return Outcome::Done(0),
-            Operation::LocalInvalidate => return self.objects.local_invalidate(index, wr),
-            Operation::UpdateKey => return self.objects.update_key(index, wr, budget),
+            Operation::LocalInvalidate => {
+                return self
+                    .objects
+                    .at_keys(index, |vf, core| vf.local_invalidate(core, wr));
+            }
+            Operation::UpdateKey => {
+                return self
+                    .objects
+                    .at_keys(index, |vf, core| vf.update_key(core, wr, budget));
+            }
             Operation::ChangeTags => {
                 return self
                     .requests
                     .completions
                     .change_tags(&mut self.objects, index, wr);
             }
-            Operation::SetSignature => return self.objects.set_signature(index, wr),
+            Operation::SetSignature => {
+                return self
+                    .objects
+                    .at_keys(index, |vf, core| vf.set_signature(core, wr));
+            }
             _ => {}
         }
         let Some(qp) = self.objects.qps.get(index.0) else {
@@ -79,6 +94,144 @@ impl<F: QueueFormat> Engine<F> {
             &self.network.traffic,
             budget,
         )
+    }
+
+    /// The context of a target in this engine that takes what an initiator sends, whose message begins anew
+    /// where the context does not know it.
+    pub fn answerer_here(
+        &mut self,
+        index: QpIndex,
+        target: QpIndex,
+        function: VfId,
+        route: &Route,
+    ) -> Option<QpIndex> {
+        let mut address = self.objects.address(index)?;
+        if let Some(crossing) = &route.crossing {
+            (address.slid, address.dlid) = (crossing.slid, crossing.dlid);
+        }
+        let Qp { core, req, .. } = self.objects.qps.get(index.0)?;
+        let mut session = req.far.session(core.qpn);
+        // Nothing is under way.
+        session.start = req.psn;
+        // The wrong key is told, and counted, in frames.
+        if self.objects.qps.target(target)?.key != session.key {
+            return None;
+        }
+        let port = &self.objects.vf(function).port;
+        let call = Call::new(&address, session, core.attr.mtu, port)?;
+        let LetIn { context, begins } = self
+            .requests
+            .completions
+            .let_in(&mut self.objects, target, &call)
+            .ok()?;
+        if begins {
+            self.objects.qps.get_mut(index.0)?.req.offset = 0;
+        }
+        Some(context)
+    }
+
+    /// The peer of a connected queue pair, if a packet to it would arrive and
+    /// be taken for this connection's.
+    #[inline]
+    pub fn peer(&mut self, index: QpIndex) -> Option<Peer> {
+        let generation = self.network.generation.load(Ordering::Acquire);
+        let qp = self.objects.qps.get(index.0)?;
+        match qp.req.found.peer {
+            Some(peer)
+                if peer.generation == generation
+                    && peer.versions == self.objects.versions(qp.core.vf, peer.vf) =>
+            {
+                Some(peer)
+            }
+            _ => self.find_peer(index, generation),
+        }
+    }
+
+    #[cold]
+    pub fn find_peer(&mut self, index: QpIndex, generation: u64) -> Option<Peer> {
+        self.network.lookups += 1;
+        let path = self.objects.qps.get(index.0)?.core.attr.path?;
+        let route = self
+            .network
+            .connection_route(&mut self.objects, index, path, generation)?;
+        let qp = self.objects.qps.get(index.0)?;
+        let dgid = path.global.map(|global| global.dgid);
+        let port = route
+            .here()
+            .filter(|port| !self.objects.vf(*port).elsewhere)?;
+        let function = self.objects.function_at(port, dgid, qp.core.attr.dest_qp)?;
+        let to = self.objects.vf(function);
+        if !to.port.active || to.quiesced.is_some() {
+            return None;
+        }
+        let mut peer_index = *to.qps.get(u32::from(qp.core.attr.dest_qp))?;
+        let mut peer = self.objects.qps.get(peer_index.0)?;
+        let is_dynamic = qp.core.transport == Transport::Dci;
+        if !is_dynamic && !self.objects.connected(qp, peer, route.crossing.is_some()) {
+            return None;
+        }
+        let pkey = self
+            .objects
+            .vf(qp.core.vf)
+            .port
+            .pkey(qp.core.attr.pkey_index);
+        if !pkey.matches(to.port.pkey(peer.core.attr.pkey_index)) {
+            TrafficCounters::add(&to.counters.pkey_violations, 1);
+            let envelope = Envelope {
+                slid: self.objects.vf(qp.core.vf).port.lid,
+                dlid: path.dlid,
+                sl: path.sl,
+                // A connected packet does not say where it comes from.
+                src_qp: Qpn::new(0),
+                dest_qp: qp.core.attr.dest_qp,
+            };
+            self.network
+                .subnet
+                .wrong_key(function, WrongKey::Partition(pkey), &envelope);
+            return None;
+        }
+        if is_dynamic {
+            peer_index = self.answerer_here(index, peer_index, function, &route)?;
+            peer = self.objects.qps.get(peer_index.0)?;
+        }
+        let qp = self.objects.qps.get(index.0)?;
+        let (attr, from) = (&qp.core.attr, qp.core.vf);
+        if is_dynamic && peer.core.attr.mtu != attr.mtu {
+            return None;
+        }
+        let (mtu, back) = (attr.mtu.bytes(), peer.core.attr.path);
+        let versions = self.objects.versions(from, function);
+        let back_sl = back.map_or(path.sl, |back| back.sl);
+        let back = back.and_then(|path| {
+            self.network
+                .connection_route(&mut self.objects, peer_index, path, generation)
+        });
+        // Acknowledgements take the way back, too.
+        let back_is_impaired = back.is_none_or(|back| back.is_impaired());
+        let away =
+            route.is_impaired() || back_is_impaired || self.network.exits.shows(from, function);
+        let resolved = Peer {
+            qp: peer_index,
+            vf: function,
+            mtu,
+            // Full packets that the way is too narrow for get lost on it.
+            longest: if mtu <= route.mtu.bytes() {
+                u64::MAX
+            } else {
+                u64::from(route.mtu.bytes())
+            },
+            paths: [route.path, back.map_or(PathId::NONE, |route| route.path)],
+            levels: [path.sl, back_sl],
+            away,
+            generation,
+            versions,
+        };
+        // Two that take it for their peer, of subnets apart, have to take turns.
+        self.objects.qps.forget_as_peer(peer_index);
+        self.objects.qps.get_mut(peer_index.0)?.resp.heard_by = Some(index);
+        let req = &mut self.objects.qps.get_mut(index.0)?.req;
+        req.found.peer = Some(resolved);
+        Some(resolved)
     }
 }
 

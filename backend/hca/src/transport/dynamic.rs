@@ -1,9 +1,8 @@
 //! Dynamic connections: initiators find their targets, and targets tell initiators apart.
 
-use wire::{Mtu, Qpn, Sl};
+use wire::{Mtu, Qpn};
 
 use super::frame::{Address, Content, Frame, Session, Syndrome};
-use crate::engine::Engine;
 use crate::engine::completion::Completions;
 use crate::memory::lending::Lending;
 use crate::objects::Objects;
@@ -13,10 +12,9 @@ use crate::objects::ids::{QpIndex, VfId};
 use crate::objects::page_fault::Paging;
 use crate::objects::qp::attributes::{AddressPath, QpState, Transport};
 use crate::objects::qp::{Core, Found, Qp, QueuePairs, RecvQueue, Requester, Responder};
-use crate::objects::reason::{Reason, Status};
+use crate::objects::reason::Reason;
 use crate::objects::vf::port::PortView;
-use crate::objects::work::{AddressVector, GlobalRoute, SendWr, Source};
-use crate::path::Route;
+use crate::objects::work::{AddressVector, GlobalRoute, SendWr};
 use crate::queue_format::{Event, QueueFormat};
 use crate::transport::arrived::Line;
 use crate::transport::network::Network;
@@ -149,41 +147,6 @@ impl Completions {
     }
 }
 
-impl<F: QueueFormat> Engine<F> {
-    /// The context that takes a request in a frame. It is told in which way one with a wrong key is.
-    pub(crate) fn answerer(&mut self, at: VfId, frame: &Frame) -> Option<QpIndex> {
-        let session = **frame.session.as_ref()?;
-        let vf = self.objects.vf(at);
-        let index = *vf.qps.get(frame.address.dest_qp.value())?;
-        let core = &self.objects.qps.get(index.0)?.core;
-        if core.transport != Transport::Dct || !core.state.receives() || !vf.port.active {
-            return None;
-        }
-        let pkey_index = core.attr.pkey_index;
-        if !self
-            .network
-            .shares_partition(&self.objects, at, frame, pkey_index)
-        {
-            return None;
-        }
-        let port = &self.objects.vf(at).port;
-        let call = Call::new(&frame.address, session, frame.mtu, port)?;
-        match self
-            .requests
-            .completions
-            .let_in(&mut self.objects, index, &call)
-        {
-            Ok(LetIn { context, .. }) => Some(context),
-            Err(Denied::Unheard) => None,
-            Err(Denied::Key) => {
-                self.network
-                    .turn_away(&mut self.objects, at, &call, pkey_index);
-                None
-            }
-        }
-    }
-}
-
 impl Network {
     /// Says that a key is wrong. All of the connection is refused with its first packet.
     #[cold]
@@ -263,63 +226,6 @@ impl Network {
     }
 }
 
-impl<F: QueueFormat> Engine<F> {
-    /// The context of a target in this engine that takes what an initiator sends, whose message begins anew
-    /// where the context does not know it.
-    pub(crate) fn answerer_here(
-        &mut self,
-        index: QpIndex,
-        target: QpIndex,
-        function: VfId,
-        route: &Route,
-    ) -> Option<QpIndex> {
-        let mut address = self.objects.address(index)?;
-        if let Some(crossing) = &route.crossing {
-            (address.slid, address.dlid) = (crossing.slid, crossing.dlid);
-        }
-        let Qp { core, req, .. } = self.objects.qps.get(index.0)?;
-        let mut session = req.far.session(core.qpn);
-        // Nothing is under way.
-        session.start = req.psn;
-        // The wrong key is told, and counted, in frames.
-        if self.objects.qps.target(target)?.key != session.key {
-            return None;
-        }
-        let port = &self.objects.vf(function).port;
-        let call = Call::new(&address, session, core.attr.mtu, port)?;
-        let LetIn { context, begins } = self
-            .requests
-            .completions
-            .let_in(&mut self.objects, target, &call)
-            .ok()?;
-        if begins {
-            self.objects.qps.get_mut(index.0)?.req.offset = 0;
-        }
-        Some(context)
-    }
-}
-
-impl<F: QueueFormat> Objects<F> {
-    /// Where a message comes from that the context of a target has got: the target's owner can answer there.
-    #[inline]
-    pub(crate) fn initiator(&self, qp: &Qp<F>) -> Option<Source> {
-        let Role::Context(context) = &qp.resp.role else {
-            return None;
-        };
-        let attr = &qp.core.attr;
-        Some(Source {
-            slid: context.initiator.lid,
-            src_qp: context.initiator.qpn,
-            sl: attr.path.map_or_else(Sl::default, |path| path.sl),
-            // A connected packet's is not in the buffer.
-            grh: false,
-            pkey: self.vf(qp.core.vf).port.pkey(attr.pkey_index),
-            path_bits: attr.path.map_or(0, |path| path.src_path_bits),
-            checked: wire::ipoib::Checked::default(),
-        })
-    }
-}
-
 impl<F: QueueFormat> QueuePairs<F> {
     /// Whether a request is for another far end than the one that its initiator has now.
     pub(crate) fn turns_away(&self, index: QpIndex, wr: &SendWr) -> bool {
@@ -328,44 +234,6 @@ impl<F: QueueFormat> QueuePairs<F> {
         };
         let is = |vector| req.far.is(vector, wr.access_key);
         core.transport == Transport::Dci && !wr.address.as_ref().is_some_and(is)
-    }
-}
-
-impl<F: QueueFormat> Objects<F> {
-    /// An initiator, which has nothing under way, turns to the far end of a request. Why it cannot.
-    #[inline]
-    pub(crate) fn turn_to(&mut self, index: QpIndex, wr: &mut SendWr) -> Option<Status> {
-        let Some(qp) = self.qps.get_mut(index.0) else {
-            return Some(Status::LocalQpOperation);
-        };
-        match &wr.address {
-            Some(vector) if qp.req.far.is(vector, wr.access_key) => None,
-            _ => self.turn(index, wr),
-        }
-    }
-
-    #[cold]
-    fn turn(&mut self, index: QpIndex, wr: &mut SendWr) -> Option<Status> {
-        let Qp { core, req, .. } = self.qps.get_mut(index.0)?;
-        let levels = self.vfs[usize::from(core.vf.0)].port.service_levels;
-        let vector = wr.address.filter(|vector| !vector.dlid.is_multicast());
-        let sl = vector.and_then(|vector| levels.admit(vector.sl));
-        let (Some(vector), Some(sl)) = (vector, sl) else {
-            wr.reason = Reason::FarEnd;
-            return Some(Status::LocalQpOperation);
-        };
-        core.attr.path = Some(AddressPath {
-            dlid: vector.dlid,
-            sl,
-            src_path_bits: vector.src_path_bits,
-            global: vector.global,
-        });
-        core.attr.dest_qp = vector.dest_qp;
-        req.far.turn_to(vector, wr.access_key);
-        req.far.begin(req.psn);
-        req.found = Found::default();
-        req.offset = 0;
-        None
     }
 }
 

@@ -2,17 +2,16 @@
 
 use std::sync::Arc;
 
-use wire::Gid;
 use wire::header::Service;
 
 use super::arrived::{Arrived, STEP_COST};
-use super::endpoint::{Destination, Endpoint, InFlight, Transmit};
+use super::endpoint::{Destination, InFlight, Transmit};
 use super::frame::{Address, Frame};
 use super::requester::{Requester, Surroundings};
 use super::responder::Reception;
-use super::room::{BYTES_PER_SLOT, Room};
-use crate::engine::Engine;
+use super::room::Room;
 use crate::engine::cost::{REQUEST_COST, TURN};
+use crate::engine::executor::Executor;
 use crate::memory::domain::Domain;
 use crate::objects::Objects;
 use crate::objects::ids::{QpIndex, VfId};
@@ -21,19 +20,18 @@ use crate::objects::qp::attributes::{AddressPath, QpState, Transport};
 use crate::objects::qp::{Qp, QueuePairs, Wait};
 use crate::objects::reason::Status;
 use crate::objects::vf::quiesce::{For, QUIESCED};
-use crate::objects::work::{Operation, SendWr};
-use crate::path::LinkId;
+use crate::objects::work::{Operation, RecvKind, SendWr};
 use crate::queue_format::QueueFormat;
-use crate::transport::endpoint::exits::over;
-use crate::transport::endpoint::mesh::Mesh;
+use crate::transport::dynamic::{Call, Denied, LetIn};
 use crate::transport::frame::service;
-use crate::transport::requester::away::Away;
+use crate::transport::reply::{Delivery, Reply};
+use crate::transport::responder::request::invalidate;
 
 /// After how long a connection looks again whether its function may have more on its way, in nanoseconds:
 /// where what is on its way has no answer, nothing tells.
 const RETRY_INTERVAL_NS: u64 = 100_000;
 
-impl<F: QueueFormat> Engine<F> {
+impl<F: QueueFormat> Executor<F> {
     /// A turn of a queue pair with requests under way.
     #[cold]
     pub(crate) fn away_turn(&mut self, index: QpIndex, budget: &mut i64) {
@@ -128,8 +126,8 @@ impl<F: QueueFormat> Engine<F> {
     }
 }
 
-impl<F: QueueFormat> Engine<F> {
-    fn next_frame(&mut self, index: QpIndex, budget: &mut i64) -> Option<Frame> {
+impl<F: QueueFormat> Executor<F> {
+    pub fn next_frame(&mut self, index: QpIndex, budget: &mut i64) -> Option<Frame> {
         let address = self.objects.address(index)?;
         self.with_requester(index, |requester, around| {
             requester.poll_transmit(address, around, budget)
@@ -137,7 +135,7 @@ impl<F: QueueFormat> Engine<F> {
     }
 }
 
-impl<F: QueueFormat> Engine<F> {
+impl<F: QueueFormat> Executor<F> {
     /// Does something with a queue pair's requesting side.
     pub(crate) fn with_requester<R>(
         &mut self,
@@ -172,40 +170,7 @@ impl<F: QueueFormat> Engine<F> {
     }
 }
 
-impl<F: QueueFormat> Engine<F> {
-    /// Joins the engine to others: paths that end [`End::Away`] over this link lead there. Frames that arrive at
-    /// the endpoint are for functions of this engine.
-    pub fn add_link(&mut self, endpoint: Box<dyn Endpoint>) -> LinkId {
-        self.network.exits.add(endpoint)
-    }
-
-    /// Joins the engine to others of the program, which have the same functions: each lives in one of
-    /// them, as the homes of the mesh say, and the others know its port.
-    pub fn join(&mut self, mesh: Mesh) {
-        let links = self.network.subnet.links();
-        self.join_over(mesh, |mesh| over(links, mesh));
-    }
-
-    /// The same, with other links on the way.
-    pub fn join_over(&mut self, mesh: Mesh, links: impl FnOnce(Mesh) -> Box<dyn Endpoint>) {
-        for (at, vf) in self.objects.vfs.iter_mut().enumerate() {
-            vf.elsewhere = !mesh.is_home(VfId(at as u16));
-        }
-        self.network.exits.may_be_crowded = true;
-        self.set_endpoint(links(mesh));
-    }
-
-    /// Whether a function lives in this engine.
-    #[must_use]
-    pub fn is_home(&self, vf: VfId) -> bool {
-        !self.objects.vf(vf).elsewhere
-    }
-
-    /// Looks at the endpoints, at one of which something has arrived without the engine's doing.
-    pub fn wake(&mut self) {
-        self.network.exits.look();
-    }
-
+impl<F: QueueFormat> Executor<F> {
     /// Takes in what has arrived, as far as one long turn goes.
     pub(crate) fn arrivals(&mut self, now: u64) {
         // There may be room afterwards. Who waits for it has a turn before those whose answers come now.
@@ -266,7 +231,8 @@ impl<F: QueueFormat> Engine<F> {
                 Destination::Function(to) if frame.address.service != Service::Ud => {
                     self.arrive(to, frame, in_flight, &mut left);
                 }
-                to => self.datagram_arrives(from, to, path_bits, frame, &mut left),
+                to => crate::local::delivery::Delivery::new(self)
+                    .datagram_arrives(from, to, path_bits, frame, &mut left),
             }
         }
         self.look_at_rests(now);
@@ -276,7 +242,7 @@ impl<F: QueueFormat> Engine<F> {
         }
     }
 
-    /// A frame has come to a function's port from outside the engine. It may say anything.
+    /// See [`Engine::receive`](crate::Engine::receive).
     pub fn receive(&mut self, at: VfId, frame: Frame) {
         if self
             .network
@@ -287,7 +253,13 @@ impl<F: QueueFormat> Engine<F> {
         match frame.address.service {
             Service::Ud => {
                 let to = Destination::Function(at);
-                self.datagram_arrives(at, to, [0; 2], frame, &mut { TURN });
+                crate::local::delivery::Delivery::new(self).datagram_arrives(
+                    at,
+                    to,
+                    [0; 2],
+                    frame,
+                    &mut { TURN },
+                );
             }
             _ => self.arrive(at, frame, None, &mut { TURN }),
         }
@@ -302,7 +274,10 @@ impl<F: QueueFormat> Engine<F> {
         budget: &mut i64,
     ) {
         if self.objects.vf(at).back == QUIESCED {
-            return self.hold(at, For::QueuePair, frame, in_flight);
+            return self
+                .objects
+                .vf_mut(at)
+                .hold(For::QueuePair, frame, in_flight);
         }
         let Some(index) = self.taker(at, &frame) else {
             return;
@@ -387,7 +362,7 @@ impl<F: QueueFormat> Engine<F> {
 
     /// The queue pair that takes a frame for its connection's. It listens to its own peer only, knows
     /// it by its LID, or by its GID where both say one (9.6.1.1, 9.6.1.5), and shares a partition with it.
-    fn taker(&mut self, at: VfId, frame: &Frame) -> Option<QpIndex> {
+    pub fn taker(&mut self, at: VfId, frame: &Frame) -> Option<QpIndex> {
         let Address {
             slid,
             global,
@@ -458,33 +433,104 @@ impl<F: QueueFormat> Engine<F> {
                 .make_ready(&mut self.objects, index);
         }
     }
-}
 
-impl<F: QueueFormat> Objects<F> {
-    /// Has a request go in frames, and those that follow it.
-    #[cold]
-    pub(crate) fn send_in_frames(
-        &mut self,
-        index: QpIndex,
-        wr: Box<SendWr>,
-        fault: Option<Status>,
-    ) {
-        let Some(Qp { core, req, .. }) = self.qps.get_mut(index.0) else {
-            return;
-        };
-        if req.away.is_none() && core.transport == Transport::Dci {
-            // Whatever the target has kept of the last connection is void.
-            req.far.begin(req.psn);
+    /// Acts on the result of a request. Its answer takes the room that it has reserved.
+    pub fn reply(&mut self, index: QpIndex, reply: Reply, reserved: Option<Arc<InFlight>>) {
+        let Reply {
+            answer,
+            loan,
+            reason,
+            partly: _,
+            delivery,
+            refusal,
+            fault,
+        } = reply;
+        if let Some(fault) = fault {
+            self.objects.responder_waits(index, fault);
         }
-        let away = req
-            .away
-            .get_or_insert_with(|| Box::new(Away::new(Requester::new(req.psn, &core.attr))));
-        away.requester.post(wr, &core.attr, fault);
-        req.psn = away.requester.newest();
-        req.offset = 0;
-        let vf = &mut self.vfs[usize::from(core.vf.0)];
-        vf.taken += 1;
-        vf.memory.exchange(0, BYTES_PER_SLOT);
+        if let (Some((content, psn, payload)), Some(address)) =
+            (answer, self.objects.address(index))
+            && let Some(qp) = self.objects.qps.get(index.0)
+        {
+            let frame = Frame {
+                payload,
+                loan,
+                reason,
+                ..Frame::new(address, qp.core.attr.mtu, psn, content)
+            };
+            self.network
+                .transmit(&mut self.objects, index, frame, reserved);
+        }
+        if let Some(Delivery {
+            kind,
+            immediate,
+            len,
+            solicited,
+        }) = delivery
+            && let Some(qp) = self.objects.qps.get_mut(index.0)
+            && let Some(inbound) = qp.resp.inbound.take()
+        {
+            if kind == RecvKind::SendInvalidate {
+                invalidate(&mut self.objects.vfs[usize::from(qp.core.vf.0)], immediate);
+            }
+            let received = (kind, immediate, solicited);
+            self.requests.completions.complete_recv(
+                &mut self.objects,
+                index,
+                inbound,
+                Status::Success,
+                len,
+                received,
+            );
+        }
+        if let Some(refusal) = refusal {
+            self.requests
+                .refuse(&mut self.objects, index, refusal, false);
+        }
+    }
+
+    /// Has a queue pair go on by its alternate path, if its retries are exhausted.
+    #[inline]
+    pub fn migrate_exhausted(&mut self, index: QpIndex) {
+        let qp = self.objects.qps.get_mut(index.0);
+        let away = qp.and_then(|qp| qp.req.away.as_mut());
+        if away.is_some_and(|away| away.requester.take_exhausted()) {
+            self.network.migrate(&mut self.objects, index);
+            self.with_requester(index, |requester, around| requester.migrated(around.attr));
+        }
+    }
+
+    /// The context that takes a request in a frame. It is told in which way one with a wrong key is.
+    pub fn answerer(&mut self, at: VfId, frame: &Frame) -> Option<QpIndex> {
+        let session = **frame.session.as_ref()?;
+        let vf = self.objects.vf(at);
+        let index = *vf.qps.get(frame.address.dest_qp.value())?;
+        let core = &self.objects.qps.get(index.0)?.core;
+        if core.transport != Transport::Dct || !core.state.receives() || !vf.port.active {
+            return None;
+        }
+        let pkey_index = core.attr.pkey_index;
+        if !self
+            .network
+            .shares_partition(&self.objects, at, frame, pkey_index)
+        {
+            return None;
+        }
+        let port = &self.objects.vf(at).port;
+        let call = Call::new(&frame.address, session, frame.mtu, port)?;
+        match self
+            .requests
+            .completions
+            .let_in(&mut self.objects, index, &call)
+        {
+            Ok(LetIn { context, .. }) => Some(context),
+            Err(Denied::Unheard) => None,
+            Err(Denied::Key) => {
+                self.network
+                    .turn_away(&mut self.objects, at, &call, pkey_index);
+                None
+            }
+        }
     }
 }
 
@@ -501,26 +547,5 @@ impl<F: QueueFormat> QueuePairs<F> {
         );
         let transport = self.get(index.0)?.core.transport;
         (!local && !self.turns_away(index, wr)).then(|| transport.refuses(wr))
-    }
-}
-
-impl<F: QueueFormat> Objects<F> {
-    /// Where a connection's frames go and what they say of where they come from.
-    pub(crate) fn address(&self, index: QpIndex) -> Option<Address> {
-        let core = &self.qps.get(index.0)?.core;
-        let path = core.attr.path?;
-        let port = &self.vf(core.vf).port;
-        Some(Address {
-            slid: port.source(path.src_path_bits),
-            dlid: path.dlid,
-            sl: path.sl,
-            global: path.global.map(|global| {
-                let gid = port.gids.get(usize::from(global.sgid_index));
-                (global, gid.copied().unwrap_or(Gid::NONE))
-            }),
-            service: service(core.transport),
-            pkey: port.pkey(core.attr.pkey_index),
-            dest_qp: core.attr.dest_qp,
-        })
     }
 }

@@ -378,28 +378,6 @@ impl Network {
         }
     }
 
-    /// Moves a connection to its alternate path, and its other end with it; whether it could. Its retries count
-    /// anew, and its owner is told.
-    #[cold]
-    pub fn migrate<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) -> bool {
-        if !objects.migrate_end(index) {
-            return false;
-        }
-        self.find_other_end(objects, index);
-        let end = objects.other_end(index);
-        let qp = objects.qps.get(index.0);
-        if let Some((vf, core)) = end.zip(qp.map(|qp| &qp.core))
-            && let Ok(peer) = objects.qp_index(vf, core.attr.dest_qp)
-            && let Some(other) = objects.qps.get(peer.0)
-            && other.core.transport == core.transport
-            && other.core.attr.dest_qp == core.qpn
-            && core.transport != Transport::Xrc
-        {
-            objects.migrate_end(peer);
-        }
-        true
-    }
-
     /// Slot of the cache that holds where a multicast packet goes.
     pub fn fan_out<F: QueueFormat>(
         &mut self,

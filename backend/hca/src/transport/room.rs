@@ -25,18 +25,18 @@ pub(crate) const BYTES_PER_SLOT: usize = 4096 + 512;
 
 impl<F: QueueFormat> Vf<F> {
     /// Whether it may have one thing more.
-    pub fn has_slots(&self) -> bool {
+    pub(crate) fn has_slots(&self) -> bool {
         let in_flight = self.in_flight.load(Ordering::Relaxed);
         self.taken.max(in_flight) < MAX_OUTSTANDING && self.memory.left() >= BYTES_PER_SLOT
     }
 
     /// Whether it has as much on its way as it may.
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.in_flight.load(Ordering::Relaxed) >= MAX_OUTSTANDING
     }
 
     /// So many requests are not under way any more.
-    pub fn release_slots(&mut self, requests: usize) {
+    pub(crate) fn release_slots(&mut self, requests: usize) {
         self.taken = self.taken.saturating_sub(requests as u32);
         (0..requests).for_each(|_| self.memory.give(BYTES_PER_SLOT));
     }

@@ -7,7 +7,7 @@ use super::payload::{Incoming, Part, refused};
 use super::responder::Reception;
 use super::responder::request::capacity;
 use crate::engine::completion::Completions;
-use crate::engine::progress::{Outcome, failed};
+use crate::engine::outcome::{Outcome, failed};
 use crate::memory::access::{CopyError, Cursor, Source, as_a_whole, copy};
 use crate::memory::mr::Access;
 use crate::objects::Objects;
@@ -17,7 +17,7 @@ use crate::objects::qp::attributes::Inbound;
 use crate::objects::qp::{Qp, RecvQueue, Responder};
 use crate::objects::reason::{Reason, Status};
 use crate::objects::refusal::Refusal;
-use crate::objects::tags::{Arrival, Head, TagList, Tagged};
+use crate::objects::tags::{Arrival, Head, Tagged};
 use crate::objects::work::{CompletionEntry, RecvKind, RecvWr, SendWr, Side, TagEvent};
 use crate::queue_format::QueueFormat;
 
@@ -38,7 +38,7 @@ impl<F: QueueFormat> Responder<F> {
         }
     }
 
-    fn tagged_mut(&mut self) -> Option<&mut Tagged> {
+    pub(crate) fn tagged_mut(&mut self) -> Option<&mut Tagged> {
         match &mut self.role {
             Role::Tagged(tagged) => Some(tagged),
             _ => None,
@@ -314,33 +314,5 @@ impl Completions {
             },
         };
         self.complete(objects, cq, &entry, &[]);
-    }
-}
-
-impl<F: QueueFormat> Objects<F> {
-    /// Does something with what a queue pair keeps of tags, and with the list.
-    pub fn with_tags<R>(
-        &mut self,
-        index: QpIndex,
-        act: impl FnOnce(&mut Tagged, &mut TagList) -> R,
-    ) -> Option<R> {
-        let Self { qps, srqs, .. } = self;
-        let resp = &mut qps.get_mut(index.0)?.resp;
-        let srq = srqs.get_mut(resp.queue.shared()?.0)?;
-        let list = srq.tags.as_mut()?;
-        Some(act(resp.tagged_mut()?, list))
-    }
-}
-
-impl<F: QueueFormat> Objects<F> {
-    /// A queue pair is reset or goes: the entries that its messages have matched are free, and nobody is told.
-    pub(crate) fn release_tags(&mut self, index: QpIndex) {
-        self.with_tags(index, |tagged, list| {
-            while tagged.pop(list).is_some() {}
-            if let Some(matched) = std::mem::take(&mut tagged.arrival).matched() {
-                list.free(matched);
-            }
-            tagged.forget_steps();
-        });
     }
 }

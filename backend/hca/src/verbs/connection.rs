@@ -2,14 +2,13 @@
 
 use wire::Qpn;
 
-use crate::engine::Engine;
 use crate::engine::requests::Requests;
 use crate::engine::scheduler::Scheduler;
 use crate::memory::sge::Sge;
 use crate::objects::dynamic::{FarEnd, Role};
 use crate::objects::ids::{QpIndex, SrqIndex, VerbError, VfId};
 use crate::objects::qp::attributes::{
-    AlternatePath, MigrationState, QpAttr, QpChange, QpState, QpView, RecvSide, Transport,
+    AlternatePath, MigrationState, QpAttr, QpChange, QpState, RecvSide, Transport,
 };
 use crate::objects::qp::{Core, Found, Qp, QpDesc, RecvQueue, Requester, Responder};
 use crate::objects::shared_port::is_free;
@@ -19,6 +18,7 @@ use crate::objects::vf::Vf;
 use crate::objects::work::{MAX_INLINE, MAX_SGE, RecvWr, SendWr};
 use crate::objects::{LISTED, Objects};
 use crate::queue_format::{Event, QueueFormat};
+use crate::verbs::Verbs;
 use crate::verbs::multicast::ATTACHMENT;
 
 /// Send and receive queue of a queue pair, where it has one of its own.
@@ -27,15 +27,15 @@ pub type QpQueues<'a, F> = (
     Option<&'a <F as QueueFormat>::Recv>,
 );
 
-impl<F: QueueFormat> Engine<F> {
+impl<F: QueueFormat> Verbs<'_, F> {
     /// Creates a queue pair in the Reset state and returns its number.
     ///
     /// # Errors
     /// [`VerbError::Exhausted`], [`VerbError::NotFound`] for what it names,
     /// [`VerbError::InUse`] for a second queue pair 0 or 1, or
     /// [`VerbError::Invalid`] for a receive queue that completes nowhere.
-    pub fn create_qp(&mut self, vf: VfId, desc: QpDesc<F>) -> Result<Qpn, VerbError> {
-        let state = self.objects.vf(vf);
+    pub fn create_qp(&mut self, desc: QpDesc<F>) -> Result<Qpn, VerbError> {
+        let state = self.objects.vf(self.vf);
         if desc.transport.needs_domain() || desc.pd != 0 {
             state.pds.get(desc.pd).ok_or(VerbError::NotFound)?;
         }
@@ -48,12 +48,12 @@ impl<F: QueueFormat> Engine<F> {
             return Err(VerbError::InUse);
         }
         let (send_queue, send_cq) = match desc.send {
-            Some((queue, cqn)) => (Some(queue), Some(self.objects.vf(vf).cq_index(cqn)?)),
+            Some((queue, cqn)) => (Some(queue), Some(self.objects.vf(self.vf).cq_index(cqn)?)),
             None => (None, None),
         };
         let recv_cq = desc
             .recv_cqn
-            .map(|cqn| self.objects.vf(vf).cq_index(cqn))
+            .map(|cqn| self.objects.vf(self.vf).cq_index(cqn))
             .transpose()?;
         let recv_queue = match desc.recv {
             RecvSide::None => RecvQueue::None,
@@ -62,12 +62,12 @@ impl<F: QueueFormat> Engine<F> {
             }
             RecvSide::Own(queue) => RecvQueue::Own(queue),
             RecvSide::Shared(srqn) => {
-                let srq = self.objects.vf(vf).srq_index(srqn)?;
+                let srq = self.objects.vf(self.vf).srq_index(srqn)?;
                 self.objects.srqs.shared_queue(srq, desc.transport)?
             }
             RecvSide::Xrc(xrcd) => {
                 self.objects
-                    .vf(vf)
+                    .vf(self.vf)
                     .xrcds
                     .get(xrcd)
                     .ok_or(VerbError::NotFound)?;
@@ -80,22 +80,22 @@ impl<F: QueueFormat> Engine<F> {
             .tagged_role(&recv_queue, desc.pd, send_queue.is_none());
         let polled = desc.polled && send_queue.is_some();
         let held = held(send_queue.as_ref(), &recv_queue);
-        let Vf { qps, memory, .. } = self.objects.vf_mut(vf);
+        let Vf { qps, memory, .. } = self.objects.vf_mut(self.vf);
         if !qps.make_room(memory) || !memory.take_all(held) {
             return Err(VerbError::Exhausted);
         }
         // No earlier queue pair of the same number has had such connections.
         let timer = self.requests.completions.scheduler.timer() as u32;
         let session = self.seed as u32 ^ timer.wrapping_mul(0x9e37_79b9);
-        let mut numbers = std::mem::take(&mut self.objects.vf_mut(vf).qps);
+        let mut numbers = std::mem::take(&mut self.objects.vf_mut(self.vf).qps);
         let Objects { vfs, qps, .. } = &mut self.objects;
         let mut index = None;
         let number = numbers.insert_free(
-            |number| is_free(vfs, vf, number),
+            |number| is_free(vfs, self.vf, number),
             |number| {
                 let qpn = Qpn::new(number);
                 let core = Core {
-                    vf,
+                    vf: self.vf,
                     qpn,
                     user_index: desc.user_index,
                     in_completion: desc.in_completion,
@@ -121,7 +121,7 @@ impl<F: QueueFormat> Engine<F> {
                 qp
             },
         );
-        let state = self.objects.vf_mut(vf);
+        let state = self.objects.vf_mut(self.vf);
         state.qps = numbers;
         let (Some(number), Some(index)) = (number, index) else {
             state.memory.give_all(held);
@@ -130,7 +130,7 @@ impl<F: QueueFormat> Engine<F> {
         self.requests
             .completions
             .scheduler
-            .enlist(&mut self.objects, index, special);
+            .enlist(self.objects, index, special);
         Ok(Qpn::new(number))
     }
 }
@@ -179,7 +179,7 @@ impl Scheduler {
     }
 }
 
-impl<F: QueueFormat> Engine<F> {
+impl<F: QueueFormat> Verbs<'_, F> {
     /// Moves a queue pair to `next`, changing what `change` names.
     ///
     /// # Errors
@@ -187,13 +187,12 @@ impl<F: QueueFormat> Engine<F> {
     /// is not one of the specification's.
     pub fn modify_qp(
         &mut self,
-        vf: VfId,
         qpn: Qpn,
         next: QpState,
         change: &QpChange,
     ) -> Result<(), VerbError> {
-        let index = self.objects.qp_index(vf, qpn)?;
-        let levels = self.objects.vf(vf).port.service_levels;
+        let index = self.objects.qp_index(self.vf, qpn)?;
+        let levels = self.objects.vf(self.vf).port.service_levels;
         let qp = self
             .objects
             .qps
@@ -202,7 +201,7 @@ impl<F: QueueFormat> Engine<F> {
         if !qp.core.state.may_become(next) {
             return Err(VerbError::BadState);
         }
-        let sets = &self.objects.vfs[usize::from(vf.0)].sets;
+        let sets = &self.objects.vfs[usize::from(self.vf.0)].sets;
         let set = change
             .counter_set
             .map(|number| sets.get(number).ok_or(VerbError::NotFound));
@@ -229,13 +228,13 @@ impl<F: QueueFormat> Engine<F> {
             .get_mut(index.0)
             .ok_or(VerbError::NotFound)?;
         match next {
-            QpState::Error => self.requests.fail_qp(&mut self.objects, index),
+            QpState::Error => self.requests.fail_qp(self.objects, index),
             QpState::Reset => {
                 self.requests
                     .completions
                     .scheduler
-                    .forget_faults(&mut self.objects, index);
-                self.requests.empty_qp(&mut self.objects, index);
+                    .forget_faults(self.objects, index);
+                self.requests.empty_qp(self.objects, index);
             }
             _ => {
                 let earlier = qp.core.state;
@@ -243,7 +242,7 @@ impl<F: QueueFormat> Engine<F> {
                 qp.core.state = next;
                 if let Some(set) = set {
                     let earlier = std::mem::replace(&mut qp.core.set, set);
-                    earlier.release(&mut self.objects.vfs[usize::from(vf.0)].memory);
+                    earlier.release(&mut self.objects.vfs[usize::from(self.vf.0)].memory);
                 }
                 // Where the path leads may be what has changed.
                 qp.req.found = Found::default();
@@ -254,7 +253,7 @@ impl<F: QueueFormat> Engine<F> {
                     qp.req.psn = psn;
                 }
                 if change.migration == Some(MigrationState::Migrated) {
-                    self.network.migrate(&mut self.objects, index);
+                    self.network.migrate(self.objects, index);
                 }
                 let Some(qp) = self.objects.qps.get_mut(index.0) else {
                     return Ok(());
@@ -265,60 +264,28 @@ impl<F: QueueFormat> Engine<F> {
                     self.requests
                         .completions
                         .scheduler
-                        .make_ready(&mut self.objects, index);
+                        .make_ready(self.objects, index);
                 } else if next == QpState::SendQueueDrain
                     && earlier == QpState::ReadyToSend
                     && qp.req.current.is_none()
                     && qp.req.away.is_none()
                 {
-                    self.objects.notify(vf, Event::SendQueueDrained(qpn));
+                    self.objects.notify(self.vf, Event::SendQueueDrained(qpn));
                 }
             }
         }
         Ok(())
     }
+}
 
-    /// Queries a queue pair.
-    ///
-    /// # Errors
-    /// [`VerbError::NotFound`].
-    pub fn query_qp(&self, vf: VfId, qpn: Qpn) -> Result<QpView, VerbError> {
-        let index = self.objects.qp_index(vf, qpn)?;
-        let qp = self.objects.qps.get(index.0).ok_or(VerbError::NotFound)?;
-        let attr = QpAttr {
-            rq_psn: qp.resp.psn,
-            sq_psn: qp.req.psn,
-            ..qp.core.attr
-        };
-        Ok(QpView {
-            state: qp.core.state,
-            attr,
-            msn: qp.resp.msn,
-        })
-    }
-
-    /// The queues of a queue pair, for queries.
-    ///
-    /// # Errors
-    /// [`VerbError::NotFound`].
-    pub fn qp_queues(&self, vf: VfId, qpn: Qpn) -> Result<QpQueues<'_, F>, VerbError> {
-        let index = self.objects.qp_index(vf, qpn)?;
-        let qp = self.objects.qps.get(index.0).ok_or(VerbError::NotFound)?;
-        let recv = if let RecvQueue::Own(queue) = &qp.resp.queue {
-            Some(queue)
-        } else {
-            None
-        };
-        Ok((qp.req.queue.as_ref(), recv))
-    }
-
+impl<F: QueueFormat> Verbs<'_, F> {
     /// Destroys a queue pair. Requests in progress are dropped.
     ///
     /// # Errors
     /// [`VerbError::NotFound`].
-    pub fn destroy_qp(&mut self, vf: VfId, qpn: Qpn) -> Result<(), VerbError> {
-        self.objects.qp_index(vf, qpn)?;
-        self.requests.remove_qp(&mut self.objects, vf, qpn)
+    pub fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), VerbError> {
+        self.objects.qp_index(self.vf, qpn)?;
+        self.requests.remove_qp(self.objects, self.vf, qpn)
     }
 }
 
@@ -383,25 +350,6 @@ impl Requests {
             (0..detached).for_each(|_| state.memory.give(ATTACHMENT));
         }
         Ok(())
-    }
-}
-
-impl<F: QueueFormat> Engine<F> {
-    /// Rings the send doorbell of a queue pair: everything before `through`,
-    /// counted as its send queue counts ([`QueueFormat::ring_send`]), is posted. It is
-    /// executed by [`Engine::run`].
-    pub fn ring_send(&mut self, vf: VfId, qpn: Qpn, through: u16) {
-        if let Ok(index) = self.objects.qp_index(vf, qpn) {
-            if let Some(qp) = self.objects.qps.get_mut(index.0)
-                && let Some(queue) = &mut qp.req.queue
-            {
-                F::ring_send(queue, through);
-            }
-            self.requests
-                .completions
-                .scheduler
-                .make_ready(&mut self.objects, index);
-        }
     }
 }
 

@@ -8,17 +8,17 @@
 
 use wire::Qpn;
 
-use crate::engine::Engine;
 use crate::engine::completion::Completions;
 use crate::memory::sge::Sge;
 use crate::objects::Objects;
-use crate::objects::dynamic::{DctDesc, DctView, Role, Target};
-use crate::objects::ids::{QpIndex, VerbError, VfId};
-use crate::objects::qp::attributes::{QpAttr, QpState, QpView, RecvSide, Transport};
+use crate::objects::dynamic::{DctDesc, Role, Target};
+use crate::objects::ids::{QpIndex, VerbError};
+use crate::objects::qp::attributes::{QpAttr, QpState, RecvSide, Transport};
 use crate::objects::qp::{Qp, QpDesc};
 use crate::objects::reason::Status;
 use crate::objects::work::{MAX_SGE, RecvKind, RecvWr};
 use crate::queue_format::{Event, QueueFormat};
+use crate::verbs::Verbs;
 
 /// Initiators that a target has contexts for at a time.
 pub const MAX_CONTEXTS: usize = 1024;
@@ -32,37 +32,34 @@ const IDLE: u64 = 10_000_000;
 /// Time without a packet after which the rest of a message counts as lost, in nanoseconds.
 const ABANDONED: u64 = 10_000_000_000;
 
-impl<F: QueueFormat> Engine<F> {
+impl<F: QueueFormat> Verbs<'_, F> {
     /// Creates a DC target, which receives at once, and returns its number: one of a queue pair.
     ///
     /// # Errors
-    /// As of [`Engine::create_qp`].
-    pub fn create_dct(&mut self, vf: VfId, desc: &DctDesc) -> Result<Qpn, VerbError> {
-        if !self.objects.vf_mut(vf).memory.take(OF_TARGET) {
+    /// As of [`Verbs::create_qp`].
+    pub fn create_dct(&mut self, desc: &DctDesc) -> Result<Qpn, VerbError> {
+        if !self.objects.vf_mut(self.vf).memory.take(OF_TARGET) {
             return Err(VerbError::Exhausted);
         }
-        let created = self.create_qp(
-            vf,
-            QpDesc {
-                transport: Transport::Dct,
-                pd: desc.pd,
-                send: None,
-                recv: RecvSide::Shared(desc.srqn),
-                recv_cqn: Some(desc.cqn),
-                source_qpn: None,
-                block_multicast_loopback: false,
-                offloads: false,
-                polled: false,
-                counter_set: desc.counter_set,
-                user_index: desc.user_index,
-                in_completion: desc.in_completion,
-            },
-        );
+        let created = self.create_qp(QpDesc {
+            transport: Transport::Dct,
+            pd: desc.pd,
+            send: None,
+            recv: RecvSide::Shared(desc.srqn),
+            recv_cqn: Some(desc.cqn),
+            source_qpn: None,
+            block_multicast_loopback: false,
+            offloads: false,
+            polled: false,
+            counter_set: desc.counter_set,
+            user_index: desc.user_index,
+            in_completion: desc.in_completion,
+        });
         let Ok(qpn) = created else {
-            self.objects.vf_mut(vf).memory.give(OF_TARGET);
+            self.objects.vf_mut(self.vf).memory.give(OF_TARGET);
             return created;
         };
-        if let Some(index) = self.objects.vf(vf).qps.get(u32::from(qpn)).copied()
+        if let Some(index) = self.objects.vf(self.vf).qps.get(u32::from(qpn)).copied()
             && let Some(qp) = self.objects.qps.get_mut(index.0)
         {
             qp.core.attr = QpAttr {
@@ -79,19 +76,19 @@ impl<F: QueueFormat> Engine<F> {
     ///
     /// # Errors
     /// [`VerbError::NotFound`].
-    pub fn drain_dct(&mut self, vf: VfId, dctn: Qpn) -> Result<(), VerbError> {
-        let index = self.objects.dct_index(vf, dctn)?;
+    pub fn drain_dct(&mut self, dctn: Qpn) -> Result<(), VerbError> {
+        let index = self.objects.dct_index(self.vf, dctn)?;
         self.requests
             .completions
             .scheduler
-            .forget_errored(&mut self.objects, index);
+            .forget_errored(self.objects, index);
         if let Some(qp) = self.objects.qps.get_mut(index.0) {
             qp.core.state = QpState::Reset;
         }
         self.requests
             .completions
-            .disconnect_all(&mut self.objects, index);
-        self.objects.notify(vf, Event::DctDrained(dctn));
+            .disconnect_all(self.objects, index);
+        self.objects.notify(self.vf, Event::DctDrained(dctn));
         Ok(())
     }
 
@@ -99,11 +96,11 @@ impl<F: QueueFormat> Engine<F> {
     ///
     /// # Errors
     /// [`VerbError::NotFound`].
-    pub fn destroy_dct(&mut self, vf: VfId, dctn: Qpn) -> Result<(), VerbError> {
-        let index = self.objects.dct_index(vf, dctn)?;
+    pub fn destroy_dct(&mut self, dctn: Qpn) -> Result<(), VerbError> {
+        let index = self.objects.dct_index(self.vf, dctn)?;
         self.requests
             .completions
-            .disconnect_all(&mut self.objects, index);
+            .disconnect_all(self.objects, index);
         if let Some(qp) = self.objects.qps.get_mut(index.0)
             && let Role::Target(target) = std::mem::take(&mut qp.resp.role)
         {
@@ -111,37 +108,18 @@ impl<F: QueueFormat> Engine<F> {
                 self.requests.completions.spare_recvs.keep(inbound.wr);
             }
         }
-        self.objects.vf_mut(vf).memory.give(OF_TARGET);
-        self.requests.remove_qp(&mut self.objects, vf, dctn)
+        self.objects.vf_mut(self.vf).memory.give(OF_TARGET);
+        self.requests.remove_qp(self.objects, self.vf, dctn)
     }
+}
 
-    /// Queries a DC target.
-    ///
-    /// # Errors
-    /// [`VerbError::NotFound`].
-    pub fn query_dct(&self, vf: VfId, dctn: Qpn) -> Result<DctView, VerbError> {
-        let index = self.objects.dct_index(vf, dctn)?;
-        let qp = self.objects.qps.get(index.0).ok_or(VerbError::NotFound)?;
-        let Role::Target(target) = &qp.resp.role else {
-            return Err(VerbError::NotFound);
-        };
-        Ok(DctView {
-            qp: QpView {
-                state: qp.core.state,
-                attr: qp.core.attr,
-                msn: 0,
-            },
-            violations: target.violations,
-            contexts: target.list.len(),
-        })
-    }
-
+impl<F: QueueFormat> Verbs<'_, F> {
     /// The next request with another key than a DC target's raises an event.
     ///
     /// # Errors
     /// [`VerbError::NotFound`].
-    pub fn arm_dct(&mut self, vf: VfId, dctn: Qpn) -> Result<(), VerbError> {
-        let index = self.objects.dct_index(vf, dctn)?;
+    pub fn arm_dct(&mut self, dctn: Qpn) -> Result<(), VerbError> {
+        let index = self.objects.dct_index(self.vf, dctn)?;
         let target = self.objects.qps.target_mut(index);
         target.ok_or(VerbError::NotFound)?.armed = true;
         Ok(())

@@ -1,17 +1,15 @@
 //! The verbs for domains, memory keys, completion queues and shared receive
 //! queues.
 
-use crate::engine::Engine;
 use crate::memory::mr::{MAX_KLMS, MemoryKey, PAGE_SIZES, Translation};
+use crate::objects::Objects;
 use crate::objects::cq::{CompletionQueues, Cq};
-use crate::objects::ids::{CqIndex, SrqIndex, VerbError, VfId};
+use crate::objects::ids::{CqIndex, SrqIndex, VerbError};
 use crate::objects::srq::Srq;
-use crate::objects::tags::{LOG_MAX_TAGS, TagList, TagView};
+use crate::objects::tags::{LOG_MAX_TAGS, TagList};
 use crate::objects::vf::Vf;
-use crate::objects::{LISTED, Objects};
 use crate::queue_format::QueueFormat;
-use crate::storage::numbers::Numbers;
-use crate::storage::share::Memory;
+use crate::verbs::Verbs;
 
 /// Bytes of a key's list that take time to give back.
 const LONG_LIST: usize = 128 << 10;
@@ -23,45 +21,38 @@ pub type CqParts<'a, F> = (
     &'a <F as QueueFormat>::Dma,
 );
 
-impl<F: QueueFormat> Engine<F> {
-    // Protection and XRC domains.
-
-    /// Allocates a protection domain.
+impl<'a, F: QueueFormat> Verbs<'a, F> {
+    /// The ring of a shared receive queue and its armed limit (0: not armed).
     ///
     /// # Errors
-    /// [`VerbError::Exhausted`].
-    pub fn alloc_pd(&mut self, vf: VfId) -> Result<u32, VerbError> {
-        let Vf { pds, memory, .. } = self.objects.vf_mut(vf);
-        alloc(pds, memory)
+    /// [`VerbError::NotFound`].
+    pub fn srq_mut(self, srqn: u32) -> Result<(&'a mut F::Shared, u32), VerbError> {
+        let index = self.objects.vf(self.vf).srq_index(srqn)?;
+        let srq = self
+            .objects
+            .srqs
+            .get_mut(index.0)
+            .ok_or(VerbError::NotFound)?;
+        Ok((&mut srq.ring, srq.limit))
     }
 
-    /// Frees a protection domain.
+    /// The ring of a completion queue, with the function's face and memory.
     ///
     /// # Errors
-    /// [`VerbError::NotFound`], or [`VerbError::InUse`] by memory keys, queue
-    /// pairs or shared receive queues.
-    pub fn dealloc_pd(&mut self, vf: VfId, pd: u32) -> Result<(), VerbError> {
-        free(&mut self.objects.vf_mut(vf).pds, pd)
+    /// [`VerbError::NotFound`].
+    pub fn cq_mut(self, cqn: u32) -> Result<CqParts<'a, F>, VerbError> {
+        let state = &mut self.objects.vfs[usize::from(self.vf.0)];
+        let index = *state.cqs.get(cqn).ok_or(VerbError::NotFound)?;
+        let cq = self
+            .objects
+            .cqs
+            .get_mut(index.0)
+            .ok_or(VerbError::NotFound)?;
+        Ok((&mut cq.ring, &mut state.face, &state.dma))
     }
+}
 
-    /// Allocates an XRC domain.
-    ///
-    /// # Errors
-    /// [`VerbError::Exhausted`].
-    pub fn alloc_xrcd(&mut self, vf: VfId) -> Result<u32, VerbError> {
-        let Vf { xrcds, memory, .. } = self.objects.vf_mut(vf);
-        alloc(xrcds, memory)
-    }
-
-    /// Frees an XRC domain.
-    ///
-    /// # Errors
-    /// [`VerbError::NotFound`], or [`VerbError::InUse`] by queue pairs or
-    /// shared receive queues.
-    pub fn dealloc_xrcd(&mut self, vf: VfId, xrcd: u32) -> Result<(), VerbError> {
-        free(&mut self.objects.vf_mut(vf).xrcds, xrcd)
-    }
-
+impl<F: QueueFormat> Verbs<'_, F> {
     // Memory keys.
 
     /// Creates a memory key and returns its index; the key is
@@ -71,8 +62,8 @@ impl<F: QueueFormat> Engine<F> {
     /// [`VerbError::Exhausted`], [`VerbError::NotFound`] for the domain, or
     /// [`VerbError::Invalid`] for a page size that is none of [`PAGE_SIZES`] or
     /// more than [`MAX_KLMS`] stretches.
-    pub fn create_key(&mut self, vf: VfId, key: MemoryKey) -> Result<u32, VerbError> {
-        let state = self.objects.vf_mut(vf);
+    pub fn create_key(&mut self, key: MemoryKey) -> Result<u32, VerbError> {
+        let state = self.objects.vf_mut(self.vf);
         let pd = key.pd;
         let valid = match &key.translation {
             Translation::Physical | Translation::Stretch { .. } => true,
@@ -102,63 +93,22 @@ impl<F: QueueFormat> Engine<F> {
         state.hold_pd(pd);
         Ok(index)
     }
+}
 
-    /// Destroys the memory key with this index.
-    ///
-    /// # Errors
-    /// [`VerbError::NotFound`].
-    pub fn destroy_key(&mut self, vf: VfId, index: u32) -> Result<MemoryKey, VerbError> {
-        let state = self.objects.vf_mut(vf);
-        let key = state.keys.remove(index, &mut state.memory);
-        let key = key.ok_or(VerbError::NotFound)?;
-        state.release_pd(key.pd);
-        Ok(key)
-    }
-
-    // Signature values under way.
-
-    /// Creates a signature value under way (PSV) of a protection domain.
-    ///
-    /// # Errors
-    /// [`VerbError::Exhausted`], or [`VerbError::NotFound`] for the domain.
-    pub fn create_psv(&mut self, vf: VfId, pd: u32) -> Result<u32, VerbError> {
-        let state = self.objects.vf_mut(vf);
-        state.pds.get(pd).ok_or(VerbError::NotFound)?;
-        let Vf { psvs, memory, .. } = state;
-        let number = psvs.make_room(memory).then(|| psvs.insert(pd)).flatten();
-        let number = number.ok_or(VerbError::Exhausted)?;
-        state.hold_pd(pd);
-        Ok(number)
-    }
-
-    /// Destroys a signature value under way. Keys that name it go on: they need it where they are made only.
-    ///
-    /// # Errors
-    /// [`VerbError::NotFound`].
-    pub fn destroy_psv(&mut self, vf: VfId, number: u32) -> Result<(), VerbError> {
-        let state = self.objects.vf_mut(vf);
-        let pd = state.psvs.remove(number).ok_or(VerbError::NotFound)?;
-        state.release_pd(pd);
-        Ok(())
-    }
-
+impl<F: QueueFormat> Verbs<'_, F> {
     // Completion queues.
 
     /// Creates a completion queue; `make` builds its ring, knowing its number.
     ///
     /// # Errors
     /// [`VerbError::Exhausted`].
-    pub fn create_cq(
-        &mut self,
-        vf: VfId,
-        make: impl FnOnce(u32) -> F::Completion,
-    ) -> Result<u32, VerbError> {
+    pub fn create_cq(&mut self, make: impl FnOnce(u32) -> F::Completion) -> Result<u32, VerbError> {
         let Objects { vfs, cqs, .. } = &mut self.objects;
         let Vf {
             cqs: numbers,
             memory,
             ..
-        } = &mut vfs[usize::from(vf.0)];
+        } = &mut vfs[usize::from(self.vf.0)];
         if !numbers.make_room(memory) {
             return Err(VerbError::Exhausted);
         }
@@ -166,7 +116,7 @@ impl<F: QueueFormat> Engine<F> {
         let number = numbers.insert_with(|cqn| {
             let ring = make(cqn);
             held = F::completion_held(&ring);
-            CqIndex(cqs.insert(Cq::new(vf, cqn, ring)))
+            CqIndex(cqs.insert(Cq::new(self.vf, cqn, ring)))
         });
         let number = number.ok_or(VerbError::Exhausted)?;
         if memory.take_all([Objects::<F>::OF_CQ, held]) {
@@ -177,58 +127,31 @@ impl<F: QueueFormat> Engine<F> {
         }
         Err(VerbError::Exhausted)
     }
+}
 
-    /// Takes bytes of a function's share of the host's memory for what its face keeps.
-    ///
-    /// # Errors
-    /// [`VerbError::Exhausted`].
-    pub fn take_memory(&mut self, vf: VfId, bytes: usize) -> Result<(), VerbError> {
-        let fits = self.objects.vf_mut(vf).memory.take(bytes);
-        fits.then_some(()).ok_or(VerbError::Exhausted)
-    }
-
-    /// Gives bytes back that [`Engine::take_memory`] has taken.
-    pub fn give_memory(&mut self, vf: VfId, bytes: usize) {
-        self.objects.vf_mut(vf).memory.give(bytes);
-    }
-
-    /// The ring of a completion queue, with the function's face and memory.
-    ///
-    /// # Errors
-    /// [`VerbError::NotFound`].
-    pub fn cq_mut(&mut self, vf: VfId, cqn: u32) -> Result<CqParts<'_, F>, VerbError> {
-        let state = &mut self.objects.vfs[usize::from(vf.0)];
-        let index = *state.cqs.get(cqn).ok_or(VerbError::NotFound)?;
-        let cq = self
-            .objects
-            .cqs
-            .get_mut(index.0)
-            .ok_or(VerbError::NotFound)?;
-        Ok((&mut cq.ring, &mut state.face, &state.dma))
-    }
-
+impl<F: QueueFormat> Verbs<'_, F> {
     /// Destroys a completion queue.
     ///
     /// # Errors
     /// [`VerbError::NotFound`], or [`VerbError::InUse`] by queue pairs.
-    pub fn destroy_cq(&mut self, vf: VfId, cqn: u32) -> Result<F::Completion, VerbError> {
-        let index = self.objects.vf(vf).cq_index(cqn)?;
+    pub fn destroy_cq(&mut self, cqn: u32) -> Result<F::Completion, VerbError> {
+        let index = self.objects.vf(self.vf).cq_index(cqn)?;
         if self.objects.cqs.get(index.0).is_some_and(|cq| cq.users > 0) {
             return Err(VerbError::InUse);
         }
-        self.objects.vf_mut(vf).cqs.remove(cqn);
+        self.objects.vf_mut(self.vf).cqs.remove(cqn);
         self.requests
             .completions
             .scheduler
             .polling
-            .forget_watched(&mut self.objects, index);
+            .forget_watched(self.objects, index);
         let cq = self
             .objects
             .cqs
             .remove(index.0)
             .ok_or(VerbError::NotFound)?;
         let held = [Objects::<F>::OF_CQ, F::completion_held(&cq.ring)];
-        self.objects.vf_mut(vf).memory.give_all(held);
+        self.objects.vf_mut(self.vf).memory.give_all(held);
         Ok(cq.ring)
     }
 
@@ -241,25 +164,28 @@ impl<F: QueueFormat> Engine<F> {
     /// [`VerbError::Exhausted`], or [`VerbError::NotFound`] for what it names.
     pub fn create_srq(
         &mut self,
-        vf: VfId,
         pd: u32,
         xrc: Option<(u32, u32)>,
         ring: F::Shared,
     ) -> Result<u32, VerbError> {
-        self.objects.vf(vf).pds.get(pd).ok_or(VerbError::NotFound)?;
+        self.objects
+            .vf(self.vf)
+            .pds
+            .get(pd)
+            .ok_or(VerbError::NotFound)?;
         let xrc = match xrc {
             Some((xrcd, cqn)) => {
                 self.objects
-                    .vf(vf)
+                    .vf(self.vf)
                     .xrcds
                     .get(xrcd)
                     .ok_or(VerbError::NotFound)?;
-                Some((xrcd, self.objects.vf(vf).cq_index(cqn)?))
+                Some((xrcd, self.objects.vf(self.vf).cq_index(cqn)?))
             }
             None => None,
         };
         let Objects { vfs, srqs, cqs, .. } = &mut self.objects;
-        let state = &mut vfs[usize::from(vf.0)];
+        let state = &mut vfs[usize::from(self.vf.0)];
         let held = [Objects::<F>::OF_SRQ, F::shared_held(&ring)];
         if !state.srqs.make_room(&mut state.memory) || !state.memory.take_all(held) {
             return Err(VerbError::Exhausted);
@@ -286,10 +212,9 @@ impl<F: QueueFormat> Engine<F> {
     /// by those of its queue pairs that have no send queue, if it offers that (`rendezvous`).
     ///
     /// # Errors
-    /// As [`Engine::create_srq`], and [`VerbError::Invalid`] for a longer list.
+    /// As [`Verbs::create_srq`], and [`VerbError::Invalid`] for a longer list.
     pub fn create_tagged_srq(
         &mut self,
-        vf: VfId,
         pd: u32,
         (cqn, log_size, rendezvous): (u32, u8, bool),
         ring: F::Shared,
@@ -297,58 +222,32 @@ impl<F: QueueFormat> Engine<F> {
         if log_size > LOG_MAX_TAGS {
             return Err(VerbError::Invalid);
         }
-        let cq = self.objects.vf(vf).cq_index(cqn)?;
+        let cq = self.objects.vf(self.vf).cq_index(cqn)?;
         let held = TagList::held(log_size);
-        self.take_memory(vf, held)?;
-        let created = self.create_srq(vf, pd, None, ring);
+        self.objects.vf_mut(self.vf).take_memory(held)?;
+        let created = self.create_srq(pd, None, ring);
         let Ok(number) = created else {
-            self.give_memory(vf, held);
+            self.objects.vf_mut(self.vf).give_memory(held);
             return created;
         };
         let tags = Box::new(TagList::new(cq, log_size, rendezvous));
-        let index = self.objects.vf(vf).srq_index(number)?;
+        let index = self.objects.vf(self.vf).srq_index(number)?;
         self.objects.attach_tags(index, tags);
         Ok(number)
     }
+}
 
-    /// Queries the tag list of a shared receive queue, if it has one.
-    ///
-    /// # Errors
-    /// [`VerbError::NotFound`].
-    pub fn query_tags(&self, vf: VfId, srqn: u32) -> Result<Option<TagView>, VerbError> {
-        let srq = self.objects.srq(vf, srqn).ok_or(VerbError::NotFound)?;
-        Ok(srq.tags.as_ref().map(|tags| tags.view()))
-    }
-
+impl<F: QueueFormat> Verbs<'_, F> {
     /// Has completions of an XRC shared receive queue carry this index from now on, or the queue's number again; see
     /// [`CompletionEntry::user_index`](crate::work::CompletionEntry::user_index).
     ///
     /// # Errors
     /// [`VerbError::NotFound`].
-    pub fn index_srq(
-        &mut self,
-        vf: VfId,
-        srqn: u32,
-        user_index: Option<u32>,
-    ) -> Result<(), VerbError> {
-        let srq = self.objects.vf(vf).srq_index(srqn)?;
+    pub fn index_srq(&mut self, srqn: u32, user_index: Option<u32>) -> Result<(), VerbError> {
+        let srq = self.objects.vf(self.vf).srq_index(srqn)?;
         let srq = self.objects.srqs.get_mut(srq.0);
         srq.ok_or(VerbError::NotFound)?.user_index = user_index;
         Ok(())
-    }
-
-    /// The ring of a shared receive queue and its armed limit (0: not armed).
-    ///
-    /// # Errors
-    /// [`VerbError::NotFound`].
-    pub fn srq_mut(&mut self, vf: VfId, srqn: u32) -> Result<(&mut F::Shared, u32), VerbError> {
-        let index = self.objects.vf(vf).srq_index(srqn)?;
-        let srq = self
-            .objects
-            .srqs
-            .get_mut(index.0)
-            .ok_or(VerbError::NotFound)?;
-        Ok((&mut srq.ring, srq.limit))
     }
 
     /// Arms the limit event of a shared receive queue: it is raised once, when
@@ -356,15 +255,15 @@ impl<F: QueueFormat> Engine<F> {
     ///
     /// # Errors
     /// [`VerbError::NotFound`].
-    pub fn arm_srq(&mut self, vf: VfId, srqn: u32, limit: u32) -> Result<(), VerbError> {
-        let index = self.objects.vf(vf).srq_index(srqn)?;
+    pub fn arm_srq(&mut self, srqn: u32, limit: u32) -> Result<(), VerbError> {
+        let index = self.objects.vf(self.vf).srq_index(srqn)?;
         let srq = self
             .objects
             .srqs
             .get_mut(index.0)
             .ok_or(VerbError::NotFound)?;
         srq.limit = limit;
-        let state = &mut self.objects.vfs[usize::from(vf.0)];
+        let state = &mut self.objects.vfs[usize::from(self.vf.0)];
         srq.check_limit(&state.dma, &mut state.face);
         Ok(())
     }
@@ -373,8 +272,8 @@ impl<F: QueueFormat> Engine<F> {
     ///
     /// # Errors
     /// [`VerbError::NotFound`], or [`VerbError::InUse`] by queue pairs.
-    pub fn destroy_srq(&mut self, vf: VfId, srqn: u32) -> Result<(), VerbError> {
-        let index = self.objects.vf(vf).srq_index(srqn)?;
+    pub fn destroy_srq(&mut self, srqn: u32) -> Result<(), VerbError> {
+        let index = self.objects.vf(self.vf).srq_index(srqn)?;
         if self
             .objects
             .srqs
@@ -384,7 +283,7 @@ impl<F: QueueFormat> Engine<F> {
             return Err(VerbError::InUse);
         }
         if let Some(srq) = self.objects.srqs.remove(index.0) {
-            let state = self.objects.vf_mut(vf);
+            let state = self.objects.vf_mut(self.vf);
             state.srqs.remove(srqn);
             let held = [Objects::<F>::OF_SRQ, F::shared_held(&srq.ring)];
             state.memory.give_all(held);
@@ -401,57 +300,10 @@ impl<F: QueueFormat> Engine<F> {
     }
 }
 
-impl<F: QueueFormat> Objects<F> {
-    /// Bytes of the host's memory that a completion queue takes without what its ring has.
-    pub(crate) const OF_CQ: usize = size_of::<Cq<F>>() + LISTED;
-    /// The same of a shared receive queue.
-    pub(crate) const OF_SRQ: usize = size_of::<Srq<F>>() + LISTED + F::OF_SRQ;
-}
-
-impl<F: QueueFormat> Vf<F> {
-    pub(crate) fn cq_index(&self, cqn: u32) -> Result<CqIndex, VerbError> {
-        self.cqs.get(cqn).copied().ok_or(VerbError::NotFound)
-    }
-
-    pub(crate) fn srq_index(&self, srqn: u32) -> Result<SrqIndex, VerbError> {
-        self.srqs.get(srqn).copied().ok_or(VerbError::NotFound)
-    }
-}
-
-impl<F: QueueFormat> Objects<F> {
-    /// A shared receive queue has a list of tags from now on, whose completion queue it uses.
-    pub(crate) fn attach_tags(&mut self, index: SrqIndex, tags: Box<TagList>) {
-        if let Some(cq) = self.cqs.get_mut(tags.cq.0) {
-            cq.users += 1;
-        }
-        if let Some(srq) = self.srqs.get_mut(index.0) {
-            srq.tags = Some(tags);
-        }
-    }
-}
-
 impl<F: QueueFormat> CompletionQueues<F> {
     pub(crate) fn release_cq(&mut self, cq: Option<CqIndex>) {
         if let Some(cq) = cq.and_then(|cq| self.get_mut(cq.0)) {
             cq.users -= 1;
         }
-    }
-}
-
-/// Allocates a domain.
-fn alloc(domains: &mut Numbers<u32>, memory: &mut Memory) -> Result<u32, VerbError> {
-    let number = domains.make_room(memory).then(|| domains.insert(0));
-    number.flatten().ok_or(VerbError::Exhausted)
-}
-
-/// Frees a domain that nothing is of.
-fn free(domains: &mut Numbers<u32>, number: u32) -> Result<(), VerbError> {
-    match domains.get(number) {
-        None => Err(VerbError::NotFound),
-        Some(0) => {
-            domains.remove(number);
-            Ok(())
-        }
-        Some(_) => Err(VerbError::InUse),
     }
 }

@@ -46,8 +46,8 @@ impl Pair {
         let sets = [0, 1].map(|node| {
             let vf = lab.nodes[node].vf;
             // The first set is another's.
-            lab.home(vf).alloc_counters(vf).unwrap();
-            lab.home(vf).alloc_counters(vf).unwrap()
+            lab.home(vf).vf_mut(vf).alloc_counters().unwrap();
+            lab.home(vf).vf_mut(vf).alloc_counters().unwrap()
         });
         let [a, b] =
             [0, 1].map(|node| lab.qp_with(node, transport, |desc| desc.counter_set = sets[node]));
@@ -308,7 +308,7 @@ fn unreliable_transports_count_what_they_drop() {
     // A datagram without a receive request, and one with a short one.
     let mut lab = Lab::new(2);
     let vf = lab.nodes[1].vf;
-    let set = lab.engine.alloc_counters(vf).unwrap();
+    let set = lab.engine.vf_mut(vf).alloc_counters().unwrap();
     let a = lab.qp(0, Transport::Ud);
     let b = lab.qp_with(1, Transport::Ud, |desc| desc.counter_set = set);
     for qp in [&a, &b] {
@@ -343,7 +343,7 @@ fn unreliable_transports_count_what_they_drop() {
 fn completions_that_find_no_room() {
     let mut lab = Lab::new(2);
     let vf = lab.nodes[0].vf;
-    let set = lab.engine.alloc_counters(vf).unwrap();
+    let set = lab.engine.vf_mut(vf).alloc_counters().unwrap();
     let cq = lab.cq(0, 2);
     let a = lab.qp_on(0, Transport::Rc, cq, |desc| desc.counter_set = set);
     let b = lab.qp(1, Transport::Rc);
@@ -360,14 +360,16 @@ fn completions_that_find_no_room() {
 fn a_queue_pair_changes_its_set() {
     let mut pair = Pair::of(Transport::Rc, Way::Copied, |_| {});
     let vf = pair.b.vf;
-    let third = pair.lab.engine.alloc_counters(vf).unwrap();
+    let third = pair.lab.engine.vf_mut(vf).alloc_counters().unwrap();
     let change = |pair: &mut Pair, set: u8| {
         let change = QpChange {
             counter_set: Some(set),
             ..QpChange::default()
         };
         let (engine, qpn) = (&mut pair.lab.engine, pair.b.qpn);
-        engine.modify_qp(vf, qpn, QpState::ReadyToSend, &change)
+        engine
+            .verbs(vf)
+            .modify_qp(qpn, QpState::ReadyToSend, &change)
     };
     let write = |pair: &mut Pair| {
         let wr = pair.remote(Operation::Write);
@@ -410,13 +412,13 @@ fn a_queue_pair_changes_its_set() {
 fn a_set_is_freed_in_use() {
     let mut pair = Pair::of(Transport::Rc, Way::Copied, |_| {});
     let (vf, set) = (pair.b.vf, pair.sets[1]);
-    let taken = |pair: &Pair| pair.lab.engine.memory_taken(vf);
+    let taken = |pair: &Pair| pair.lab.engine.vf(vf).memory_taken();
     let before = taken(&pair);
-    pair.lab.engine.dealloc_counters(vf, set).unwrap();
-    let again = pair.lab.engine.dealloc_counters(vf, set);
+    pair.lab.engine.vf_mut(vf).dealloc_counters(set).unwrap();
+    let again = pair.lab.engine.vf_mut(vf).dealloc_counters(set);
     assert_eq!(again, Err(VerbError::NotFound));
-    assert!(pair.lab.engine.qp_counters(vf, set).is_err());
-    assert_eq!(pair.lab.engine.alloc_counters(vf), Ok(set));
+    assert!(pair.lab.engine.vf(vf).qp_counters(set).is_err());
+    assert_eq!(pair.lab.engine.vf_mut(vf).alloc_counters(), Ok(set));
     assert!(
         taken(&pair) > before,
         "the queue pair has the former one yet"
@@ -458,24 +460,30 @@ fn sets_that_nobody_sees_are_charged() {
         };
         lab.modify(qp, QpState::Init, &change);
     };
-    let before = lab.engine.memory_taken(vf);
+    let before = lab.engine.vf(vf).memory_taken();
     for _ in 0..10_000 {
-        let set = lab.engine.alloc_counters(vf).unwrap();
+        let set = lab.engine.vf_mut(vf).alloc_counters().unwrap();
         bind(&mut lab, &qp, set);
-        lab.engine.dealloc_counters(vf, set).unwrap();
+        lab.engine.vf_mut(vf).dealloc_counters(set).unwrap();
     }
     // The one that it has, and at most the one that it had.
-    assert!(lab.engine.memory_taken(vf) - before < 1024);
+    assert!(lab.engine.vf(vf).memory_taken() - before < 1024);
     // As many as there may be, and not one more.
     for _ in 0..MAX_COUNTER_SETS {
-        lab.engine.alloc_counters(vf).unwrap();
+        lab.engine.vf_mut(vf).alloc_counters().unwrap();
     }
-    assert_eq!(lab.engine.alloc_counters(vf), Err(VerbError::Exhausted));
-    assert_eq!(lab.engine.dealloc_counters(vf, 0), Err(VerbError::NotFound));
-    assert!(lab.engine.qp_counters(vf, 0).is_err());
+    assert_eq!(
+        lab.engine.vf_mut(vf).alloc_counters(),
+        Err(VerbError::Exhausted)
+    );
+    assert_eq!(
+        lab.engine.vf_mut(vf).dealloc_counters(0),
+        Err(VerbError::NotFound)
+    );
+    assert!(lab.engine.vf(vf).qp_counters(0).is_err());
     lab.engine.reset_vf(vf);
-    assert_eq!(lab.engine.alloc_counters(vf), Ok(1));
-    let counters = lab.engine.qp_counters(vf, 1).unwrap();
+    assert_eq!(lab.engine.vf_mut(vf).alloc_counters(), Ok(1));
+    let counters = lab.engine.vf(vf).qp_counters(1).unwrap();
     assert_eq!(
         counters.requests.rx_write_requests.load(Ordering::Relaxed),
         0

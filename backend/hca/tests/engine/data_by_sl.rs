@@ -15,7 +15,7 @@ const DATAGRAM_HEADERS: u64 = 8;
 
 fn levels(lab: &Lab, node: usize) -> Vec<(Sl, Passed)> {
     let vf = lab.nodes[node].vf;
-    lab.look_home(vf).counters(vf).levels().collect()
+    lab.look_home(vf).vf(vf).counters().levels().collect()
 }
 
 /// A connection with a service level each way.

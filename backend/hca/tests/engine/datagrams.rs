@@ -153,7 +153,7 @@ fn keys_decide_and_violations_are_counted() {
         up(&mut lab, 0, Transport::Ud),
         up(&mut lab, 1, Transport::Ud),
     );
-    let counters = lab.engine.counters(b.vf);
+    let counters = lab.engine.vf(b.vf).counters();
     let arrives = |lab: &mut Lab, qkey: u32| {
         lab.receive(&b, 1, &[lab.sge(1, 0, 100)]);
         let mut wr = datagram(lab, &b, 1, &[lab.sge(0, 0, 10)]);
@@ -179,9 +179,9 @@ fn keys_decide_and_violations_are_counted() {
     // Partitions.
     let port = PortView {
         pkeys: vec![PKey::new(0x8123)],
-        ..lab.engine.port(b.vf).clone()
+        ..lab.engine.vf(b.vf).port().clone()
     };
-    lab.engine.set_port(b.vf, port);
+    lab.engine.vf_mut(b.vf).set_port(port);
     assert!(!arrives(&mut lab, 0x1111_1111));
     assert_eq!(counters.pkey_violations.load(Relaxed), 1);
     assert_eq!(counters.qkey_violations.load(Relaxed), 2);
@@ -224,18 +224,15 @@ fn receivers_that_cannot_take_it() {
     // A port that is down neither sends nor receives.
     for node in [0, 1] {
         let vf = lab.nodes[node].vf;
-        let up = lab.engine.port(vf).clone();
-        lab.engine.set_port(
-            vf,
-            PortView {
-                active: false,
-                ..up.clone()
-            },
-        );
+        let up = lab.engine.vf(vf).port().clone();
+        lab.engine.vf_mut(vf).set_port(PortView {
+            active: false,
+            ..up.clone()
+        });
         lab.receive(&b, 1, &[lab.sge(1, 0, 100)]);
         send(&mut lab, &b);
         assert!(b.cq.poll().is_empty());
-        lab.engine.set_port(vf, up);
+        lab.engine.vf_mut(vf).set_port(up);
     }
     // Too short a buffer, the room for the GRH counted: the receiver's error.
     let c = up(&mut lab, 1, Transport::Ud);
@@ -260,7 +257,11 @@ fn datagrams_from_a_shared_receive_queue() {
     let a = up(&mut lab, 0, Transport::Ud);
     let shared = lab.qp(1, Transport::Ud).recv;
     let (vf, pd) = (lab.nodes[1].vf, lab.nodes[1].pd);
-    let srqn = lab.engine.create_srq(vf, pd, None, shared.clone()).unwrap();
+    let srqn = lab
+        .engine
+        .verbs(vf)
+        .create_srq(pd, None, shared.clone())
+        .unwrap();
     let b = lab.qp_with(1, Transport::Ud, |desc| desc.recv = RecvSide::Shared(srqn));
     start(&mut lab, &b);
     shared.push(Ok(hca::work::RecvWr {
@@ -268,7 +269,7 @@ fn datagrams_from_a_shared_receive_queue() {
         sges: vec![lab.sge(1, 0, 100)],
         ..hca::work::RecvWr::default()
     }));
-    lab.engine.arm_srq(vf, srqn, 1).unwrap();
+    lab.engine.verbs(vf).arm_srq(srqn, 1).unwrap();
     let wr = datagram(&lab, &b, 1, &[lab.sge(0, 0, 10)]);
     lab.execute(&a, wr);
     assert!(matches!(
@@ -285,8 +286,10 @@ fn a_port_has_as_many_lids_as_its_mask_says() {
     let (own, to) = (Lid::new(8), Lid::new(19));
     for (node, lid, lmc) in [(0, own, 1), (1, Lid::new(16), 2)] {
         let vf = lab.nodes[node].vf;
-        let port = lab.engine.port(vf).clone();
-        lab.engine.set_port(vf, PortView { lid, lmc, ..port });
+        let port = lab.engine.vf(vf).port().clone();
+        lab.engine
+            .vf_mut(vf)
+            .set_port(PortView { lid, lmc, ..port });
     }
     let receiver = lab.nodes[1].vf;
     lab.net.change(|net| {
@@ -339,9 +342,15 @@ fn groups_reach_those_attached_wherever_they_are() {
         .collect();
     let outsider = up(&mut lab, 1, Transport::Ud);
     for qp in &qps {
-        lab.engine.attach_multicast(qp.vf, qp.qpn, MGID).unwrap();
+        lab.engine
+            .verbs(qp.vf)
+            .attach_multicast(qp.qpn, MGID)
+            .unwrap();
         // Twice is once.
-        lab.engine.attach_multicast(qp.vf, qp.qpn, MGID).unwrap();
+        lab.engine
+            .verbs(qp.vf)
+            .attach_multicast(qp.qpn, MGID)
+            .unwrap();
     }
     let (near, far) = (lab.nodes[0].vf, lab.nodes[1].vf);
     lab.net.change(|net| {
@@ -395,13 +404,16 @@ fn groups_reach_those_attached_wherever_they_are() {
     assert_eq!(reached(&mut lab, single), [0; 6]);
     // Detached, destroyed.
     lab.engine
-        .detach_multicast(qps[1].vf, qps[1].qpn, MGID)
+        .verbs(qps[1].vf)
+        .detach_multicast(qps[1].qpn, MGID)
         .unwrap();
     assert_eq!(
-        lab.engine.detach_multicast(qps[1].vf, qps[1].qpn, MGID),
+        lab.engine
+            .verbs(qps[1].vf)
+            .detach_multicast(qps[1].qpn, MGID),
         Err(VerbError::NotFound)
     );
-    lab.engine.destroy_qp(qps[3].vf, qps[3].qpn).unwrap();
+    lab.engine.verbs(qps[3].vf).destroy_qp(qps[3].qpn).unwrap();
     assert_eq!(reached(&mut lab, wr), [1, 0, 1, 0, 1, 0]);
 }
 
@@ -414,7 +426,10 @@ fn who_blocks_the_loop_back_does_not_hear_itself() {
     start(&mut lab, &a);
     let b = up(&mut lab, 0, Transport::Ud);
     for qp in [&a, &b] {
-        lab.engine.attach_multicast(qp.vf, qp.qpn, MGID).unwrap();
+        lab.engine
+            .verbs(qp.vf)
+            .attach_multicast(qp.qpn, MGID)
+            .unwrap();
         lab.receive(qp, 1, &[lab.sge(0, 0x1000, 100)]);
     }
     let wr = to_group(&lab, 6);
@@ -422,7 +437,7 @@ fn who_blocks_the_loop_back_does_not_hear_itself() {
     assert_eq!((a.recv.len(), b.recv.len()), (1, 0));
     let rc = lab.qp(0, Transport::Rc);
     assert_eq!(
-        lab.engine.attach_multicast(rc.vf, rc.qpn, MGID),
+        lab.engine.verbs(rc.vf).attach_multicast(rc.qpn, MGID),
         Err(VerbError::Invalid)
     );
 }
@@ -435,9 +450,9 @@ fn management_datagrams_go_through_the_subnet() {
     let vf = lab.nodes[0].vf;
     let port = PortView {
         active: false,
-        ..lab.engine.port(vf).clone()
+        ..lab.engine.vf(vf).port().clone()
     };
-    lab.engine.set_port(vf, port.clone());
+    lab.engine.vf_mut(vf).set_port(port.clone());
     let (smi, gsi) = (up(&mut lab, 0, Transport::Smi), lab.qp(0, Transport::Gsi));
     let change = QpChange {
         qkey: Some(QKey::QP1),
@@ -465,13 +480,10 @@ fn management_datagrams_go_through_the_subnet() {
     assert_eq!((seen[0].0, &seen[0].1.mad[..]), (vf, &mad[..]));
     assert_eq!((seen[0].1.src_qp, seen[0].1.dst_qp), (Qpn::QP0, Qpn::QP0));
     assert!(send(&mut lab, &gsi, Qpn::QP1, QKey::new(0x8001_0000)).is_empty());
-    lab.engine.set_port(
-        vf,
-        PortView {
-            active: true,
-            ..port
-        },
-    );
+    lab.engine.vf_mut(vf).set_port(PortView {
+        active: true,
+        ..port
+    });
     let seen = send(&mut lab, &gsi, Qpn::QP1, QKey::new(0x8001_0000));
     assert_eq!((seen[0].1.src_qp, seen[0].1.qkey), (Qpn::QP1, QKey::QP1));
     // An ordinary user reaches neither.

@@ -170,9 +170,9 @@ impl Lab {
             lab.net.change(|net| {
                 net.lids.insert(lid, vf);
             });
-            lab.engine.set_port(vf, port);
-            let pd = lab.engine.alloc_pd(vf).unwrap();
-            let index = lab.engine.create_key(vf, physical(pd)).unwrap();
+            lab.engine.vf_mut(vf).set_port(port);
+            let pd = lab.engine.vf_mut(vf).alloc_pd().unwrap();
+            let index = lab.engine.verbs(vf).create_key(physical(pd)).unwrap();
             lab.nodes.push(Node {
                 vf,
                 memory,
@@ -224,7 +224,7 @@ impl Lab {
         let cq = Cq::new(capacity);
         let ring = cq.clone();
         let vf = self.nodes[node].vf;
-        (self.home(vf).create_cq(vf, |_| ring).unwrap(), cq)
+        (self.home(vf).verbs(vf).create_cq(|_| ring).unwrap(), cq)
     }
 
     /// The ring of a shared receive queue.
@@ -271,7 +271,7 @@ impl Lab {
         };
         change(&mut desc);
         let vf = self.nodes[node].vf;
-        let qpn = self.home(vf).create_qp(vf, desc).unwrap();
+        let qpn = self.home(vf).verbs(vf).create_qp(desc).unwrap();
         Qp {
             node,
             vf,
@@ -314,7 +314,7 @@ impl Lab {
 
     pub fn modify(&mut self, qp: &Qp, next: QpState, change: &QpChange) {
         let engine = self.home(qp.vf);
-        engine.modify_qp(qp.vf, qp.qpn, next, change).unwrap();
+        engine.verbs(qp.vf).modify_qp(qp.qpn, next, change).unwrap();
     }
 
     /// Through Init and Ready-to-Receive to Ready-to-Send.

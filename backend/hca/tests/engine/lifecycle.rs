@@ -14,21 +14,29 @@ use crate::lab::{ALIAS, Lab, Plain, TIMEOUT_NS, base, physical, remote, request,
 fn what_is_in_use_stays() {
     let mut lab = Lab::new(1);
     let vf = lab.nodes[0].vf;
-    let pd = lab.engine.alloc_pd(vf).unwrap();
-    let xrcd = lab.engine.alloc_xrcd(vf).unwrap();
+    let pd = lab.engine.vf_mut(vf).alloc_pd().unwrap();
+    let xrcd = lab.engine.vf_mut(vf).alloc_xrcd().unwrap();
     let shared = lab.qp(0, Transport::Ud).recv;
     let (cqn, _cq) = lab.cq(0, 10);
-    let key = lab.engine.create_key(vf, physical(pd)).unwrap();
-    assert_eq!(lab.engine.dealloc_pd(vf, pd), Err(VerbError::InUse));
-    lab.engine.destroy_key(vf, key).unwrap();
-    let basic = lab.engine.create_srq(vf, pd, None, shared.clone()).unwrap();
+    let key = lab.engine.verbs(vf).create_key(physical(pd)).unwrap();
+    assert_eq!(lab.engine.vf_mut(vf).dealloc_pd(pd), Err(VerbError::InUse));
+    lab.engine.vf_mut(vf).destroy_key(key).unwrap();
+    let basic = lab
+        .engine
+        .verbs(vf)
+        .create_srq(pd, None, shared.clone())
+        .unwrap();
     let extended = lab
         .engine
-        .create_srq(vf, pd, Some((xrcd, cqn)), shared.clone())
+        .verbs(vf)
+        .create_srq(pd, Some((xrcd, cqn)), shared.clone())
         .unwrap();
-    assert_eq!(lab.engine.dealloc_xrcd(vf, xrcd), Err(VerbError::InUse));
+    assert_eq!(
+        lab.engine.vf_mut(vf).dealloc_xrcd(xrcd),
+        Err(VerbError::InUse)
+    );
     assert!(matches!(
-        lab.engine.destroy_cq(vf, cqn),
+        lab.engine.verbs(vf).destroy_cq(cqn),
         Err(VerbError::InUse)
     ));
     let qp = lab.qp_with(0, Transport::Rc, |desc| {
@@ -40,26 +48,38 @@ fn what_is_in_use_stays() {
         desc.recv = RecvSide::Xrc(xrcd);
         desc.recv_cqn = None;
     });
-    assert_eq!(lab.engine.destroy_srq(vf, basic), Err(VerbError::InUse));
+    assert_eq!(
+        lab.engine.verbs(vf).destroy_srq(basic),
+        Err(VerbError::InUse)
+    );
     assert!(matches!(
-        lab.engine.destroy_cq(vf, qp.cqn),
+        lab.engine.verbs(vf).destroy_cq(qp.cqn),
         Err(VerbError::InUse)
     ));
-    lab.engine.destroy_qp(vf, qp.qpn).unwrap();
-    assert_eq!(lab.engine.destroy_srq(vf, basic), Ok(()));
-    assert!(lab.engine.destroy_cq(vf, qp.cqn).is_ok());
-    assert_eq!(lab.engine.destroy_srq(vf, extended), Ok(()));
-    assert!(lab.engine.destroy_cq(vf, cqn).is_ok());
-    assert_eq!(lab.engine.dealloc_xrcd(vf, xrcd), Err(VerbError::InUse));
-    assert_eq!(lab.engine.dealloc_pd(vf, pd), Err(VerbError::InUse));
-    lab.engine.destroy_qp(vf, target.qpn).unwrap();
-    assert_eq!(lab.engine.dealloc_xrcd(vf, xrcd), Ok(()));
-    assert_eq!(lab.engine.dealloc_pd(vf, pd), Ok(()));
+    lab.engine.verbs(vf).destroy_qp(qp.qpn).unwrap();
+    assert_eq!(lab.engine.verbs(vf).destroy_srq(basic), Ok(()));
+    assert!(lab.engine.verbs(vf).destroy_cq(qp.cqn).is_ok());
+    assert_eq!(lab.engine.verbs(vf).destroy_srq(extended), Ok(()));
+    assert!(lab.engine.verbs(vf).destroy_cq(cqn).is_ok());
+    assert_eq!(
+        lab.engine.vf_mut(vf).dealloc_xrcd(xrcd),
+        Err(VerbError::InUse)
+    );
+    assert_eq!(lab.engine.vf_mut(vf).dealloc_pd(pd), Err(VerbError::InUse));
+    lab.engine.verbs(vf).destroy_qp(target.qpn).unwrap();
+    assert_eq!(lab.engine.vf_mut(vf).dealloc_xrcd(xrcd), Ok(()));
+    assert_eq!(lab.engine.vf_mut(vf).dealloc_pd(pd), Ok(()));
     // Twice is not found.
-    assert_eq!(lab.engine.dealloc_pd(vf, pd), Err(VerbError::NotFound));
-    assert_eq!(lab.engine.destroy_qp(vf, qp.qpn), Err(VerbError::NotFound));
+    assert_eq!(
+        lab.engine.vf_mut(vf).dealloc_pd(pd),
+        Err(VerbError::NotFound)
+    );
+    assert_eq!(
+        lab.engine.verbs(vf).destroy_qp(qp.qpn),
+        Err(VerbError::NotFound)
+    );
     assert!(matches!(
-        lab.engine.destroy_cq(vf, cqn),
+        lab.engine.verbs(vf).destroy_cq(cqn),
         Err(VerbError::NotFound)
     ));
 }
@@ -106,19 +126,19 @@ fn what_does_not_exist_is_not_used() {
             VerbError::NotFound,
         ),
     ];
-    let before = lab.engine.object_counts(vf);
+    let before = lab.engine.vf(vf).object_counts();
     for (spoil, error) in spoils {
         let mut desc = desc();
         spoil(&mut desc);
-        assert_eq!(lab.engine.create_qp(vf, desc), Err(error));
+        assert_eq!(lab.engine.verbs(vf).create_qp(desc), Err(error));
     }
     assert_eq!(
-        lab.engine.create_key(vf, physical(pd + 1)),
+        lab.engine.verbs(vf).create_key(physical(pd + 1)),
         Err(VerbError::NotFound)
     );
-    assert_eq!(lab.engine.object_counts(vf), before);
+    assert_eq!(lab.engine.vf(vf).object_counts(), before);
     // The completion queue is not held by what was never made.
-    assert!(lab.engine.destroy_cq(vf, cqn).is_ok());
+    assert!(lab.engine.verbs(vf).destroy_cq(cqn).is_ok());
     // One queue pair 0 and one queue pair 1 per function.
     let smi = lab.qp(0, Transport::Smi);
     let cq = (smi.cqn, smi.cq.clone());
@@ -126,8 +146,11 @@ fn what_does_not_exist_is_not_used() {
     second.transport = Transport::Smi;
     second.send = Some((rings.send.clone(), cq.0));
     second.recv_cqn = Some(cq.0);
-    assert_eq!(lab.engine.create_qp(vf, second), Err(VerbError::InUse));
-    lab.engine.destroy_qp(vf, smi.qpn).unwrap();
+    assert_eq!(
+        lab.engine.verbs(vf).create_qp(second),
+        Err(VerbError::InUse)
+    );
+    lab.engine.verbs(vf).destroy_qp(smi.qpn).unwrap();
     lab.qp(0, Transport::Smi);
 }
 
@@ -152,24 +175,32 @@ fn quotas_hold_per_function() {
     };
     let cq = lab.cq(0, 10);
     let ring = lab.qp_on(0, Transport::Ud, cq.clone(), |_| {});
-    fill(&mut lab, Box::new(move |lab| lab.engine.alloc_pd(vf).err()));
     fill(
         &mut lab,
-        Box::new(move |lab| lab.engine.create_key(vf, physical(pd)).err()),
+        Box::new(move |lab| lab.engine.vf_mut(vf).alloc_pd().err()),
+    );
+    fill(
+        &mut lab,
+        Box::new(move |lab| lab.engine.verbs(vf).create_key(physical(pd)).err()),
     );
     let shared = ring.recv.clone();
     fill(
         &mut lab,
-        Box::new(move |lab| lab.engine.create_srq(vf, pd, None, shared.clone()).err()),
+        Box::new(move |lab| {
+            lab.engine
+                .verbs(vf)
+                .create_srq(pd, None, shared.clone())
+                .err()
+        }),
     );
     let on = cq.1.clone();
     fill(
         &mut lab,
-        Box::new(move |lab| lab.engine.create_cq(vf, |_| on.clone()).err()),
+        Box::new(move |lab| lab.engine.verbs(vf).create_cq(|_| on.clone()).err()),
     );
     for group in 0..3_u128 {
         let gid = Gid::from_bits(0xff << 120 | group);
-        let result = lab.engine.attach_multicast(vf, ring.qpn, gid);
+        let result = lab.engine.verbs(vf).attach_multicast(ring.qpn, gid);
         assert_eq!(result.is_ok(), group < 2);
     }
     let (send, recv, cqn) = (ring.send.clone(), ring.recv.clone(), cq.0);
@@ -190,18 +221,18 @@ fn quotas_hold_per_function() {
                 offloads: false,
                 polled: false,
             };
-            lab.engine.create_qp(vf, desc).err()
+            lab.engine.verbs(vf).create_qp(desc).err()
         }),
     );
-    for (kind, count) in lab.engine.object_counts(vf) {
+    for (kind, count) in lab.engine.vf(vf).object_counts() {
         assert!(count <= 32, "{kind}: {count}");
     }
     // The neighbour has all of its own.
     lab.qp(1, Transport::Rc);
     // And after a reset, so has this one.
     lab.engine.reset_vf(vf);
-    let pd = lab.engine.alloc_pd(vf).unwrap();
-    assert!(lab.engine.create_key(vf, physical(pd)).is_ok());
+    let pd = lab.engine.vf_mut(vf).alloc_pd().unwrap();
+    assert!(lab.engine.verbs(vf).create_key(physical(pd)).is_ok());
 }
 
 #[test]
@@ -213,7 +244,7 @@ fn numbers_do_not_come_back_soon() {
         let qp = lab.qp(0, Transport::Rc);
         assert!(u32::from(qp.qpn) >= 2);
         assert!(seen.insert(qp.qpn));
-        lab.engine.destroy_qp(vf, qp.qpn).unwrap();
+        lab.engine.verbs(vf).destroy_qp(qp.qpn).unwrap();
         assert_eq!(lab.engine.query_qp(vf, qp.qpn), Err(VerbError::NotFound));
     }
 }
@@ -233,7 +264,8 @@ fn a_reset_leaves_nothing_and_disturbs_nobody() {
     lab.execute(&waiting, request(Operation::Send, 1, &[]));
     let ud = lab.qp(0, Transport::Ud);
     lab.engine
-        .attach_multicast(ud.vf, ud.qpn, Gid::from_bits(0xff << 120))
+        .verbs(ud.vf)
+        .attach_multicast(ud.qpn, Gid::from_bits(0xff << 120))
         .unwrap();
     lab.qp(0, Transport::Smi);
     // In the middle of a message of its own, and of one to it.
@@ -248,7 +280,13 @@ fn a_reset_leaves_nothing_and_disturbs_nobody() {
     assert!(lab.engine.run());
 
     lab.engine.reset_vf(a.vf);
-    assert!(lab.engine.object_counts(a.vf).iter().all(|&(_, n)| n == 0));
+    assert!(
+        lab.engine
+            .vf(a.vf)
+            .object_counts()
+            .iter()
+            .all(|&(_, n)| n == 0)
+    );
     assert!(!lab.engine.polls());
     for qp in [&a, &polled, &failed, &waiting, &ud] {
         assert_eq!(lab.engine.query_qp(qp.vf, qp.qpn), Err(VerbError::NotFound));
@@ -265,9 +303,9 @@ fn a_reset_leaves_nothing_and_disturbs_nobody() {
     lab.execute(&c, wr);
     assert_eq!(sent(&c.cq.poll()), [(3, Status::Success)]);
     // Used again by another guest: the old numbers are not.
-    let pd = lab.engine.alloc_pd(a.vf).unwrap();
+    let pd = lab.engine.vf_mut(a.vf).alloc_pd().unwrap();
     lab.nodes[0].pd = pd;
-    lab.nodes[0].key = lab.engine.create_key(a.vf, physical(pd)).unwrap() << 8 | 0x5a;
+    lab.nodes[0].key = lab.engine.verbs(a.vf).create_key(physical(pd)).unwrap() << 8 | 0x5a;
     let (a, b) = lab.pair(Transport::Rc);
     lab.receive(&b, 1, &[]);
     lab.execute(&a, request(Operation::Send, 1, &[]));
@@ -287,8 +325,8 @@ fn destroyed_under_way() {
         lab.post(&a, request(Operation::Send, 1, &[sge]));
         assert!(lab.engine.run());
         let gone = if victim == 0 { &a } else { &b };
-        lab.engine.destroy_qp(gone.vf, gone.qpn).unwrap();
-        assert!(lab.engine.destroy_cq(gone.vf, gone.cqn).is_ok());
+        lab.engine.verbs(gone.vf).destroy_qp(gone.qpn).unwrap();
+        assert!(lab.engine.verbs(gone.vf).destroy_cq(gone.cqn).is_ok());
         for _ in 0..4 {
             lab.settle();
             lab.advance(TIMEOUT_NS);
@@ -303,13 +341,14 @@ fn destroyed_under_way() {
     }
     // An extended connection's queue and its completion queue go while a
     // message is being scattered: the completion goes to nobody else.
-    let xrcd = lab.engine.alloc_xrcd(lab.nodes[1].vf).unwrap();
+    let xrcd = lab.engine.vf_mut(lab.nodes[1].vf).alloc_xrcd().unwrap();
     let shared = lab.qp(1, Transport::Ud).recv;
     let (cqn, _) = lab.cq(1, 10);
     let (vf, pd) = (lab.nodes[1].vf, lab.nodes[1].pd);
     let srqn = lab
         .engine
-        .create_srq(vf, pd, Some((xrcd, cqn)), shared.clone())
+        .verbs(vf)
+        .create_srq(pd, Some((xrcd, cqn)), shared.clone())
         .unwrap();
     let a = lab.qp(0, Transport::Xrc);
     let b = lab.qp_with(1, Transport::Xrc, |desc| {
@@ -330,8 +369,8 @@ fn destroyed_under_way() {
     wr.xrc_srqn = srqn;
     lab.post(&a, wr);
     assert!(lab.engine.run());
-    lab.engine.destroy_srq(vf, srqn).unwrap();
-    lab.engine.destroy_cq(vf, cqn).unwrap();
+    lab.engine.verbs(vf).destroy_srq(srqn).unwrap();
+    lab.engine.verbs(vf).destroy_cq(cqn).unwrap();
     let (_, stranger) = lab.cq(0, 10);
     lab.settle();
     assert!(stranger.poll().is_empty());
@@ -372,12 +411,14 @@ fn transitions_are_those_of_the_specification() {
     let qp = lab.qp(0, Transport::Rc);
     assert_eq!(
         lab.engine
-            .modify_qp(qp.vf, qp.qpn, ReadyToSend, &QpChange::default()),
+            .verbs(qp.vf)
+            .modify_qp(qp.qpn, ReadyToSend, &QpChange::default()),
         Err(VerbError::BadState)
     );
     assert_eq!(
         lab.engine
-            .modify_qp(qp.vf, Qpn::new(9), Init, &QpChange::default()),
+            .verbs(qp.vf)
+            .modify_qp(Qpn::new(9), Init, &QpChange::default()),
         Err(VerbError::NotFound)
     );
 }
@@ -423,9 +464,9 @@ fn posts_before_ready_to_send_wait() {
     // A port that is down is a path that is gone.
     let port = PortView {
         active: false,
-        ..lab.engine.port(a.vf).clone()
+        ..lab.engine.vf(a.vf).port().clone()
     };
-    lab.engine.set_port(a.vf, port);
+    lab.engine.vf_mut(a.vf).set_port(port);
     lab.execute(&a, request(Operation::Send, 2, &[]));
     for _ in 0..4 {
         lab.advance(TIMEOUT_NS);
@@ -447,8 +488,8 @@ fn the_failure_of_a_completion_queue_is_not_its_successors() {
         if reset {
             lab.engine.reset_vf(qp.vf);
         } else {
-            lab.engine.destroy_qp(qp.vf, qp.qpn).unwrap();
-            lab.engine.destroy_cq(qp.vf, cqn).unwrap();
+            lab.engine.verbs(qp.vf).destroy_qp(qp.qpn).unwrap();
+            lab.engine.verbs(qp.vf).destroy_cq(cqn).unwrap();
         }
         // In the engine's own tables these take the places of those.
         let others: Vec<_> = (0..4).map(|_| lab.qp(1, Transport::Ud)).collect();

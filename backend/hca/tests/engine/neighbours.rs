@@ -185,7 +185,7 @@ fn one_queue_pair_in_error_among_many_is_flushed() {
     for qp in [&all[0], &all[MANY / 2], &all[MANY - 1]] {
         lab.modify(qp, QpState::Reset, &QpChange::default());
     }
-    lab.engine.destroy_qp(all[1].vf, all[1].qpn).unwrap();
+    lab.engine.verbs(all[1].vf).destroy_qp(all[1].qpn).unwrap();
     lab.settle();
     cq.poll();
     for qp in &all[2..MANY / 2] {
@@ -302,7 +302,7 @@ fn chain(lab: &mut Lab, node: usize, len: u32) -> u32 {
             translation: Translation::Indirect(KlmList::new(klms)),
             ..physical(pd)
         };
-        let index = lab.engine.create_key(vf, region).unwrap();
+        let index = lab.engine.verbs(vf).create_key(region).unwrap();
         (key, addr) = (index << 8 | u32::from(VARIANT), 0);
     }
     key
@@ -464,16 +464,14 @@ fn a_key_update_of_a_million_bytes_takes_many_turns() {
     let (vf, pd) = (lab.nodes[0].vf, lab.nodes[0].pd);
     let key = lab
         .engine
-        .create_key(
-            vf,
-            MemoryKey {
-                updatable: true,
-                access: everything() | Access::NONE,
-                capacity: ENTRIES,
-                translation: Translation::Indirect(KlmList::default()),
-                ..physical(pd)
-            },
-        )
+        .verbs(vf)
+        .create_key(MemoryKey {
+            updatable: true,
+            access: everything() | Access::NONE,
+            capacity: ENTRIES,
+            translation: Translation::Indirect(KlmList::default()),
+            ..physical(pd)
+        })
         .unwrap();
     let qp = lab.qp(0, Transport::KeyUpdate);
     let change = lab.attributes(&qp);
@@ -493,7 +491,14 @@ fn a_key_update_of_a_million_bytes_takes_many_turns() {
     neighbour_is_served(&mut lab, &near);
     lab.settle();
     assert_eq!(sent(&qp.cq.poll()), [(1, Status::Success)]);
-    let entries = lab.engine.keys(vf).get(key).unwrap().translation.entries();
+    let entries = lab
+        .engine
+        .vf(vf)
+        .keys()
+        .get(key)
+        .unwrap()
+        .translation
+        .entries();
     assert_eq!(entries, ENTRIES);
 }
 
@@ -513,12 +518,15 @@ fn what_was_before_a_reset_is_taken_away_in_parts() {
     lab.engine.run();
     lab.engine.reset_vf(all[0].vf);
     // Gone as far as anybody can tell, and the function can be used at once.
-    let counts = lab.engine.object_counts(all[0].vf);
+    let counts = lab.engine.vf(all[0].vf).object_counts();
     assert!(counts.iter().all(|(_, count)| *count == 0), "{counts:?}");
     assert!(lab.engine.query_qp(all[0].vf, all[0].qpn).is_err());
     assert!(!lab.engine.run(), "nothing is left to do");
-    lab.nodes[0].pd = lab.engine.alloc_pd(all[0].vf).unwrap();
-    let key = lab.engine.create_key(all[0].vf, physical(lab.nodes[0].pd));
+    lab.nodes[0].pd = lab.engine.vf_mut(all[0].vf).alloc_pd().unwrap();
+    let key = lab
+        .engine
+        .verbs(all[0].vf)
+        .create_key(physical(lab.nodes[0].pd));
     lab.nodes[0].key = key.unwrap() << 8 | u32::from(VARIANT);
     let again = lab.qp(0, Transport::Rc);
     let peer = lab.qp(1, Transport::Rc);
@@ -563,11 +571,12 @@ fn what_one_changes_nobody_else_looks_up_again() {
         let (c, d) = lab.pair(Transport::Rc);
         lab.modify(&c, QpState::Error, &QpChange::default());
         lab.modify(&d, QpState::Reset, &QpChange::default());
-        lab.engine.destroy_qp(d.vf, d.qpn).unwrap();
+        lab.engine.verbs(d.vf).destroy_qp(d.qpn).unwrap();
     }
     lab.modify(&b, QpState::ReadyToSend, &QpChange::default());
     let vf = lab.nodes[3].vf;
-    lab.engine.set_port(vf, lab.engine.port(vf).clone());
+    let port = lab.engine.vf(vf).port().clone();
+    lab.engine.vf_mut(vf).set_port(port);
     lab.engine.reset_vf(lab.nodes[0].vf);
     assert_eq!(go(&mut lab, &near, 2), (0, well.clone()));
     // Their own ends they do look up again.
@@ -580,7 +589,8 @@ fn what_one_changes_nobody_else_looks_up_again() {
     assert_eq!(go(&mut lab, &a, 0), (1, well.clone()));
     for node in [0, 1] {
         let vf = lab.nodes[node].vf;
-        lab.engine.set_port(vf, lab.engine.port(vf).clone());
+        let port = lab.engine.vf(vf).port().clone();
+        lab.engine.vf_mut(vf).set_port(port);
         assert_eq!(go(&mut lab, &a, 0), (1, well.clone()));
     }
     assert_eq!(
@@ -591,7 +601,7 @@ fn what_one_changes_nobody_else_looks_up_again() {
     // A peer that is reset, and one whose place another queue pair has taken, are not there any more.
     lab.engine.reset_vf(lab.nodes[1].vf);
     while lab.engine.clear_away(lab.nodes[1].vf) {}
-    let _other = lab.engine.alloc_pd(lab.nodes[1].vf).unwrap();
+    let _other = lab.engine.vf_mut(lab.nodes[1].vf).alloc_pd().unwrap();
     assert_eq!(go(&mut lab, &near, 2), (1, vec![]));
     let (lookups, ends) = go(&mut lab, &a, 0);
     assert_eq!((lookups, ends), (1, vec![]));
@@ -680,7 +690,7 @@ fn signed(lab: &mut Lab, qp: &Qp, of: u32, len: u32) -> u32 {
         capacity: 4,
         ..physical(pd)
     };
-    let key = lab.engine.create_key(vf, key).unwrap() << 8 | u32::from(VARIANT);
+    let key = lab.engine.verbs(vf).create_key(key).unwrap() << 8 | u32::from(VARIANT);
     let tags = Tags {
         application: 0,
         application_mask: 0xffff,

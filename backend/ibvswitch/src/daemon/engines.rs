@@ -266,10 +266,10 @@ impl<F: QueueFormat + 'static> Engines<F> {
         loop {
             let engine = self.home_of(vf);
             let here = move |engine: &mut Engine<F>| {
-                if !apart && !engine.is_home(vf) {
+                if !apart && !engine.vf(vf).is_home() {
                     return Err(act);
                 }
-                let runs = turn == Turn::Now && !engine.is_pending(vf);
+                let runs = turn == Turn::Now && !engine.vf(vf).is_pending();
                 let result = act(engine);
                 if runs {
                     engine.run_vf(vf);
@@ -295,15 +295,15 @@ impl<F: QueueFormat + 'static> Engines<F> {
             for engine in &self.all {
                 let port = port.clone();
                 engine.with(move |engine| {
-                    if !engine.is_home(vf) {
-                        engine.set_port(vf, port);
+                    if !engine.vf(vf).is_home() {
+                        engine.vf_mut(vf).set_port(port);
                     }
                 });
             }
         }
         self.with(vf, move |engine| {
-            let (was, is) = (engine.port(vf).active, port.active);
-            engine.set_port(vf, port);
+            let (was, is) = (engine.vf(vf).port().active, port.active);
+            engine.vf_mut(vf).set_port(port);
             more(engine, was, is);
         });
     }
@@ -323,7 +323,7 @@ impl<F: QueueFormat + 'static> Engines<F> {
     fn each_other(&self, vf: VfId, act: impl Fn(&mut Engine<F>) + Send + Copy + 'static) {
         for engine in self.all.iter().filter(|_| self.all.len() > 1) {
             engine.with(move |engine| {
-                if !engine.is_home(vf) {
+                if !engine.vf(vf).is_home() {
                     act(engine);
                 }
             });

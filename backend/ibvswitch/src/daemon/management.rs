@@ -315,7 +315,7 @@ impl<F: QueueFormat> Management<F> {
                     }
                     // Those that follow go with it, as far as the same engine gets them.
                     if let Some(ForGuest::Packet(vf, _)) = outputs.front()
-                        && engine.is_home(*vf)
+                        && engine.vf(*vf).is_home()
                         && let Some(ForGuest::Packet(vf, packet)) = outputs.pop_front()
                     {
                         next = Some((vf, packet));
@@ -330,7 +330,7 @@ impl<F: QueueFormat> Management<F> {
     fn change_port(&self, vf: VfId, event: PortEvent, view: PortView) {
         self.engines.set_port(vf, view, move |engine, was, is| {
             for change in changes(event, was, is) {
-                engine.port_changed(vf, change);
+                engine.vf_mut(vf).port_changed(change);
             }
         });
         if let Some(port) = self.ports.get(&vf) {

@@ -124,7 +124,7 @@ pub(crate) fn alloc_q_counter<D: Dma + 'static>(
     commands: &mut Commands<'_, D>,
     reply: &mut [u8],
 ) -> Outcome {
-    let set = commands.engine.alloc_counters(commands.vf)?;
+    let set = commands.engine.vf_mut(commands.vf).alloc_counters()?;
     alloc_q_counter_out::COUNTER_SET_ID.set(reply, set.into());
     Ok(())
 }
@@ -133,7 +133,7 @@ pub(crate) fn dealloc_q_counter<D: Dma + 'static>(
     commands: &mut Commands<'_, D>,
     set: u8,
 ) -> Outcome {
-    Ok(commands.engine.dealloc_counters(commands.vf, set)?)
+    Ok(commands.engine.vf_mut(commands.vf).dealloc_counters(set)?)
 }
 
 pub(crate) fn query_q_counter<D: Dma + 'static>(
@@ -141,7 +141,7 @@ pub(crate) fn query_q_counter<D: Dma + 'static>(
     query: QueryCounters,
     reply: &mut [u8],
 ) -> Outcome {
-    let counters = commands.engine.qp_counters(commands.vf, query.set)?;
+    let counters = commands.engine.vf(commands.vf).qp_counters(query.set)?;
     for (field, counter) in COUNTERS {
         let counter = counter(&counters);
         field.set(reply, counter.load(Ordering::Relaxed) as u32);

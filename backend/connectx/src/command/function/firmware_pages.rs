@@ -60,7 +60,7 @@ pub fn want_pages<D: Dma + 'static>(
     vf: VfId,
     count: i32,
 ) -> Result<(), PagesError> {
-    let (state, dma) = engine.face_mut(vf);
+    let (state, dma) = engine.vf_mut(vf).face_mut();
     if state.configuration.like == Likeness::Plain {
         return Err(PagesError::Plain);
     }
@@ -168,7 +168,7 @@ pub(crate) fn manage_pages<D: Dma + 'static>(
 }
 
 fn take_pages<D: Dma + 'static>(commands: &mut Commands<'_, D>, pages: &[u64]) -> Outcome {
-    let (state, dma) = commands.engine.face_mut(commands.vf);
+    let (state, dma) = commands.engine.vf_mut(commands.vf).face_mut();
     if state.firmware_pages.len() + pages.len() > MAX_PAGES {
         return Err(TOO_MANY);
     }

@@ -46,11 +46,11 @@ pub(crate) fn reserve_qpn<D: Dma + 'static>(
     commands: &mut Commands<'_, D>,
     reply: &mut [u8],
 ) -> Outcome {
-    let qpn = commands.engine.reserve_qpn(commands.vf)?;
+    let qpn = commands.engine.verbs(commands.vf).reserve_qpn()?;
     reply_header::OBJ_ID.set(reply, qpn.value());
     Ok(())
 }
 
 pub(crate) fn release_qpn<D: Dma + 'static>(commands: &mut Commands<'_, D>, qpn: Qpn) -> Outcome {
-    Ok(commands.engine.release_qpn(commands.vf, qpn)?)
+    Ok(commands.engine.vf_mut(commands.vf).release_qpn(qpn)?)
 }

@@ -31,5 +31,6 @@ pub(crate) fn resume_page_fault<D: Dma + 'static>(
 ) -> Outcome {
     Ok(commands
         .engine
-        .resume_fault(commands.vf, qpn, half, is_there)?)
+        .verbs(commands.vf)
+        .resume_fault(qpn, half, is_there)?)
 }

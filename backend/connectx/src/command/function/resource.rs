@@ -10,19 +10,19 @@ pub(crate) fn alloc_pd<D: Dma + 'static>(
     commands: &mut Commands<'_, D>,
     reply: &mut [u8],
 ) -> Outcome {
-    NUMBER.set(reply, commands.engine.alloc_pd(commands.vf)?);
+    NUMBER.set(reply, commands.engine.vf_mut(commands.vf).alloc_pd()?);
     Ok(())
 }
 
 pub(crate) fn dealloc_pd<D: Dma + 'static>(commands: &mut Commands<'_, D>, number: u32) -> Outcome {
-    Ok(commands.engine.dealloc_pd(commands.vf, number)?)
+    Ok(commands.engine.vf_mut(commands.vf).dealloc_pd(number)?)
 }
 
 pub(crate) fn alloc_xrcd<D: Dma + 'static>(
     commands: &mut Commands<'_, D>,
     reply: &mut [u8],
 ) -> Outcome {
-    NUMBER.set(reply, commands.engine.alloc_xrcd(commands.vf)?);
+    NUMBER.set(reply, commands.engine.vf_mut(commands.vf).alloc_xrcd()?);
     Ok(())
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn dealloc_xrcd<D: Dma + 'static>(
     commands: &mut Commands<'_, D>,
     number: u32,
 ) -> Outcome {
-    Ok(commands.engine.dealloc_xrcd(commands.vf, number)?)
+    Ok(commands.engine.vf_mut(commands.vf).dealloc_xrcd(number)?)
 }
 
 pub(crate) fn alloc_uar<D: Dma + 'static>(

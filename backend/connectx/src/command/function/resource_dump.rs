@@ -110,7 +110,7 @@ fn write_dump<D: Dma + 'static>(commands: &Commands<'_, D>, asked: &[u8], part: 
         "the key does not allow to write the dump there",
     );
     let (key, addr) = (register::MKEY.get(asked), register::ADDRESS.get(asked));
-    let keys = commands.engine.keys(commands.vf);
+    let keys = commands.engine.vf(commands.vf).keys();
     let region = keys.get(key >> 8).ok_or(NO_KEY)?;
     let needed = Access::LOCAL_WRITE;
     let len = part.len() as u64;
@@ -127,7 +127,7 @@ fn write_dump<D: Dma + 'static>(commands: &Commands<'_, D>, asked: &[u8], part: 
         let (at, run) = found.map_err(|_| NO_KEY)?;
         let run = usize::try_from(run).unwrap_or(usize::MAX).max(1);
         let end = part.len().min(done.saturating_add(run));
-        let written = dma::write(commands.engine.dma(commands.vf), at, &part[done..end]);
+        let written = dma::write(commands.engine.vf(commands.vf).dma(), at, &part[done..end]);
         written.map_err(|_| NO_KEY)?;
         done = end;
     }

@@ -46,7 +46,7 @@ pub(crate) fn open_context<D: Dma + 'static>(
     if full {
         return Err(refuse(Status::NoResources, "too many user contexts"));
     }
-    commands.engine.take_memory(commands.vf, HELD)?;
+    commands.engine.vf_mut(commands.vf).take_memory(HELD)?;
     let uid = commands.state_mut().user_contexts.open();
     UCTX.set(reply, u32::from(uid));
     Ok(())
@@ -64,7 +64,7 @@ pub(crate) fn close_context<D: Dma + 'static>(
         return Ok(Some(Command::DestroyUctx(uid)));
     }
     commands.state_mut().user_contexts.close(uid);
-    commands.engine.give_memory(commands.vf, HELD);
+    commands.engine.vf_mut(commands.vf).give_memory(HELD);
     Ok(None)
 }
 
@@ -95,41 +95,41 @@ fn remove<D: Dma + 'static>(
     let vf = commands.vf;
     match kind {
         Kind::QueuePair => {
-            commands.engine.destroy_qp(vf, Qpn::new(number))?;
+            commands.engine.verbs(vf).destroy_qp(Qpn::new(number))?;
             commands.state_mut().contexts.qps.remove(&number);
         }
         Kind::Target => {
             let dctn = Qpn::new(number);
             // It is taken away when it has drained.
-            let _ = commands.engine.drain_dct(vf, dctn);
-            commands.engine.destroy_dct(vf, dctn)?;
+            let _ = commands.engine.verbs(vf).drain_dct(dctn);
+            commands.engine.verbs(vf).destroy_dct(dctn)?;
             commands.state_mut().contexts.dcts.remove(&number);
         }
-        Kind::ReservedNumber => commands.engine.release_qpn(vf, Qpn::new(number))?,
+        Kind::ReservedNumber => commands.engine.vf_mut(vf).release_qpn(Qpn::new(number))?,
         Kind::SharedReceiveQueue => {
-            commands.engine.destroy_srq(vf, number)?;
+            commands.engine.verbs(vf).destroy_srq(number)?;
             commands.state_mut().contexts.srqs.remove(&number);
         }
         Kind::CompletionQueue => {
-            let gone = commands.engine.destroy_cq(vf, number)?;
+            let gone = commands.engine.verbs(vf).destroy_cq(number)?;
             commands.engine.discard(gone);
         }
         Kind::MemoryKey => {
-            let gone = commands.engine.destroy_key(vf, number)?;
+            let gone = commands.engine.vf_mut(vf).destroy_key(number)?;
             commands.engine.discard(gone);
         }
-        Kind::SignatureValue => commands.engine.destroy_psv(vf, number)?,
+        Kind::SignatureValue => commands.engine.vf_mut(vf).destroy_psv(number)?,
         Kind::UserMemory if commands.state().user_contexts.is_used(number) => {
             return Err(VerbError::InUse);
         }
         Kind::UserMemory => drop_umem(commands, number),
-        Kind::CounterSet => commands.engine.dealloc_counters(vf, number as u8)?,
-        Kind::XrcDomain => commands.engine.dealloc_xrcd(vf, number)?,
-        Kind::ProtectionDomain => commands.engine.dealloc_pd(vf, number)?,
+        Kind::CounterSet => commands.engine.vf_mut(vf).dealloc_counters(number as u8)?,
+        Kind::XrcDomain => commands.engine.vf_mut(vf).dealloc_xrcd(number)?,
+        Kind::ProtectionDomain => commands.engine.vf_mut(vf).dealloc_pd(number)?,
         Kind::TransportDomain => {
             let freed = commands.state_mut().network.dealloc_domain(number);
             freed.map_err(|_| VerbError::InUse)?;
-            commands.engine.give_memory(vf, Network::held(0));
+            commands.engine.vf_mut(vf).give_memory(Network::held(0));
         }
         Kind::Page => {
             commands.state_mut().uars.free(number);

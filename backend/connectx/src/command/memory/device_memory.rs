@@ -95,7 +95,7 @@ pub(crate) fn dealloc_memic<D: Dma + 'static>(
 /// Makes zeros of a piece; whether its memory is there.
 fn clear<D: Dma + 'static>(commands: &Commands<'_, D>, at: u64, len: u64) -> bool {
     const ZEROS: [u8; 4096] = [0; 4096];
-    let dma = commands.engine.dma(commands.vf);
+    let dma = commands.engine.vf(commands.vf).dma();
     (at..at + len).step_by(ZEROS.len()).all(|from| {
         let count = (at + len - from).min(ZEROS.len() as u64) as usize;
         dma::write(dma, DEVICE_MEMORY + from, &ZEROS[..count]).is_ok()

@@ -197,7 +197,7 @@ pub(crate) fn create_mkey<D: Dma + 'static>(
             "the region is not of one allocated piece of the device's memory",
         ));
     }
-    let index = commands.engine.create_key(commands.vf, new.key)?;
+    let index = commands.engine.verbs(commands.vf).create_key(new.key)?;
     NUMBER.set(reply, index);
     Ok(())
 }
@@ -206,7 +206,7 @@ pub(crate) fn destroy_mkey<D: Dma + 'static>(
     commands: &mut Commands<'_, D>,
     index: u32,
 ) -> Outcome {
-    let key = commands.engine.destroy_key(commands.vf, index)?;
+    let key = commands.engine.vf_mut(commands.vf).destroy_key(index)?;
     // Its list may be long.
     commands.engine.discard(key);
     Ok(())
@@ -217,7 +217,7 @@ pub(crate) fn query_mkey<D: Dma + 'static>(
     index: u32,
     reply: &mut [u8],
 ) -> Outcome {
-    let keys = commands.engine.keys(commands.vf);
+    let keys = commands.engine.vf(commands.vf).keys();
     let key = keys
         .get(index)
         .ok_or(refuse(Status::BadResource, "no such memory key"))?;

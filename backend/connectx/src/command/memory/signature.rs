@@ -44,14 +44,14 @@ pub(crate) fn create_psv<D: Dma + 'static>(
     ];
     let mut made = Vec::with_capacity(fields.len());
     for field in fields.iter().take(count as usize) {
-        match commands.engine.create_psv(commands.vf, pd) {
+        match commands.engine.vf_mut(commands.vf).create_psv(pd) {
             Ok(number) => {
                 field.set(reply, number);
                 made.push(number);
             }
             Err(error) => {
                 for number in made {
-                    commands.engine.destroy_psv(commands.vf, number)?;
+                    commands.engine.vf_mut(commands.vf).destroy_psv(number)?;
                 }
                 return Err(error.into());
             }
@@ -64,5 +64,5 @@ pub(crate) fn destroy_psv<D: Dma + 'static>(
     commands: &mut Commands<'_, D>,
     number: u32,
 ) -> Outcome {
-    Ok(commands.engine.destroy_psv(commands.vf, number)?)
+    Ok(commands.engine.vf_mut(commands.vf).destroy_psv(number)?)
 }

@@ -254,7 +254,10 @@ pub(crate) fn create_umem<D: Dma + 'static>(
     let number = commands.state().user_memory.free_number();
     let number = number.ok_or(refuse(Status::NoResources, "too many memory objects"))?;
     object.number = number;
-    commands.engine.take_memory(commands.vf, object.held())?;
+    commands
+        .engine
+        .vf_mut(commands.vf)
+        .take_memory(object.held())?;
     commands.state_mut().user_memory.insert(object);
     NUMBER.set(reply, number);
     Ok(())
@@ -278,7 +281,7 @@ pub(crate) fn destroy_umem<D: Dma + 'static>(
 /// Takes an object away.
 pub(crate) fn drop_umem<D: Dma + 'static>(commands: &mut Commands<'_, D>, number: u32) {
     if let Some(gone) = commands.state_mut().user_memory.remove(number) {
-        commands.engine.give_memory(commands.vf, gone.held());
+        commands.engine.vf_mut(commands.vf).give_memory(gone.held());
         commands.engine.discard(gone);
     }
 }

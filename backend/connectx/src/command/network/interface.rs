@@ -131,10 +131,10 @@ impl<D: Dma + 'static> Commands<'_, D> {
         held: usize,
         make: impl FnOnce(&mut Network) -> Result<T, Unmade>,
     ) -> Result<T, Refusal> {
-        self.engine.take_memory(self.vf, held)?;
+        self.engine.vf_mut(self.vf).take_memory(held)?;
         let made = make(&mut self.state_mut().network);
         if made.is_err() {
-            self.engine.give_memory(self.vf, held);
+            self.engine.vf_mut(self.vf).give_memory(held);
         }
         Ok(made?)
     }
@@ -146,7 +146,7 @@ impl<D: Dma + 'static> Commands<'_, D> {
         free: impl FnOnce(&mut Network) -> Result<(), Unmade>,
     ) -> Outcome {
         free(&mut self.state_mut().network)?;
-        self.engine.give_memory(self.vf, held);
+        self.engine.vf_mut(self.vf).give_memory(held);
         Ok(())
     }
 }
@@ -270,7 +270,7 @@ pub(crate) fn query_vport_counter<D: Dma + 'static>(
     commands: &Commands<'_, D>,
     reply: &mut [u8],
 ) -> Outcome {
-    let passed = commands.engine.counters(commands.vf).passed();
+    let passed = commands.engine.vf(commands.vf).counters().passed();
     let octets = |words: u64| words.saturating_mul(4);
     let sent = passed
         .xmit_packets

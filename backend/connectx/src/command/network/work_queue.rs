@@ -207,17 +207,15 @@ pub(crate) fn create_sq<D: Dma + 'static>(
         Format::Packet,
     );
     let send = if trapped { send.trapped() } else { send };
-    let sqn = commands.engine.create_qp(
-        commands.vf,
-        QpDesc {
-            transport: Transport::SendQueue,
-            send: Some((send, sqc::CQN.get(&context))),
-            source_qpn: underlay,
-            polled: !trapped,
-            user_index: commands.user_index(sqc::USER_INDEX.get(&context)),
-            ..half(wq::PD.get(queue))
-        },
-    )?;
+    let user_index = commands.user_index(sqc::USER_INDEX.get(&context));
+    let sqn = commands.engine.verbs(commands.vf).create_qp(QpDesc {
+        transport: Transport::SendQueue,
+        send: Some((send, sqc::CQN.get(&context))),
+        source_qpn: underlay,
+        polled: !trapped,
+        user_index,
+        ..half(wq::PD.get(queue))
+    })?;
     let network = &mut commands.state_mut().network;
     network.add_send_queue(sqn.value(), Queue { tis, context });
     NUMBER.set(reply, sqn.value());
@@ -230,17 +228,15 @@ pub(crate) fn create_rq<D: Dma + 'static>(
     reply: &mut [u8],
 ) -> Outcome {
     let NewReceiveQueue { context, queue } = new;
-    let rqn = commands.engine.create_qp(
-        commands.vf,
-        QpDesc {
-            transport: Transport::ReceiveQueue,
-            recv: RecvSide::Own(queue),
-            recv_cqn: Some(rqc::CQN.get(&context)),
-            counter_set: rqc::COUNTER_SET_ID.get(&context) as u8,
-            user_index: commands.user_index(rqc::USER_INDEX.get(&context)),
-            ..half(wq::PD.get(rqc::WQ.get(&context)))
-        },
-    )?;
+    let user_index = commands.user_index(rqc::USER_INDEX.get(&context));
+    let rqn = commands.engine.verbs(commands.vf).create_qp(QpDesc {
+        transport: Transport::ReceiveQueue,
+        recv: RecvSide::Own(queue),
+        recv_cqn: Some(rqc::CQN.get(&context)),
+        counter_set: rqc::COUNTER_SET_ID.get(&context) as u8,
+        user_index,
+        ..half(wq::PD.get(rqc::WQ.get(&context)))
+    })?;
     let network = &mut commands.state_mut().network;
     network.add_receive_queue(rqn.value(), Queue { tis: None, context });
     NUMBER.set(reply, rqn.value());
@@ -304,7 +300,8 @@ fn modify_queue<D: Dma + 'static>(
     for step in steps {
         commands
             .engine
-            .modify_qp(commands.vf, number, *step, &QpChange::default())?;
+            .verbs(commands.vf)
+            .modify_qp(number, *step, &QpChange::default())?;
     }
     Ok((before, next) == (QueueState::Reset, QueueState::Ready))
 }
@@ -315,14 +312,20 @@ pub(crate) fn destroy_sq<D: Dma + 'static>(commands: &mut Commands<'_, D>, sqn: 
         .network
         .send_queue(sqn)
         .ok_or(Unmade::Missing)?;
-    commands.engine.destroy_qp(commands.vf, Qpn::new(sqn))?;
+    commands
+        .engine
+        .verbs(commands.vf)
+        .destroy_qp(Qpn::new(sqn))?;
     commands.state_mut().network.remove_send_queue(sqn);
     Ok(())
 }
 
 pub(crate) fn destroy_rq<D: Dma + 'static>(commands: &mut Commands<'_, D>, rqn: u32) -> Outcome {
     commands.state().network.check_unused(Named::Queue, rqn)?;
-    commands.engine.destroy_qp(commands.vf, Qpn::new(rqn))?;
+    commands
+        .engine
+        .verbs(commands.vf)
+        .destroy_qp(Qpn::new(rqn))?;
     commands.state_mut().network.remove_receive_queue(rqn);
     Ok(())
 }
@@ -360,7 +363,7 @@ fn query_queue<D: Dma + 'static>(
     out[..len].copy_from_slice(&queue.context[..len]);
     field.set(out, state_of(state).code());
     let (send, recv) = commands.engine.qp_queues(commands.vf, number)?;
-    let dma = commands.engine.dma(commands.vf);
+    let dma = commands.engine.vf(commands.vf).dma();
     let counts = match (send, recv) {
         (Some(queue), _) => (queue.taken(), queue.posted(dma)),
         (_, Some(queue)) => (queue.taken(), queue.posted(dma)),

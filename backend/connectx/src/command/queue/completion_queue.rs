@@ -187,7 +187,7 @@ pub(crate) fn create_cq<D: Dma + 'static>(
     }
     let announced = state.configuration.traps(uar);
     let compression = compression?;
-    let cqn = commands.engine.create_cq(commands.vf, |cqn| {
+    let cqn = commands.engine.verbs(commands.vf).create_cq(|cqn| {
         CompletionQueue::new(
             ring,
             record,
@@ -210,7 +210,7 @@ pub(crate) fn modify_cq<D: Dma + 'static>(
     commands: &mut Commands<'_, D>,
     change: CompletionQueueChange,
 ) -> Outcome {
-    let (queue, _, _) = commands.engine.cq_mut(commands.vf, change.cqn)?;
+    let (queue, _, _) = commands.engine.verbs(commands.vf).cq_mut(change.cqn)?;
     let mut new = queue.moderation();
     if change.select & PERIOD != 0 {
         new.period = change.moderation.period;
@@ -230,17 +230,18 @@ pub(crate) fn resize_cq<D: Dma + 'static>(
     NewRing { cqn, ring }: NewRing,
 ) -> Outcome {
     let after = ring.buffer.held();
-    let (queue, _, _) = commands.engine.cq_mut(commands.vf, cqn)?;
+    let (queue, _, _) = commands.engine.verbs(commands.vf).cq_mut(cqn)?;
     if ring.log_stride < queue.ring().log_stride {
         return Err(refuse(
             Status::BadParameter,
             "entries cannot get shorter than the messages that they hold",
         ));
     }
-    commands.engine.take_memory(commands.vf, after)?;
+    commands.engine.vf_mut(commands.vf).take_memory(after)?;
     let resized = commands
         .engine
-        .cq_mut(commands.vf, cqn)
+        .verbs(commands.vf)
+        .cq_mut(cqn)
         .map(|(queue, _, dma)| {
             let before = queue.ring().buffer.held();
             queue.resize(dma, ring).map(|()| before)
@@ -249,7 +250,7 @@ pub(crate) fn resize_cq<D: Dma + 'static>(
         Ok(Ok(before)) => before,
         _ => after,
     };
-    commands.engine.give_memory(commands.vf, unused);
+    commands.engine.vf_mut(commands.vf).give_memory(unused);
     resized?.map(drop).map_err(|_| {
         refuse(
             Status::BadResourceState,
@@ -259,7 +260,7 @@ pub(crate) fn resize_cq<D: Dma + 'static>(
 }
 
 pub(crate) fn destroy_cq<D: Dma + 'static>(commands: &mut Commands<'_, D>, cqn: u32) -> Outcome {
-    commands.engine.destroy_cq(commands.vf, cqn)?;
+    commands.engine.verbs(commands.vf).destroy_cq(cqn)?;
     Ok(())
 }
 
@@ -268,7 +269,7 @@ pub(crate) fn query_cq<D: Dma + 'static>(
     cqn: u32,
     reply: &mut [u8],
 ) -> Outcome {
-    let (queue, _, _) = commands.engine.cq_mut(commands.vf, cqn)?;
+    let (queue, _, _) = commands.engine.verbs(commands.vf).cq_mut(cqn)?;
     let out = query_cq_out::CQ_CONTEXT.get_mut(reply);
     let [producer, consumer, notified, solicited] = queue.counters();
     let state = match queue.arm() {

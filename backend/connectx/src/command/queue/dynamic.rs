@@ -70,7 +70,11 @@ pub(crate) fn create_dct<D: Dma + 'static>(
     let received = &mut desc.in_completion.received;
     *received = (*received).min(commands.held_by(desc.cqn));
     desc.user_index = commands.user_index(dctc::USER_INDEX.get(context.as_slice()));
-    let dctn = commands.engine.create_dct(commands.vf, &desc)?.value();
+    let dctn = commands
+        .engine
+        .verbs(commands.vf)
+        .create_dct(&desc)?
+        .value();
     commands.state_mut().contexts.dcts.insert(dctn, context);
     NUMBER.set(reply, dctn);
     Ok(())
@@ -78,11 +82,14 @@ pub(crate) fn create_dct<D: Dma + 'static>(
 
 /// Nothing of a target is under way from one turn to the next, so that it has drained at once.
 pub(crate) fn drain_dct<D: Dma + 'static>(commands: &mut Commands<'_, D>, dctn: Qpn) -> Outcome {
-    Ok(commands.engine.drain_dct(commands.vf, dctn)?)
+    Ok(commands.engine.verbs(commands.vf).drain_dct(dctn)?)
 }
 
 pub(crate) fn destroy_dct<D: Dma + 'static>(commands: &mut Commands<'_, D>, dctn: u32) -> Outcome {
-    commands.engine.destroy_dct(commands.vf, Qpn::new(dctn))?;
+    commands
+        .engine
+        .verbs(commands.vf)
+        .destroy_dct(Qpn::new(dctn))?;
     commands.state_mut().contexts.dcts.remove(&dctn);
     Ok(())
 }
@@ -108,5 +115,5 @@ pub(crate) fn query_dct<D: Dma + 'static>(
 }
 
 pub(crate) fn arm_dct<D: Dma + 'static>(commands: &mut Commands<'_, D>, dctn: Qpn) -> Outcome {
-    Ok(commands.engine.arm_dct(commands.vf, dctn)?)
+    Ok(commands.engine.verbs(commands.vf).arm_dct(dctn)?)
 }

@@ -68,9 +68,9 @@ pub(crate) fn create_eq<D: Dma + 'static>(
     reply: &mut [u8],
 ) -> Outcome {
     let held = queue.held();
-    commands.engine.take_memory(commands.vf, held)?;
+    commands.engine.vf_mut(commands.vf).take_memory(held)?;
     let Some(eqn) = commands.state_mut().events.insert(queue) else {
-        commands.engine.give_memory(commands.vf, held);
+        commands.engine.vf_mut(commands.vf).give_memory(held);
         return Err(refuse(Status::NoResources, "too many event queues"));
     };
     create_eq_out::EQ_NUMBER.set(reply, u32::from(eqn));
@@ -80,7 +80,10 @@ pub(crate) fn create_eq<D: Dma + 'static>(
 pub(crate) fn destroy_eq<D: Dma + 'static>(commands: &mut Commands<'_, D>, eqn: u8) -> Outcome {
     match commands.state_mut().events.remove(eqn) {
         Some(queue) => {
-            commands.engine.give_memory(commands.vf, queue.held());
+            commands
+                .engine
+                .vf_mut(commands.vf)
+                .give_memory(queue.held());
             Ok(())
         }
         None => Err(refuse(Status::BadResource, "no such event queue")),

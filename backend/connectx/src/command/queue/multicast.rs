@@ -27,7 +27,10 @@ pub(crate) fn attach_to_mcg<D: Dma + 'static>(
     qpn: Qpn,
     gid: Gid,
 ) -> Outcome {
-    Ok(commands.engine.attach_multicast(commands.vf, qpn, gid)?)
+    Ok(commands
+        .engine
+        .verbs(commands.vf)
+        .attach_multicast(qpn, gid)?)
 }
 
 pub(crate) fn detach_from_mcg<D: Dma + 'static>(
@@ -35,5 +38,8 @@ pub(crate) fn detach_from_mcg<D: Dma + 'static>(
     qpn: Qpn,
     gid: Gid,
 ) -> Outcome {
-    Ok(commands.engine.detach_multicast(commands.vf, qpn, gid)?)
+    Ok(commands
+        .engine
+        .verbs(commands.vf)
+        .detach_multicast(qpn, gid)?)
 }

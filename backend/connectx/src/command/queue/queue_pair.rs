@@ -276,7 +276,7 @@ impl<D: Dma + 'static> Commands<'_, D> {
 
     /// Longest message that an entry of a completion queue holds, in bytes.
     pub(crate) fn held_by(&mut self, cqn: u32) -> u8 {
-        let queue = self.engine.cq_mut(self.vf, cqn);
+        let queue = self.engine.verbs(self.vf).cq_mut(cqn);
         queue.map_or(0, |(queue, ..)| queue.ring().holds())
     }
 }
@@ -295,7 +295,7 @@ pub(crate) fn create_qp<D: Dma + 'static>(
     if let Some((_, cqn)) = desc.send {
         *answered = (*answered).min(commands.held_by(cqn));
     }
-    let qpn = commands.engine.create_qp(commands.vf, desc)?;
+    let qpn = commands.engine.verbs(commands.vf).create_qp(desc)?;
     commands
         .state_mut()
         .contexts
@@ -316,7 +316,7 @@ fn queue_pair<D: Dma + 'static>(commands: &Commands<'_, D>, qpn: u32) -> Result<
 pub(crate) fn destroy_qp<D: Dma + 'static>(commands: &mut Commands<'_, D>, qpn: u32) -> Outcome {
     let qpn = queue_pair(commands, qpn)?;
     check_underlay(commands, qpn)?;
-    commands.engine.destroy_qp(commands.vf, qpn)?;
+    commands.engine.verbs(commands.vf).destroy_qp(qpn)?;
     let state = commands.state_mut();
     state.contexts.qps.remove(&qpn.value());
     // Nothing comes to it that would go there.
@@ -341,7 +341,8 @@ pub(crate) fn modify_qp<D: Dma + 'static>(
     let change = command.given.change(&command.context, transport)?;
     commands
         .engine
-        .modify_qp(commands.vf, qpn, command.next, &change)?;
+        .verbs(commands.vf)
+        .modify_qp(qpn, command.next, &change)?;
     let state = commands.state_mut();
     if let Some(stored) = state.contexts.qps.get_mut(&qpn.value()) {
         command
@@ -369,7 +370,7 @@ pub(crate) fn query_qp<D: Dma + 'static>(
     }
     show(&view, out);
     let (send, recv) = commands.engine.qp_queues(commands.vf, qpn)?;
-    let dma = commands.engine.dma(commands.vf);
+    let dma = commands.engine.vf(commands.vf).dma();
     if let Some(queue) = send {
         qpc::HW_SQ_WQEBB_COUNTER.set(out, u32::from(queue.taken()));
         qpc::SW_SQ_WQEBB_COUNTER.set(out, u32::from(queue.posted(dma).unwrap_or(0)));

@@ -142,18 +142,23 @@ pub(crate) fn create_srq<D: Dma + 'static>(
             let xrc = domain(context);
             commands
                 .engine
-                .create_srq(commands.vf, pd, xrc, new.queue)?
+                .verbs(commands.vf)
+                .create_srq(pd, xrc, new.queue)?
         }
         Some((log_size, rendezvous)) => {
             let list = (srqc::CQN.get(context), log_size, rendezvous);
             commands
                 .engine
-                .create_tagged_srq(commands.vf, pd, list, new.queue)?
+                .verbs(commands.vf)
+                .create_tagged_srq(pd, list, new.queue)?
         }
     };
     if let Some(given) = new.user_index {
         let user_index = commands.user_index(given);
-        commands.engine.index_srq(commands.vf, srqn, user_index)?;
+        commands
+            .engine
+            .verbs(commands.vf)
+            .index_srq(srqn, user_index)?;
     }
     commands.state_mut().contexts.srqs.insert(srqn, new.context);
     NUMBER.set(reply, srqn);
@@ -165,7 +170,7 @@ pub(crate) fn arm_rq<D: Dma + 'static>(
     srqn: u32,
     limit: u32,
 ) -> Outcome {
-    Ok(commands.engine.arm_srq(commands.vf, srqn, limit)?)
+    Ok(commands.engine.verbs(commands.vf).arm_srq(srqn, limit)?)
 }
 
 pub(crate) fn query_srq<D: Dma + 'static>(
@@ -174,7 +179,7 @@ pub(crate) fn query_srq<D: Dma + 'static>(
     form: Option<Form>,
     reply: &mut [u8],
 ) -> Outcome {
-    let (_, limit) = commands.engine.srq_mut(commands.vf, srqn)?;
+    let (_, limit) = commands.engine.verbs(commands.vf).srq_mut(srqn)?;
     let out = query_srq_out::SRQ_CONTEXT_ENTRY.get_mut(reply);
     if let Some(context) = commands.state().contexts.srqs.get(&srqn) {
         let len = out.len().min(context.len());
@@ -199,7 +204,7 @@ pub(crate) fn query_srq<D: Dma + 'static>(
 }
 
 pub(crate) fn destroy_srq<D: Dma + 'static>(commands: &mut Commands<'_, D>, srqn: u32) -> Outcome {
-    commands.engine.destroy_srq(commands.vf, srqn)?;
+    commands.engine.verbs(commands.vf).destroy_srq(srqn)?;
     commands.state_mut().contexts.srqs.remove(&srqn);
     Ok(())
 }

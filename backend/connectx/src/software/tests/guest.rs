@@ -189,16 +189,13 @@ impl Device {
         let quota = Quota::default();
         let state = FunctionState::new(configuration, quota, Box::new(raised.clone()));
         let vf = engine.add_vf(memory.clone(), state, quota);
-        engine.set_port(
-            vf,
-            PortView {
-                lid: Lid::new(5),
-                active: true,
-                pkeys: vec![PKey::DEFAULT_FULL],
-                gids: vec![Gid::new(Gid::DEFAULT_PREFIX, Guid::new(3))],
-                ..PortView::default()
-            },
-        );
+        engine.vf_mut(vf).set_port(PortView {
+            lid: Lid::new(5),
+            active: true,
+            pkeys: vec![PKey::DEFAULT_FULL],
+            gids: vec![Gid::new(Gid::DEFAULT_PREFIX, Guid::new(3))],
+            ..PortView::default()
+        });
         let engine = Arc::new(Mutex::new(engine));
         let port = TestPort::default();
         let capability_bits = Arc::clone(&port.capability_bits);

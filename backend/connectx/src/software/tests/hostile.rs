@@ -66,7 +66,7 @@ fn unknown_commands_are_told_so() {
 #[test]
 fn commands_that_fail_leave_nothing_behind() {
     let mut guest = Guest::initialized();
-    let before = guest.engine().object_counts(guest.vf);
+    let before = guest.engine().vf(guest.vf).object_counts();
     for _ in 0..1000 {
         // A queue without its event queue, a queue pair without its domain, a
         // key without its list.
@@ -82,7 +82,7 @@ fn commands_that_fail_leave_nothing_behind() {
             Some(Status::BadInputLength)
         );
     }
-    assert_eq!(guest.engine().object_counts(guest.vf), before);
+    assert_eq!(guest.engine().vf(guest.vf).object_counts(), before);
     // Doorbell pages end, and come back.
     let mut pages = Vec::new();
     loop {

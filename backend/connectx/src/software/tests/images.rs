@@ -198,7 +198,7 @@ fn an_image_of_another_kind_of_function_is_refused() {
         let changed = serde_json::from_str(&image.replace(what, with)).unwrap();
         let error = guest.function.restore(changed).unwrap_err().to_string();
         assert!(error.contains(expected), "{what}: {error}");
-        let counts = guest.engine().object_counts(guest.vf);
+        let counts = guest.engine().vf(guest.vf).object_counts();
         assert!(counts.iter().all(|(_, count)| *count == 0));
     }
     guest

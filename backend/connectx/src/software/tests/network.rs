@@ -582,7 +582,7 @@ fn everything_is_given_back() {
         NUMBER.set(&mut dealloc, domain);
         assert_eq!(guest.command(&dealloc, 16).status(), OK);
         // Small blocks do not go back to the system, and make room for their like.
-        after.push(guest.engine().memory_taken(vf));
+        after.push(guest.engine().vf(vf).memory_taken());
     }
     assert!(after[0] > 0 && after[1..] == [after[0]; 2], "{after:?}");
 }

@@ -353,7 +353,7 @@ fn changes_of_the_port_are_told() {
     .into_iter()
     .enumerate()
     {
-        pair.guest.engine().port_changed(vf, change);
+        pair.guest.engine().vf_mut(vf).port_changed(change);
         let (kind, bytes) = event(&pair, events, index as u64).unwrap();
         assert_eq!(
             (kind, bytes[3], bytes[0x28]),

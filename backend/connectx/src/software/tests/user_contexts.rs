@@ -347,7 +347,7 @@ fn memory_objects_stay_while_something_lies_in_them() {
 fn a_context_that_is_closed_leaves_nothing() {
     let mut programs = Programs::new();
     let vf = programs.guest.vf;
-    let before = programs.guest.engine().memory_taken(vf);
+    let before = programs.guest.engine().vf(vf).memory_taken();
     let other = Program::new(&mut programs);
     for _ in 0..3 {
         let one = Program::new(&mut programs);
@@ -365,10 +365,10 @@ fn a_context_that_is_closed_leaves_nothing() {
     }
     assert_eq!(programs.close(other.uid), OK);
     // Tables keep the room that they have grown to; what is counted for contexts is back.
-    let after = programs.guest.engine().memory_taken(vf);
+    let after = programs.guest.engine().vf(vf).memory_taken();
     let again = Program::new(&mut programs);
     assert_eq!(programs.close(again.uid), OK);
-    assert_eq!(programs.guest.engine().memory_taken(vf), after);
+    assert_eq!(programs.guest.engine().vf(vf).memory_taken(), after);
     assert!(after >= before);
 }
 

@@ -352,7 +352,7 @@ fn the_longest_message_and_one_byte_more() {
 fn short_windows_make_no_difference() {
     let mut lab = Lab::new(2);
     for node in 0..2 {
-        lab.engine.dma_mut(lab.nodes[node].vf).longest = 13 + node * 4;
+        lab.engine.vf_mut(lab.nodes[node].vf).dma_mut().longest = 13 + node * 4;
     }
     let (a, _b) = lab.pair(Transport::Rc);
     let data = pattern(7, 5000);
@@ -416,8 +416,8 @@ fn two_queue_pairs_of_one_function() {
 #[test]
 fn extended_connections_name_the_shared_queue() {
     let mut lab = Lab::new(2);
-    let xrcd = lab.engine.alloc_xrcd(lab.nodes[1].vf).unwrap();
-    let foreign = lab.engine.alloc_xrcd(lab.nodes[1].vf).unwrap();
+    let xrcd = lab.engine.vf_mut(lab.nodes[1].vf).alloc_xrcd().unwrap();
+    let foreign = lab.engine.vf_mut(lab.nodes[1].vf).alloc_xrcd().unwrap();
     let a = lab.qp_with(0, Transport::Xrc, |desc| {
         desc.recv = RecvSide::None;
         desc.recv_cqn = None;
@@ -439,7 +439,8 @@ fn extended_connections_name_the_shared_queue() {
             let (vf, pd) = (lab.nodes[1].vf, lab.nodes[1].pd);
             let srqn = lab
                 .engine
-                .create_srq(vf, pd, Some((domain, cqn)), shared.clone())
+                .verbs(vf)
+                .create_srq(pd, Some((domain, cqn)), shared.clone())
                 .unwrap();
             (srqn, shared, cq)
         })
@@ -468,14 +469,15 @@ fn extended_connections_name_the_shared_queue() {
     // the target's.
     let (vf, other_pd) = (
         lab.nodes[1].vf,
-        lab.engine.alloc_pd(lab.nodes[1].vf).unwrap(),
+        lab.engine.vf_mut(lab.nodes[1].vf).alloc_pd().unwrap(),
     );
-    let key = lab.engine.create_key(vf, physical(other_pd)).unwrap() << 8 | 0x5a;
+    let key = lab.engine.verbs(vf).create_key(physical(other_pd)).unwrap() << 8 | 0x5a;
     let (cqn, _cq) = lab.cq(1, 10);
     let ring = lab.qp(1, Transport::Ud).recv;
     let srqn = lab
         .engine
-        .create_srq(vf, other_pd, Some((xrcd, cqn)), ring)
+        .verbs(vf)
+        .create_srq(other_pd, Some((xrcd, cqn)), ring)
         .unwrap();
     lab.memory(0).write(base(0), b"to its owner");
     let sge = lab.sge(0, 0, 12);
@@ -500,13 +502,14 @@ fn shared_receive_queues_serve_all_and_tell_when_low() {
     let shared = lab.qp(1, Transport::Ud).recv;
     let (vf, other_pd) = (
         lab.nodes[1].vf,
-        lab.engine.alloc_pd(lab.nodes[1].vf).unwrap(),
+        lab.engine.vf_mut(lab.nodes[1].vf).alloc_pd().unwrap(),
     );
     // The queue's own protection domain counts for its buffers.
-    let key = lab.engine.create_key(vf, physical(other_pd)).unwrap() << 8 | 0x5a;
+    let key = lab.engine.verbs(vf).create_key(physical(other_pd)).unwrap() << 8 | 0x5a;
     let srqn = lab
         .engine
-        .create_srq(vf, other_pd, None, shared.clone())
+        .verbs(vf)
+        .create_srq(other_pd, None, shared.clone())
         .unwrap();
     let mut pairs = Vec::new();
     for _ in 0..2 {
@@ -524,7 +527,7 @@ fn shared_receive_queues_serve_all_and_tell_when_low() {
             ..hca::work::RecvWr::default()
         }));
     }
-    lab.engine.arm_srq(vf, srqn, 4).unwrap();
+    lab.engine.verbs(vf).arm_srq(srqn, 4).unwrap();
     assert_eq!(lab.events(1), []);
     for index in 0..4_u16 {
         let (a, b) = &pairs[usize::from(index % 2)];
@@ -543,7 +546,7 @@ fn shared_receive_queues_serve_all_and_tell_when_low() {
         assert_eq!(lab.events(1), expected);
     }
     // Arming above what is there fires at once.
-    lab.engine.arm_srq(vf, srqn, 3).unwrap();
+    lab.engine.verbs(vf).arm_srq(srqn, 3).unwrap();
     assert_eq!(lab.events(1), [Event::SrqLimit(srqn)]);
     // The last of a failing user: no more completions for it.
     let (_, b) = &pairs[0];
@@ -574,7 +577,7 @@ fn port_counters_count_both_directions() {
     let (a, _b) = lab.pair(Transport::Rc);
     let (sge, key) = (lab.sge(0, 0, 10_000), lab.nodes[1].key);
     lab.execute(&a, remote(Operation::Read, 1, &[sge], base(1), key));
-    let passed = |lab: &Lab, node: usize| lab.engine.counters(lab.nodes[node].vf).passed();
+    let passed = |lab: &Lab, node: usize| lab.engine.vf(lab.nodes[node].vf).counters().passed();
     let (mine, theirs) = (passed(&lab, 0), passed(&lab, 1));
     // One packet asks, three answer.
     assert_eq!(mine.xmit_packets, 1);

@@ -33,7 +33,7 @@ impl Lab {
         let recv = self.shared_ring();
         let (vf, pd) = (self.nodes[node].vf, self.nodes[node].pd);
         let home = self.home(vf);
-        let srqn = home.create_srq(vf, pd, None, recv.clone()).unwrap();
+        let srqn = home.verbs(vf).create_srq(pd, None, recv.clone()).unwrap();
         let rights = RemoteRights {
             read: true,
             write: true,
@@ -55,7 +55,7 @@ impl Lab {
             user_index: None,
             in_completion: InCompletion::default(),
         };
-        let dctn = home.create_dct(vf, &desc).unwrap();
+        let dctn = home.verbs(vf).create_dct(&desc).unwrap();
         Dct {
             node,
             dctn,
@@ -340,7 +340,7 @@ fn a_wrong_key_hits_who_used_it() {
             let bad = lab.dci(0);
             let vf = lab.nodes[1].vf;
             if armed {
-                lab.home(vf).arm_dct(vf, dct.dctn).unwrap();
+                lab.home(vf).verbs(vf).arm_dct(dct.dctn).unwrap();
             }
             lab.events(1);
             assert!(!write(&mut lab, &bad, &guesses, 2, 500), "{way:?}");
@@ -423,12 +423,12 @@ fn a_target_goes_while_it_is_used() {
         let dci = lab.dci(0);
         assert!(write(&mut lab, &dci, &dct, 1, 500));
         let vf = lab.nodes[1].vf;
-        let before = lab.home(vf).memory_taken(vf);
+        let before = lab.home(vf).vf(vf).memory_taken();
         lab.events(1);
-        lab.home(vf).drain_dct(vf, dct.dctn).unwrap();
+        lab.home(vf).verbs(vf).drain_dct(dct.dctn).unwrap();
         assert_eq!(lab.events(1), [Event::DctDrained(dct.dctn)]);
         assert_eq!(lab.contexts(&dct), 0);
-        assert!(lab.home(vf).memory_taken(vf) <= before);
+        assert!(lab.home(vf).vf(vf).memory_taken() <= before);
         assert!(write(&mut lab, &dci, &other, 2, 500));
         assert!(!write(&mut lab, &dci, &dct, 3, 500));
         lab.advance(20 * TIMEOUT_NS);
@@ -441,12 +441,12 @@ fn a_target_goes_while_it_is_used() {
             ],
             "{way:?}"
         );
-        lab.home(vf).destroy_dct(vf, dct.dctn).unwrap();
-        assert!(lab.home(vf).destroy_dct(vf, dct.dctn).is_err());
+        lab.home(vf).verbs(vf).destroy_dct(dct.dctn).unwrap();
+        assert!(lab.home(vf).verbs(vf).destroy_dct(dct.dctn).is_err());
         assert!(lab.home(vf).query_dct(vf, dct.dctn).is_err());
         // With contexts.
-        lab.home(vf).destroy_dct(vf, other.dctn).unwrap();
-        assert!(lab.home(vf).destroy_qp(vf, other.dctn).is_err());
+        lab.home(vf).verbs(vf).destroy_dct(other.dctn).unwrap();
+        assert!(lab.home(vf).verbs(vf).destroy_qp(other.dctn).is_err());
     }
 }
 
@@ -456,13 +456,16 @@ fn targets_are_no_queue_pairs_for_their_guest() {
     let dct = lab.dct(0, KEY);
     let vf = lab.nodes[0].vf;
     let change = QpChange::default();
-    let modified = lab.engine.modify_qp(vf, dct.dctn, QpState::Reset, &change);
+    let modified = lab
+        .engine
+        .verbs(vf)
+        .modify_qp(dct.dctn, QpState::Reset, &change);
     assert!(modified.is_err());
     assert!(lab.engine.query_qp(vf, dct.dctn).is_err());
-    assert!(lab.engine.destroy_qp(vf, dct.dctn).is_err());
+    assert!(lab.engine.verbs(vf).destroy_qp(dct.dctn).is_err());
     let dci = lab.dci(0);
-    assert!(lab.engine.destroy_dct(vf, dci.qpn).is_err());
-    assert!(lab.engine.arm_dct(vf, dci.qpn).is_err());
+    assert!(lab.engine.verbs(vf).destroy_dct(dci.qpn).is_err());
+    assert!(lab.engine.verbs(vf).arm_dct(dci.qpn).is_err());
 }
 
 #[test]
@@ -473,7 +476,7 @@ fn the_one_that_was_idle_for_longest_gives_way() {
     let initiators: Vec<Qp> = (0..MAX_CONTEXTS + 64)
         .map(|_| lab.dci_on(0, on.clone(), |_| {}))
         .collect();
-    let taken = lab.engine.memory_taken(lab.nodes[1].vf);
+    let taken = lab.engine.vf(lab.nodes[1].vf).memory_taken();
     for (index, dci) in initiators.iter().enumerate() {
         let list = [lab.sge(0, 0, 8)];
         let key = lab.nodes[1].key;
@@ -502,8 +505,8 @@ fn the_one_that_was_idle_for_longest_gives_way() {
     let entries = sent(&on.1.poll());
     assert!(entries.len() == 64 && entries.iter().all(|it| it.1 == Status::Success));
     let vf = lab.nodes[1].vf;
-    assert!(lab.engine.memory_taken(vf) > taken);
-    lab.engine.drain_dct(vf, dct.dctn).unwrap();
+    assert!(lab.engine.vf(vf).memory_taken() > taken);
+    lab.engine.verbs(vf).drain_dct(dct.dctn).unwrap();
     assert_eq!(lab.contexts(&dct), 0);
     lab.engine.reset_vf(vf);
     while lab.engine.clear_away(vf) {}

@@ -57,7 +57,7 @@ fn remote_keys_guard_remote_memory() {
             let (a, b) = lab.pair(Transport::Rc);
             let mut narrow = physical(lab.nodes[1].pd);
             (narrow.start, narrow.len) = (base(1), 0x1000);
-            let narrow = lab.engine.create_key(b.vf, narrow).unwrap() << 8 | 0x5a;
+            let narrow = lab.engine.verbs(b.vf).create_key(narrow).unwrap() << 8 | 0x5a;
             let before = lab.memory(1).snapshot();
             lab.memory(0).write(base(0), &pattern(1, 64));
             let mut wr = remote(
@@ -84,7 +84,7 @@ fn remote_keys_guard_remote_memory() {
 fn keys_without_the_right_of_another_domain_or_revoked() {
     use hca::mr::Access;
     let mut lab = Lab::new(2);
-    let foreign = lab.engine.alloc_pd(lab.nodes[1].vf).unwrap();
+    let foreign = lab.engine.vf_mut(lab.nodes[1].vf).alloc_pd().unwrap();
     let own = lab.nodes[1].pd;
     let all = physical(own).access;
     let make: Vec<(Operation, u32, Access, bool)> = vec![
@@ -113,7 +113,7 @@ fn keys_without_the_right_of_another_domain_or_revoked() {
         let (a, b) = lab.pair(Transport::Rc);
         let mut key = physical(pd);
         (key.access, key.free) = (access, free);
-        let rkey = lab.engine.create_key(b.vf, key).unwrap() << 8 | 0x5a;
+        let rkey = lab.engine.verbs(b.vf).create_key(key).unwrap() << 8 | 0x5a;
         let wr = remote(operation, 1, &[lab.sge(0, 0, 8)], base(1), rkey);
         fails(
             &mut lab,
@@ -127,7 +127,7 @@ fn keys_without_the_right_of_another_domain_or_revoked() {
     let (a, b) = lab.pair(Transport::Rc);
     let mut key = physical(own);
     key.qpn = Some(a.qpn);
-    let rkey = lab.engine.create_key(b.vf, key).unwrap() << 8 | 0x5a;
+    let rkey = lab.engine.verbs(b.vf).create_key(key).unwrap() << 8 | 0x5a;
     let wr = remote(Operation::Write, 1, &[lab.sge(0, 0, 8)], base(1), rkey);
     fails(
         &mut lab,
@@ -482,9 +482,9 @@ fn partitions_separate_connections() {
         let vf = lab.nodes[node].vf;
         let port = PortView {
             pkeys: vec![PKey::new(pkey)],
-            ..lab.engine.port(vf).clone()
+            ..lab.engine.vf(vf).port().clone()
         };
-        lab.engine.set_port(vf, port);
+        lab.engine.vf_mut(vf).set_port(port);
     };
     for (mine, theirs, passes) in [
         (0x8001, 0x8001, true),
@@ -595,7 +595,11 @@ fn a_shared_queue_that_cannot_be_read() {
     let mut lab = Lab::new(2);
     let shared = lab.qp(1, Transport::Ud).recv;
     let (vf, pd) = (lab.nodes[1].vf, lab.nodes[1].pd);
-    let srqn = lab.engine.create_srq(vf, pd, None, shared.clone()).unwrap();
+    let srqn = lab
+        .engine
+        .verbs(vf)
+        .create_srq(pd, None, shared.clone())
+        .unwrap();
     let a = lab.qp(0, Transport::Rc);
     let b = lab.qp_with(1, Transport::Rc, |desc| desc.recv = RecvSide::Shared(srqn));
     lab.connect_with(&a, &b, |_| {});

@@ -181,7 +181,8 @@ fn connections_migrate_when_they_are_told_to() {
     // Without an alternate path there is nothing to arm, and nowhere to go.
     let refused = lab
         .engine
-        .modify_qp(a.vf, a.qpn, ready, &now(MigrationState::Armed));
+        .verbs(a.vf)
+        .modify_qp(a.qpn, ready, &now(MigrationState::Armed));
     assert_eq!(refused, Err(VerbError::Invalid));
     lab.modify(&a, ready, &now(MigrationState::Migrated));
     assert_eq!(migrations(&lab, &a), 0);

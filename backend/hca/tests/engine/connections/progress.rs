@@ -191,7 +191,7 @@ fn a_changed_subnet_is_asked_again_and_an_unchanged_one_is_not() {
     assert_eq!(lab.net.look().resolved, 2);
     // Others' comings and goings are no reason to ask.
     let other = lab.qp(2, Transport::Rc);
-    lab.engine.destroy_qp(other.vf, other.qpn).unwrap();
+    lab.engine.verbs(other.vf).destroy_qp(other.qpn).unwrap();
     assert_eq!(write(&mut lab), [(1, Status::Success)]);
     assert_eq!(lab.net.look().resolved, 2);
     lab.net.change(|_| {});
@@ -414,7 +414,7 @@ fn polling_finds_work_whose_doorbell_nobody_announced() {
         assert!(turns < 100);
     }
     for a in &pairs {
-        lab.engine.destroy_qp(a.vf, a.qpn).unwrap();
+        lab.engine.verbs(a.vf).destroy_qp(a.qpn).unwrap();
     }
     assert!(!lab.engine.polls());
     assert!(!lab.engine.poll());

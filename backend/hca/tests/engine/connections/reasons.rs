@@ -100,7 +100,7 @@ type Told = (
 /// protection domain; for another queue pair; to be invalidated; none.
 fn keys(lab: &mut Lab, node: usize) -> Vec<u32> {
     let (vf, pd) = (lab.nodes[node].vf, lab.nodes[node].pd);
-    let other = lab.home(vf).alloc_pd(vf).unwrap();
+    let other = lab.home(vf).vf_mut(vf).alloc_pd().unwrap();
     let whole = MemoryKey {
         start: base(node),
         len: SPACE,
@@ -126,7 +126,8 @@ fn keys(lab: &mut Lab, node: usize) -> Vec<u32> {
             ..whole
         },
     ];
-    let made = kinds.map(|key| lab.home(vf).create_key(vf, key).unwrap() << 8 | u32::from(VARIANT));
+    let made =
+        kinds.map(|key| lab.home(vf).verbs(vf).create_key(key).unwrap() << 8 | u32::from(VARIANT));
     made.into_iter().chain([0xdead_0000]).collect()
 }
 

@@ -52,7 +52,10 @@ impl Lab {
         let (vf, pd) = (self.nodes[node].vf, self.nodes[node].pd);
         let home = self.home(vf);
         let list = (on.0, 7, true);
-        let srqn = home.create_tagged_srq(vf, pd, list, recv.clone()).unwrap();
+        let srqn = home
+            .verbs(vf)
+            .create_tagged_srq(pd, list, recv.clone())
+            .unwrap();
         let command = self.qp_on(node, Transport::Rc, on.clone(), |desc| {
             desc.recv = RecvSide::Shared(srqn);
         });
@@ -392,28 +395,28 @@ fn only_a_queue_pair_that_is_connected_to_itself_changes_tags() {
     // Others than reliable connections have none.
     let (vf, pd) = (lab.nodes[1].vf, lab.nodes[1].pd);
     for transport in [Transport::Uc, Transport::Ud] {
-        let refused = lab.engine.create_qp(
-            vf,
-            hca::QpDesc {
-                counter_set: 0,
-                user_index: None,
-                in_completion: hca::InCompletion::default(),
-                transport,
-                pd,
-                send: None,
-                recv: RecvSide::Shared(tags.srqn),
-                recv_cqn: Some(tags.on.0),
-                source_qpn: None,
-                block_multicast_loopback: false,
-                offloads: false,
-                polled: false,
-            },
-        );
+        let refused = lab.engine.verbs(vf).create_qp(hca::QpDesc {
+            counter_set: 0,
+            user_index: None,
+            in_completion: hca::InCompletion::default(),
+            transport,
+            pd,
+            send: None,
+            recv: RecvSide::Shared(tags.srqn),
+            recv_cqn: Some(tags.on.0),
+            source_qpn: None,
+            block_multicast_loopback: false,
+            offloads: false,
+            polled: false,
+        });
         assert_eq!(refused, Err(VerbError::Invalid));
     }
     // Queue and completion queue are in use.
-    assert_eq!(lab.engine.destroy_srq(vf, tags.srqn), Err(VerbError::InUse));
-    assert!(lab.engine.destroy_cq(vf, tags.on.0).is_err());
+    assert_eq!(
+        lab.engine.verbs(vf).destroy_srq(tags.srqn),
+        Err(VerbError::InUse)
+    );
+    assert!(lab.engine.verbs(vf).destroy_cq(tags.on.0).is_err());
 }
 
 #[test]

@@ -85,7 +85,7 @@ fn who_waits_for_room_is_not_overdue() {
     done.extend(sent(&a.cq.poll()));
     let expected: Vec<_> = (0..8).map(|index| (index, Status::Success)).collect();
     assert_eq!(done, expected);
-    let retries = &lab.engine.counters(a.vf).retries;
+    let retries = &lab.engine.vf(a.vf).counters().retries;
     assert_eq!(retries.local_ack_timeout_err.load(Ordering::Relaxed), 0);
 }
 
@@ -116,7 +116,8 @@ fn those_who_wait_for_room_have_it_in_turn() {
     lab.settle();
     // One of them goes while it waits.
     lab.engine
-        .destroy_qp(pairs[1].0.vf, pairs[1].0.qpn)
+        .verbs(pairs[1].0.vf)
+        .destroy_qp(pairs[1].0.qpn)
         .unwrap();
     lab.advance(3 * (5 << 20));
     for at in [0, 2, 3] {
@@ -140,7 +141,7 @@ fn datagrams_wait_instead_of_being_dropped() {
     lab.advance(200 * (4096 + 32));
     assert_eq!(sent(&a.cq.poll()).len() as u64, 200 - taken);
     assert_eq!(received(&b.cq.poll()).len(), 200);
-    let counters = lab.engine.counters(a.vf);
+    let counters = lab.engine.vf(a.vf).counters();
     assert_eq!(counters.xmit_discards.load(Ordering::Relaxed), 0);
 }
 

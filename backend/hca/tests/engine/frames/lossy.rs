@@ -31,7 +31,7 @@ fn write(lab: &Lab, index: u16, len: u32) -> SendWr {
 
 /// Counters of a function: timeouts, sequence errors, implied ones, out of sequence, duplicates.
 fn counts(lab: &Lab, node: usize) -> [u64; 5] {
-    let counters = lab.engine.counters(lab.nodes[node].vf);
+    let counters = lab.engine.vf(lab.nodes[node].vf).counters();
     let retries = &counters.retries;
     [
         &retries.local_ack_timeout_err,
@@ -61,9 +61,9 @@ fn a_gap_is_noticed_at_once() {
     assert_eq!(counts(&lab, 0), [0, 2, 0, 0, 0]);
     assert_eq!(counts(&lab, 1), [0, 0, 0, 4, 0]);
     // The packets that were sent: four, and three, and three more.
-    let counters = lab.engine.counters(VfId(0));
+    let counters = lab.engine.vf(VfId(0)).counters();
     assert_eq!(counters.passed().xmit_packets, 10);
-    let counters = lab.engine.counters(VfId(1));
+    let counters = lab.engine.vf(VfId(1)).counters();
     assert_eq!(counters.passed().rcv_packets, 8);
 }
 
@@ -164,7 +164,7 @@ fn a_read_is_carried_out_again() {
         assert!(a.cq.poll().is_empty());
         lab.memory(1).write(base(1), b"later");
         if last {
-            lab.engine.destroy_key(b.vf, key >> 8).unwrap();
+            lab.engine.vf_mut(b.vf).destroy_key(key >> 8).unwrap();
         }
         lab.advance(TIMEOUT_NS);
         if last {
@@ -313,7 +313,10 @@ fn each_receiver_of_a_group_loses_for_itself() {
     for qp in &qps {
         let change = lab.attributes(qp);
         lab.bring_up(qp, &change);
-        lab.engine.attach_multicast(qp.vf, qp.qpn, group).unwrap();
+        lab.engine
+            .verbs(qp.vf)
+            .attach_multicast(qp.qpn, group)
+            .unwrap();
     }
     lab.net.change(|net| {
         net.groups

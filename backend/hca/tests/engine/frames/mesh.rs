@@ -80,7 +80,7 @@ fn a_full_ring_makes_them_wait_and_loses_nothing() {
         let received = received(&b.cq.poll());
         let indices = received.iter().map(|entry| usize::from(entry.0));
         assert!(indices.eq(0..COUNT), "{transport:?}");
-        let counters = lab.look_home(VfId(0)).counters(VfId(0));
+        let counters = lab.look_home(VfId(0)).vf(VfId(0)).counters();
         let discards = &counters.xmit_discards;
         assert_eq!(discards.load(Ordering::Relaxed), 0);
     }
@@ -127,7 +127,7 @@ fn a_reader_asks_for_no_more_than_it_has_room_for() {
     }
     assert!(lab.memory(0).read(base(0) + (1 << 20), 1 << 16) == pattern(1, 1 << 16));
     for vf in [VfId(0), VfId(1)] {
-        let counters = lab.look_home(vf).counters(vf);
+        let counters = lab.look_home(vf).vf(vf).counters();
         assert_eq!(counters.xmit_discards.load(Ordering::Relaxed), 0);
         let retries = &counters.retries;
         assert_eq!(retries.implied_nak_seq_err.load(Ordering::Relaxed), 0);
@@ -147,7 +147,7 @@ fn a_group_has_members_everywhere() {
         let change = lab.attributes(qp);
         lab.bring_up(qp, &change);
         let engine = lab.home(qp.vf);
-        engine.attach_multicast(qp.vf, qp.qpn, group).unwrap();
+        engine.verbs(qp.vf).attach_multicast(qp.qpn, group).unwrap();
         lab.receive(qp, 5, &[lab.sge(node, 0, 64)]);
     }
     lab.memory(0).write(base(0) + 100, b"everybody");
@@ -213,7 +213,7 @@ fn a_function_moves_amid_its_messages() {
     let indices: Vec<u16> = received(&b.cq.poll()).iter().map(|it| it.0).collect();
     assert!(indices.into_iter().eq(0..64));
     for vf in [VfId(0), VfId(1)] {
-        let counters = lab.look_home(vf).counters(vf);
+        let counters = lab.look_home(vf).vf(vf).counters();
         let retries = &counters.retries;
         for counter in [
             &retries.local_ack_timeout_err,
@@ -250,7 +250,7 @@ fn a_function_at_rest_moves_and_rests() {
     lab.home(vf).quiesce(vf);
     for _ in 0..2 {
         lab.relocate(0);
-        assert!(lab.home(vf).is_quiet(vf));
+        assert!(lab.home(vf).vf(vf).is_quiet());
         let list = [lab.sge(0, 0, 8)];
         lab.post(
             &a,
@@ -260,7 +260,7 @@ fn a_function_at_rest_moves_and_rests() {
         assert!(a.cq.poll().is_empty(), "it works");
     }
     lab.home(vf).resume(vf);
-    assert!(lab.home(vf).port(vf).active);
+    assert!(lab.home(vf).vf(vf).port().active);
     lab.settle();
     assert_eq!(sent(&a.cq.poll()), [(1, Status::Success); 2]);
 }

@@ -253,7 +253,7 @@ fn destroyed_or_reset_on_the_way() {
         // What has left is a copy, and arrives.
         lab.memory(0).write(base(0), &[0; 8]);
         match ending {
-            0 => lab.engine.destroy_qp(a.vf, a.qpn).unwrap(),
+            0 => lab.engine.verbs(a.vf).destroy_qp(a.qpn).unwrap(),
             1 => lab.modify(&a, QpState::Reset, &Default::default()),
             _ => lab.engine.reset_vf(a.vf),
         }
@@ -367,7 +367,7 @@ fn what_long_messages_have_on_their_way_is_bounded() {
             continue;
         }
         // Who does not wait for answers loses what there is no room for.
-        let counters = lab.engine.counters(VfId(0));
+        let counters = lab.engine.vf(VfId(0)).counters();
         let lost = counters
             .xmit_discards
             .load(std::sync::atomic::Ordering::Relaxed);

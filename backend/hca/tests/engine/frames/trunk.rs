@@ -117,7 +117,7 @@ fn datagrams_cross_the_link() {
 fn nobody_is_there() {
     let mut two = Two::new();
     let (a, b) = two.pair(Transport::Rc);
-    two.0[1].engine.destroy_qp(b.vf, b.qpn).unwrap();
+    two.0[1].engine.verbs(b.vf).destroy_qp(b.qpn).unwrap();
     two.0[0].post(&a, request(Operation::Send, 1, &[]));
     two.settle();
     for _ in 0..16 {

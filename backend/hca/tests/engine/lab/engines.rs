@@ -32,7 +32,9 @@ impl Lab {
             let mut engine = Engine::new(subnet, self.clock.clone(), 0x1234_5678);
             for node in &self.nodes {
                 let vf = engine.add_vf(node.memory.clone(), Default::default(), Quota::default());
-                engine.set_port(vf, self.engine.port(vf).clone());
+                engine
+                    .vf_mut(vf)
+                    .set_port(self.engine.vf(vf).port().clone());
             }
             self.more.push(engine);
         }

@@ -86,7 +86,7 @@ fn pages_anywhere_make_one_region() {
         },
         ..physical(lab.nodes[1].pd)
     };
-    let rkey = lab.engine.create_key(vf, key).unwrap() << 8 | u32::from(VARIANT);
+    let rkey = lab.engine.verbs(vf).create_key(key).unwrap() << 8 | u32::from(VARIANT);
     let data = pattern(1, 4 * 4096 + 100);
     lab.memory(0).write(base(0), &data);
     assert_eq!(
@@ -121,7 +121,7 @@ fn stretches_of_one_size_begin_where_their_key_does() {
         translation: Translation::Uniform { log_size: 12, list },
         ..physical(pd)
     };
-    let rkey = lab.engine.create_key(vf, key).unwrap() << 8 | u32::from(VARIANT);
+    let rkey = lab.engine.verbs(vf).create_key(key).unwrap() << 8 | u32::from(VARIANT);
     let data = pattern(1, 100);
     lab.memory(0).write(base(0), &data);
     let found = write_at(&mut lab, &a, start + 4096 - 6, 100, rkey);
@@ -139,7 +139,8 @@ fn fast_registration_from_first_use_to_revocation() {
     let pd = lab.nodes[1].pd;
     let index = lab
         .engine
-        .create_key(b.vf, updatable(pd, pages(12), 16))
+        .verbs(b.vf)
+        .create_key(updatable(pd, pages(12), 16))
         .unwrap();
     let mut variant = 0x10_u32;
     for round in 0..3_u64 {
@@ -189,7 +190,8 @@ fn a_list_in_memory_replaces_a_part() {
     let (pd, vf) = (lab.nodes[0].pd, lab.nodes[0].vf);
     let index = lab
         .engine
-        .create_key(vf, updatable(pd, pages(12), 8))
+        .verbs(vf)
+        .create_key(updatable(pd, pages(12), 8))
         .unwrap();
     let qp = lab.qp(0, Transport::KeyUpdate);
     let change = lab.attributes(&qp);
@@ -220,7 +222,7 @@ fn a_list_in_memory_replaces_a_part() {
         };
         assert_eq!(sent(&qp.cq.poll()), [(1, status)]);
     }
-    let key = lab.engine.keys(vf).get(index).unwrap();
+    let key = lab.engine.vf(vf).keys().get(index).unwrap();
     let Translation::Pages { pages, .. } = &key.translation else {
         panic!("pages");
     };
@@ -255,30 +257,30 @@ fn updates_that_are_refused_change_nothing() {
         let (_a, b) = lab.pair(Transport::Rc);
         let (pd, other) = (
             lab.nodes[1].pd,
-            lab.engine.alloc_pd(lab.nodes[1].vf).unwrap(),
+            lab.engine.vf_mut(lab.nodes[1].vf).alloc_pd().unwrap(),
         );
         let mut key = updatable(pd, pages(12), 16);
         key.free = false;
-        let index = lab.engine.create_key(b.vf, key.clone()).unwrap();
+        let index = lab.engine.verbs(b.vf).create_key(key.clone()).unwrap();
         let mut change = registration(index << 8 | u32::from(VARIANT), 0x1000, 4096);
         change.check_free = false;
         spoil(&mut change, other);
         lab.execute(&b, update(1, change, &be_pages(&[0x1000, 0x2000])));
         assert_eq!(sent(&b.cq.poll()), [(1, Status::MemoryBind)], "{what}");
-        assert_eq!(lab.engine.keys(b.vf).get(index), Some(&key), "{what}");
+        assert_eq!(lab.engine.vf(b.vf).keys().get(index), Some(&key), "{what}");
     }
     // Keys that are not made for it, and those of other domains.
     let mut lab = Lab::new(2);
-    let other = lab.engine.alloc_pd(lab.nodes[1].vf).unwrap();
+    let other = lab.engine.vf_mut(lab.nodes[1].vf).alloc_pd().unwrap();
     for (pd, may) in [(lab.nodes[1].pd, false), (other, true)] {
         let (_a, b) = lab.pair(Transport::Rc);
         let mut key = updatable(pd, pages(12), 16);
         key.updatable = may;
-        let index = lab.engine.create_key(b.vf, key.clone()).unwrap();
+        let index = lab.engine.verbs(b.vf).create_key(key.clone()).unwrap();
         let change = registration(index << 8 | u32::from(VARIANT), 0x1000, 4096);
         lab.execute(&b, update(1, change, &be_pages(&[0x1000, 0x2000])));
         assert_eq!(sent(&b.cq.poll()), [(1, Status::MemoryBind)]);
-        assert_eq!(lab.engine.keys(b.vf).get(index), Some(&key));
+        assert_eq!(lab.engine.vf(b.vf).keys().get(index), Some(&key));
         let (_a, b) = lab.pair(Transport::Rc);
         let mut wr = request(Operation::LocalInvalidate, 1, &[]);
         wr.immediate = index << 8 | u32::from(VARIANT);
@@ -308,7 +310,7 @@ fn keys_are_invalidated_by_queue_pairs_that_may_use_them() {
         let mut key = updatable(lab.nodes[1].pd, pages(12), 16);
         key.free = free;
         key.qpn = only(b.qpn);
-        let index = lab.engine.create_key(b.vf, key).unwrap();
+        let index = lab.engine.verbs(b.vf).create_key(key).unwrap();
         let change = KeyUpdate {
             mkey: index << 8 | u32::from(VARIANT),
             free: Some(true),
@@ -317,7 +319,7 @@ fn keys_are_invalidated_by_queue_pairs_that_may_use_them() {
         };
         lab.execute(&b, update(1, change, &[]));
         assert_eq!(sent(&b.cq.poll()), [(1, ends)], "{what}");
-        let free = lab.engine.keys(b.vf).get(index).unwrap().free;
+        let free = lab.engine.vf(b.vf).keys().get(index).unwrap().free;
         assert_eq!(free, what != "another's", "{what}");
     }
 }
@@ -326,10 +328,11 @@ fn keys_are_invalidated_by_queue_pairs_that_may_use_them() {
 fn the_kernels_own_queue_pair_moves_keys_between_domains() {
     let mut lab = Lab::new(1);
     let (vf, pd) = (lab.nodes[0].vf, lab.nodes[0].pd);
-    let user = lab.engine.alloc_pd(vf).unwrap();
+    let user = lab.engine.vf_mut(vf).alloc_pd().unwrap();
     let index = lab
         .engine
-        .create_key(vf, updatable(pd, pages(12), 16))
+        .verbs(vf)
+        .create_key(updatable(pd, pages(12), 16))
         .unwrap();
     let qp = lab.qp_with(0, Transport::KeyUpdate, |desc| desc.recv = RecvSide::None);
     let change = lab.attributes(&qp);
@@ -338,7 +341,10 @@ fn the_kernels_own_queue_pair_moves_keys_between_domains() {
     change.pd = Some(user);
     lab.execute(&qp, update(1, change, &be_pages(&[base(0), 0])));
     assert_eq!(sent(&qp.cq.poll()), [(1, Status::Success)]);
-    assert_eq!(lab.engine.dealloc_pd(vf, user), Err(VerbError::InUse));
+    assert_eq!(
+        lab.engine.vf_mut(vf).dealloc_pd(user),
+        Err(VerbError::InUse)
+    );
     let revoke = KeyUpdate {
         mkey: index << 8 | u32::from(VARIANT),
         free: Some(true),
@@ -347,7 +353,7 @@ fn the_kernels_own_queue_pair_moves_keys_between_domains() {
     };
     lab.execute(&qp, update(2, revoke, &[]));
     assert_eq!(sent(&qp.cq.poll()), [(2, Status::Success)]);
-    assert_eq!(lab.engine.dealloc_pd(vf, user), Ok(()));
+    assert_eq!(lab.engine.vf_mut(vf).dealloc_pd(user), Ok(()));
     // It carries no messages.
     lab.execute(&qp, request(Operation::Send, 3, &[]));
     assert_eq!(sent(&qp.cq.poll()), [(3, Status::LocalQpOperation)]);
@@ -360,13 +366,13 @@ fn peers_invalidate_what_they_may() {
         let (a, b) = lab.pair(Transport::Rc);
         let mut key = physical(lab.nodes[1].pd);
         key.remote_invalidate = allowed;
-        let rkey = lab.engine.create_key(b.vf, key).unwrap() << 8 | u32::from(VARIANT);
+        let rkey = lab.engine.verbs(b.vf).create_key(key).unwrap() << 8 | u32::from(VARIANT);
         lab.receive(&b, 6, &[lab.sge(1, 0, 10)]);
         let sge = lab.sge(0, 0, 10);
         let mut wr = request(Operation::SendInvalidate, 1, &[sge]);
         wr.immediate = rkey ^ wrong;
         lab.execute(&a, wr);
-        let free = lab.engine.keys(b.vf).get(rkey >> 8).unwrap().free;
+        let free = lab.engine.vf(b.vf).keys().get(rkey >> 8).unwrap().free;
         assert_eq!(free, ok);
         if ok {
             assert_eq!(sent(&a.cq.poll()), [(1, Status::Success)]);
@@ -398,7 +404,7 @@ fn indirect_keys_reach_through_keys_that_only_the_device_may_use() {
         access: Access::LOCAL_READ | Access::LOCAL_WRITE,
         ..physical(pd)
     };
-    let inner = lab.engine.create_key(b.vf, inner).unwrap() << 8 | u32::from(VARIANT);
+    let inner = lab.engine.verbs(b.vf).create_key(inner).unwrap() << 8 | u32::from(VARIANT);
     let stretch = |addr: u64, len: u32| Klm {
         len,
         key: inner,
@@ -414,7 +420,7 @@ fn indirect_keys_reach_through_keys_that_only_the_device_may_use() {
         ])),
         ..physical(pd)
     };
-    let outer = lab.engine.create_key(b.vf, outer).unwrap() << 8 | u32::from(VARIANT);
+    let outer = lab.engine.verbs(b.vf).create_key(outer).unwrap() << 8 | u32::from(VARIANT);
     let data = pattern(4, 300);
     lab.memory(0).write(base(0), &data);
     assert_eq!(write_at(&mut lab, &a, 0x100, 300, outer), Status::Success);
@@ -433,7 +439,7 @@ fn indirect_keys_reach_through_keys_that_only_the_device_may_use() {
     assert_eq!(sent(&a.cq.poll()), [(3, Status::RemoteAccess)]);
     // The inner key goes: so does the way through.
     let (a, _b) = lab.pair(Transport::Rc);
-    lab.engine.destroy_key(b.vf, inner >> 8).unwrap();
+    lab.engine.vf_mut(b.vf).destroy_key(inner >> 8).unwrap();
     assert_eq!(
         write_at(&mut lab, &a, 0x100, 300, outer),
         Status::RemoteAccess
@@ -446,10 +452,8 @@ fn indirect_keys_are_updated_in_part() {
     let (vf, pd) = (lab.nodes[0].vf, lab.nodes[0].pd);
     let index = lab
         .engine
-        .create_key(
-            vf,
-            updatable(pd, Translation::Indirect(KlmList::default()), 4),
-        )
+        .verbs(vf)
+        .create_key(updatable(pd, Translation::Indirect(KlmList::default()), 4))
         .unwrap();
     let qp = lab.qp(0, Transport::KeyUpdate);
     let change = lab.attributes(&qp);
@@ -470,7 +474,7 @@ fn indirect_keys_are_updated_in_part() {
         lab.execute(&qp, update(1, change, &bytes));
         assert_eq!(sent(&qp.cq.poll()), [(1, Status::Success)]);
     }
-    let key = lab.engine.keys(vf).get(index).unwrap();
+    let key = lab.engine.vf(vf).keys().get(index).unwrap();
     let entry = |len: u32| Klm {
         len,
         key: 7,
@@ -498,13 +502,14 @@ fn translations_count_against_a_quota() {
         ..physical(pd)
     };
     assert_eq!(
-        lab.engine.create_key(vf, with(300_000)),
+        lab.engine.verbs(vf).create_key(with(300_000)),
         Err(VerbError::Exhausted)
     );
-    let full = lab.engine.create_key(vf, with(200_000)).unwrap();
+    let full = lab.engine.verbs(vf).create_key(with(200_000)).unwrap();
     let index = lab
         .engine
-        .create_key(vf, updatable(pd, pages(12), 1 << 40))
+        .verbs(vf)
+        .create_key(updatable(pd, pages(12), 1 << 40))
         .unwrap();
     let mut results = Vec::new();
     for octwords in [2, 1 << 15] {
@@ -527,8 +532,8 @@ fn translations_count_against_a_quota() {
         assert_ne!(sent(&qp.cq.poll())[0].1, Status::Success);
     }
     assert_eq!(results, [Status::Success, Status::MemoryBind]);
-    lab.engine.destroy_key(vf, full).unwrap();
-    assert!(lab.engine.create_key(vf, with(200_000)).is_ok());
+    lab.engine.vf_mut(vf).destroy_key(full).unwrap();
+    assert!(lab.engine.verbs(vf).create_key(with(200_000)).is_ok());
     // Sizes that no page has.
     for log_size in [0, 11, 41, 63, 64, 255] {
         let key = MemoryKey {
@@ -536,6 +541,9 @@ fn translations_count_against_a_quota() {
             access: everything(),
             ..physical(pd)
         };
-        assert_eq!(lab.engine.create_key(vf, key), Err(VerbError::Invalid));
+        assert_eq!(
+            lab.engine.verbs(vf).create_key(key),
+            Err(VerbError::Invalid)
+        );
     }
 }

@@ -21,13 +21,13 @@ fn two() -> Lab {
 /// A key of a function to all its memory, besides its own one.
 fn another_key(lab: &mut Lab, node: usize) -> u32 {
     let (vf, pd) = (lab.nodes[node].vf, lab.nodes[node].pd);
-    let index = lab.home(vf).create_key(vf, physical(pd)).unwrap();
+    let index = lab.home(vf).verbs(vf).create_key(physical(pd)).unwrap();
     index << 8 | u32::from(VARIANT)
 }
 
 fn retries(lab: &Lab) -> u64 {
     let of = |vf| {
-        let retries = &lab.look_home(vf).counters(vf).retries;
+        let retries = &lab.look_home(vf).vf(vf).counters().retries;
         let counters = [
             &retries.local_ack_timeout_err,
             &retries.packet_seq_err,
@@ -126,16 +126,18 @@ fn end(lab: &mut Lab, qp: &Qp, key: u32, end: End) {
     let memory = lab.memory(0).clone();
     let engine = lab.home(vf);
     match end {
-        End::DestroyQp => engine.destroy_qp(vf, qp.qpn).unwrap(),
+        End::DestroyQp => engine.verbs(vf).destroy_qp(qp.qpn).unwrap(),
         End::ResetQp => engine
-            .modify_qp(vf, qp.qpn, QpState::Reset, &QpChange::default())
+            .verbs(vf)
+            .modify_qp(qp.qpn, QpState::Reset, &QpChange::default())
             .unwrap(),
         End::FailQp => engine
-            .modify_qp(vf, qp.qpn, QpState::Error, &QpChange::default())
+            .verbs(vf)
+            .modify_qp(qp.qpn, QpState::Error, &QpChange::default())
             .unwrap(),
-        End::DestroyKey => drop(engine.destroy_key(vf, key >> 8).unwrap()),
+        End::DestroyKey => drop(engine.vf_mut(vf).destroy_key(key >> 8).unwrap()),
         // Another view of the same memory, as after something else was unmapped.
-        End::Unmap => *engine.dma_mut(vf) = memory,
+        End::Unmap => *engine.vf_mut(vf).dma_mut() = memory,
         End::ResetFunction => engine.reset_vf(vf),
     }
 }
@@ -246,17 +248,19 @@ fn nothing_is_read_after_it_has_ended_while_the_other_engine_reads() {
                 }
                 (0..round % 50 * 20).for_each(|_| std::hint::spin_loop());
                 match ending {
-                    End::DestroyQp => one.destroy_qp(a.vf, a.qpn).unwrap(),
+                    End::DestroyQp => one.verbs(a.vf).destroy_qp(a.qpn).unwrap(),
                     End::FailQp => {
                         let change = QpChange::default();
-                        one.modify_qp(a.vf, a.qpn, QpState::Error, &change).unwrap();
+                        one.verbs(a.vf)
+                            .modify_qp(a.qpn, QpState::Error, &change)
+                            .unwrap();
                     }
-                    End::DestroyKey => drop(one.destroy_key(a.vf, key >> 8).unwrap()),
-                    _ => *one.dma_mut(a.vf) = own.clone(),
+                    End::DestroyKey => drop(one.vf_mut(a.vf).destroy_key(key >> 8).unwrap()),
+                    _ => *one.vf_mut(a.vf).dma_mut() = own.clone(),
                 }
                 if ending == End::Unmap {
                     // What goes on is to go on; it is ended here.
-                    one.destroy_qp(a.vf, a.qpn).unwrap();
+                    one.verbs(a.vf).destroy_qp(a.qpn).unwrap();
                 }
                 near.write(base(0), &vec![FORBIDDEN; LEN as usize]);
                 for _ in 0..3 {
@@ -317,7 +321,7 @@ proptest! {
                 3 => lab.run_one(1),
                 4 => {
                     let memory = lab.memory(0).clone();
-                    *lab.home(VfId(0)).dma_mut(VfId(0)) = memory;
+                    *lab.home(VfId(0)).vf_mut(VfId(0)).dma_mut() = memory;
                 }
                 _ => lab.relocate(kind % 2),
             }

@@ -32,7 +32,7 @@ pub(crate) fn paged(lab: &mut Lab, node: usize, count: u64, entry: u64) -> u32 {
         },
         ..physical(pd)
     };
-    lab.home(vf).create_key(vf, region).unwrap() << 8 | u32::from(VARIANT)
+    lab.home(vf).verbs(vf).create_key(region).unwrap() << 8 | u32::from(VARIANT)
 }
 
 /// Brings pages of such a key, or takes them away.
@@ -72,7 +72,7 @@ pub(crate) fn faults(lab: &Lab, node: usize) -> Vec<PageFault> {
 
 pub(crate) fn resume(lab: &mut Lab, qp: &Qp, half: Half, there: bool) -> Result<(), VerbError> {
     let engine = lab.home(qp.vf);
-    let result = engine.resume_fault(qp.vf, qp.qpn, half, there);
+    let result = engine.verbs(qp.vf).resume_fault(qp.qpn, half, there);
     lab.settle();
     result
 }
@@ -407,7 +407,7 @@ fn more_faults_than_are_told_of_at_a_time() {
     assert_eq!(told.len(), MAX_PAGE_FAULTS);
     // One goes, one is reset, one fails: each makes room for one, and one that waits to be told of goes.
     let (a, b) = (&pairs[0].0, &pairs[1].0);
-    lab.engine.destroy_qp(a.vf, a.qpn).unwrap();
+    lab.engine.verbs(a.vf).destroy_qp(a.qpn).unwrap();
     assert_eq!(
         resume(&mut lab, a, Half::Requester, true),
         Err(VerbError::NotFound)
@@ -520,8 +520,8 @@ fn a_target_waits(way: Way) {
     assert_eq!(faults(&lab, 1).len(), 1);
     // Where the target goes, nobody waits, and the owner has room for as many as before.
     let vf = lab.nodes[1].vf;
-    lab.home(vf).drain_dct(vf, dct.dctn).unwrap();
-    lab.home(vf).destroy_dct(vf, dct.dctn).unwrap();
+    lab.home(vf).verbs(vf).drain_dct(dct.dctn).unwrap();
+    lab.home(vf).verbs(vf).destroy_dct(dct.dctn).unwrap();
     assert_eq!(
         resume(&mut lab, &target, Half::Responder, true),
         Err(VerbError::NotFound)

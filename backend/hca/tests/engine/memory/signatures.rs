@@ -176,7 +176,7 @@ fn update(lab: &mut Lab, qp: &Qp, change: KeyUpdate) -> Status {
 fn ready(lab: &mut Lab, qp: &Qp, format: Format, len: usize) -> u32 {
     let key = signed(lab, qp.node, len);
     let vf = lab.nodes[qp.node].vf;
-    let key = lab.home(vf).create_key(vf, key).unwrap() << 8 | u32::from(VARIANT);
+    let key = lab.home(vf).verbs(vf).create_key(key).unwrap() << 8 | u32::from(VARIANT);
     assert_eq!(
         update(lab, qp, arm(key, format, len, true)),
         Status::Success
@@ -273,7 +273,7 @@ proptest! {
     ) {
         let mut lab = Lab::new(2);
         let vf = lab.nodes[1].vf;
-        lab.engine.dma_mut(vf).longest = longest;
+        lab.engine.vf_mut(vf).dma_mut().longest = longest;
         lab.go(way);
         let (a, b) = lab.pair_with(Transport::Rc, |change| change.retry_count = Some(7));
         let data = pattern(seed, len);
@@ -627,7 +627,7 @@ fn what_keys_with_signatures_refuse() {
         }])),
         ..physical(pd)
     };
-    let over = lab.engine.create_key(vf, over).unwrap() << 8 | u32::from(VARIANT);
+    let over = lab.engine.verbs(vf).create_key(over).unwrap() << 8 | u32::from(VARIANT);
     let mut twice = signed(&lab, 1, 1024);
     if let Translation::Signed(signed) = &mut twice.translation {
         signed.list = KlmList::new(vec![Klm {
@@ -636,7 +636,7 @@ fn what_keys_with_signatures_refuse() {
             addr: 0,
         }]);
     }
-    let twice = lab.engine.create_key(vf, twice).unwrap() << 8 | u32::from(VARIANT);
+    let twice = lab.engine.verbs(vf).create_key(twice).unwrap() << 8 | u32::from(VARIANT);
     let change = arm(twice, format, 1024, true);
     assert_eq!(update(&mut lab, &b, change), Status::Success);
     for rkey in [over, twice] {
@@ -646,11 +646,17 @@ fn what_keys_with_signatures_refuse() {
         assert_eq!(sent(&a.cq.poll()), [(1, Status::RemoteAccess)]);
     }
     // Values under way: of another domain, of none, and one's own.
-    let other = lab.engine.alloc_pd(vf).unwrap();
-    let foreign = lab.engine.create_psv(vf, other).unwrap();
-    let own = lab.engine.create_psv(vf, pd).unwrap();
-    assert_eq!(lab.engine.dealloc_pd(vf, other), Err(VerbError::InUse));
-    assert_eq!(lab.engine.create_psv(vf, 0xff), Err(VerbError::NotFound));
+    let other = lab.engine.vf_mut(vf).alloc_pd().unwrap();
+    let foreign = lab.engine.vf_mut(vf).create_psv(other).unwrap();
+    let own = lab.engine.vf_mut(vf).create_psv(pd).unwrap();
+    assert_eq!(
+        lab.engine.vf_mut(vf).dealloc_pd(other),
+        Err(VerbError::InUse)
+    );
+    assert_eq!(
+        lab.engine.vf_mut(vf).create_psv(0xff),
+        Err(VerbError::NotFound)
+    );
     for (value, expected) in [
         (own, Status::Success),
         (foreign, Status::MemoryBind),
@@ -668,12 +674,12 @@ fn what_keys_with_signatures_refuse() {
         lab.execute(&b, wr);
         assert_eq!(sent(&b.cq.poll()), [(3, expected)]);
     }
-    lab.engine.destroy_psv(vf, foreign).unwrap();
+    lab.engine.vf_mut(vf).destroy_psv(foreign).unwrap();
     assert_eq!(
-        lab.engine.destroy_psv(vf, foreign),
+        lab.engine.vf_mut(vf).destroy_psv(foreign),
         Err(VerbError::NotFound)
     );
-    lab.engine.dealloc_pd(vf, other).unwrap();
+    lab.engine.vf_mut(vf).dealloc_pd(other).unwrap();
     // Forms that cannot be, and keys that have none.
     let zero = Format {
         wire: Some(dif(Algorithm::T10Dif, 0)),
@@ -692,7 +698,7 @@ fn what_keys_with_signatures_refuse() {
         translation: Translation::Indirect(KlmList::default()),
         ..physical(pd)
     };
-    let common = lab.engine.create_key(vf, common).unwrap() << 8 | u32::from(VARIANT);
+    let common = lab.engine.verbs(vf).create_key(common).unwrap() << 8 | u32::from(VARIANT);
     for (key, format) in [(key, zero), (key, lone), (key, untagged), (common, format)] {
         let (_a, b) = lab.pair(Transport::Rc);
         let change = arm(key, format, 1024, true);
@@ -727,7 +733,7 @@ fn images_have_keys_with_signatures() {
         bytes[517] ^= 0x80;
         let key = ready(&mut lab, &b, format, data.len());
         let pd = lab.nodes[1].pd;
-        let value = lab.engine.create_psv(b.vf, pd).unwrap();
+        let value = lab.engine.vf_mut(b.vf).create_psv(pd).unwrap();
         lab.memory(0).write(base(0) + OTHER, &bytes);
         let sge = lab.sge(0, OTHER, 515);
         lab.execute(&a, remote(Operation::Write, 1, &[sge], 0, key));
@@ -744,7 +750,7 @@ fn images_have_keys_with_signatures() {
             (errors[0].expected, errors[0].wrong),
             (said, Wrong::Reference)
         );
-        assert_eq!(lab.engine.destroy_psv(vf, value), Ok(()));
+        assert_eq!(lab.engine.vf_mut(vf).destroy_psv(value), Ok(()));
     }
 }
 

@@ -117,7 +117,7 @@ fn region(lab: &mut Lab, pd: u32, access: Access) -> u32 {
         ..physical(pd)
     };
     let vf = lab.nodes[1].vf;
-    lab.engine.create_key(vf, key).unwrap() << 8 | u32::from(VARIANT)
+    lab.engine.verbs(vf).create_key(key).unwrap() << 8 | u32::from(VARIANT)
 }
 
 /// A window as Linux allocates one (`mlx5_ib_alloc_mw`).
@@ -133,7 +133,7 @@ fn allocate(lab: &mut Lab, pd: u32, kind: Kind) -> Result<u32, VerbError> {
         capacity: 4,
         ..physical(pd)
     };
-    let index = lab.engine.create_key(lab.nodes[1].vf, key)?;
+    let index = lab.engine.verbs(lab.nodes[1].vf).create_key(key)?;
     Ok(index << 8 | u32::from(VARIANT))
 }
 
@@ -334,7 +334,12 @@ fn a_window_gives_no_more_than_its_region_has() {
             to.region = region(&mut bench.lab, bench.pd, Access::LOCAL_READ);
         }),
         ("a region of another domain", |bench, to| {
-            let other = bench.lab.engine.alloc_pd(bench.lab.nodes[1].vf).unwrap();
+            let other = bench
+                .lab
+                .engine
+                .vf_mut(bench.lab.nodes[1].vf)
+                .alloc_pd()
+                .unwrap();
             to.region = region(
                 &mut bench.lab,
                 other,
@@ -375,11 +380,17 @@ fn windows_of_other_domains_are_not_bound() {
     for kind in KINDS {
         let mut bench = Bench::new(kind);
         let vf = bench.lab.nodes[1].vf;
-        let other = bench.lab.engine.alloc_pd(vf).unwrap();
+        let other = bench.lab.engine.vf_mut(vf).alloc_pd().unwrap();
         bench.window = allocate(&mut bench.lab, other, kind).unwrap();
         let to = bench.middle();
         assert_eq!(bench.bind(to), Status::MemoryBind);
-        let key = bench.lab.engine.keys(vf).get(bench.window >> 8).unwrap();
+        let key = bench
+            .lab
+            .engine
+            .vf(vf)
+            .keys()
+            .get(bench.window >> 8)
+            .unwrap();
         assert!(key.free && key.translation.entries() == 0);
     }
 }
@@ -397,7 +408,8 @@ fn a_stale_key_neither_binds_nor_invalidates() {
         let key = bench
             .lab
             .engine
-            .keys(bench.pair.1.vf)
+            .vf(bench.pair.1.vf)
+            .keys()
             .get(window >> 8)
             .unwrap();
         assert!(!key.free && key.variant == window as u8);
@@ -410,13 +422,21 @@ fn a_region_goes_while_windows_are_bound_to_it() {
         let mut bench = Bench::bound(kind);
         let (at, vf) = (bench.middle().addr, bench.pair.1.vf);
         assert_eq!(bench.write(at, 8), Status::Success);
-        bench.lab.engine.destroy_key(vf, bench.region >> 8).unwrap();
+        bench
+            .lab
+            .engine
+            .vf_mut(vf)
+            .destroy_key(bench.region >> 8)
+            .unwrap();
         assert_eq!(bench.write(at, 8), Status::RemoteAccess);
         // The window holds its domain, and goes as any key.
         let (pd, node_key) = (bench.pd, bench.lab.nodes[1].key);
-        assert_eq!(bench.lab.engine.dealloc_pd(vf, pd), Err(VerbError::InUse));
+        assert_eq!(
+            bench.lab.engine.vf_mut(vf).dealloc_pd(pd),
+            Err(VerbError::InUse)
+        );
         for key in [bench.window, node_key] {
-            bench.lab.engine.destroy_key(vf, key >> 8).unwrap();
+            bench.lab.engine.vf_mut(vf).destroy_key(key >> 8).unwrap();
         }
     }
 }

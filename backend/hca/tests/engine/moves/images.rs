@@ -43,10 +43,10 @@ impl Lab {
         self.drain(old);
         let image = self.image(node);
         self.empty(old);
-        let port = self.engine.port(old).clone();
+        let port = self.engine.vf(old).port().clone();
         let mut new = old;
         if elsewhere {
-            let memory = self.engine.dma(old).clone();
+            let memory = self.engine.vf(old).dma().clone();
             let events = self.nodes[node].events.clone();
             new = self.engine.add_vf(memory, events, Quota::default());
             self.engine.quiesce(new);
@@ -62,9 +62,11 @@ impl Lab {
         restored.unwrap_or_else(|error| panic!("{error}: {image}"));
         assert_eq!(self.image(node), image, "saved again it is another");
         if elsewhere {
-            self.engine.set_port(old, PortView::default());
+            self.engine.vf_mut(old).set_port(PortView::default());
             let active = true;
-            self.engine.set_port(new, PortView { active, ..port });
+            self.engine
+                .vf_mut(new)
+                .set_port(PortView { active, ..port });
         }
         self.engine.resume(new);
     }
@@ -81,10 +83,12 @@ impl Lab {
         }
         let last = self.nodes.iter().map(|node| node.vf.0).max().unwrap();
         for vf in (0..=last).map(VfId) {
-            let face = earlier.face(vf).clone();
+            let face = earlier.vf(vf).face().clone();
             self.engine
-                .add_vf(earlier.dma(vf).clone(), face, Quota::default());
-            self.engine.set_port(vf, earlier.port(vf).clone());
+                .add_vf(earlier.vf(vf).dma().clone(), face, Quota::default());
+            self.engine
+                .vf_mut(vf)
+                .set_port(earlier.vf(vf).port().clone());
         }
         for (node, image) in images.iter().enumerate() {
             let vf = self.nodes[node].vf;
@@ -116,7 +120,7 @@ fn with_everything() -> (Lab, Vec<Qp>) {
         updatable: true,
         ..physical(pd)
     };
-    lab.engine.create_key(vf, scattered).unwrap();
+    lab.engine.verbs(vf).create_key(scattered).unwrap();
     let addr = base(0);
     let stretches = vec![Klm { len: 64, key, addr }, Klm { len: 32, key, addr }];
     let indirect = MemoryKey {
@@ -125,15 +129,15 @@ fn with_everything() -> (Lab, Vec<Qp>) {
         qpn: Some(Qpn::new(7)),
         ..physical(pd)
     };
-    lab.engine.create_key(vf, indirect).unwrap();
-    let xrcd = lab.engine.alloc_xrcd(vf).unwrap();
+    lab.engine.verbs(vf).create_key(indirect).unwrap();
+    let xrcd = lab.engine.vf_mut(vf).alloc_xrcd().unwrap();
     let ring = lab.shared_ring();
-    let srqn = lab.engine.create_srq(vf, pd, None, ring).unwrap();
+    let srqn = lab.engine.verbs(vf).create_srq(pd, None, ring).unwrap();
     let receiver = lab.qp_with(0, Transport::Rc, |desc| desc.recv = RecvSide::Shared(srqn));
     let (cqn, _) = lab.cq(0, 16);
     let ring = lab.shared_ring();
     let xrc = Some((xrcd, cqn));
-    lab.engine.create_srq(vf, pd, xrc, ring).unwrap();
+    lab.engine.verbs(vf).create_srq(pd, xrc, ring).unwrap();
     let target = lab.qp_with(0, Transport::Xrc, |desc| desc.recv = RecvSide::Xrc(xrcd));
     let sender = lab.qp(1, Transport::Rc);
     lab.connect_with(&sender, &receiver, |_| {});
@@ -142,7 +146,10 @@ fn with_everything() -> (Lab, Vec<Qp>) {
     lab.execute(&a, request(Operation::Send, 1, &list));
     let group = Gid::from_bits(0xff12 << 112 | 5);
     let member = lab.qp(0, Transport::Ud);
-    lab.engine.attach_multicast(vf, member.qpn, group).unwrap();
+    lab.engine
+        .verbs(vf)
+        .attach_multicast(member.qpn, group)
+        .unwrap();
     lab.bring_up(&member, &QpChange::default());
     let failed = lab.qp(0, Transport::Uc);
     lab.modify(&failed, QpState::Error, &QpChange::default());
@@ -154,10 +161,10 @@ fn with_everything() -> (Lab, Vec<Qp>) {
 fn one_of_everything_is_what_it_was() {
     for elsewhere in [false, true] {
         let (mut lab, mut qps) = with_everything();
-        let counts = lab.engine.object_counts(lab.nodes[0].vf);
+        let counts = lab.engine.vf(lab.nodes[0].vf).object_counts();
         lab.save_and_restore(0, elsewhere);
         let vf = lab.nodes[0].vf;
-        assert_eq!(lab.engine.object_counts(vf), counts);
+        assert_eq!(lab.engine.vf(vf).object_counts(), counts);
         for qp in qps.iter_mut().filter(|qp| qp.node == 0) {
             qp.vf = vf;
         }
@@ -191,7 +198,8 @@ fn one_of_everything_is_what_it_was() {
         lab.empty(vf);
         assert!(
             lab.engine
-                .object_counts(vf)
+                .vf(vf)
+                .object_counts()
                 .iter()
                 .all(|(_, count)| *count == 0)
         );
@@ -203,13 +211,13 @@ fn a_stored_image_of_version_1_is_restored() {
     const STORED: &str = include_str!("images/v1.json");
     let (mut lab, _) = with_everything();
     let vf = lab.nodes[0].vf;
-    let counts = lab.engine.object_counts(vf);
+    let counts = lab.engine.vf(vf).object_counts();
     let image: VfImage<Plain> = serde_json::from_str(STORED).unwrap();
     // With the defaults of what later versions have added.
     let completed = serde_json::to_string(&image).unwrap();
     lab.empty(vf);
     lab.engine.restore(vf, image).unwrap();
-    assert_eq!(lab.engine.object_counts(vf), counts);
+    assert_eq!(lab.engine.vf(vf).object_counts(), counts);
     assert_eq!(lab.image(0), completed);
 }
 
@@ -230,7 +238,7 @@ fn an_image_that_says_what_cannot_be_is_refused() {
             Err(error) => error.to_string(),
         };
         assert!(error.contains(expected), "{what}: {error}");
-        let counts = lab.engine.object_counts(vf);
+        let counts = lab.engine.vf(vf).object_counts();
         assert!(counts.iter().all(|(_, count)| *count == 0), "{what}");
         while lab.engine.clear_away(vf) {}
     };
@@ -303,32 +311,42 @@ fn reserved_numbers_of_queue_pairs() {
         let mut lab = Lab::new(2);
         let vf = lab.nodes[0].vf;
         let numbers: Vec<_> = (0..20)
-            .map(|_| lab.engine.reserve_qpn(vf).unwrap())
+            .map(|_| lab.engine.verbs(vf).reserve_qpn().unwrap())
             .collect();
         let qp = lab.qp(0, Transport::Rc);
         lab.save_and_restore(0, elsewhere);
         let vf = lab.nodes[0].vf;
         assert!(!numbers.contains(&lab.qp(0, Transport::Rc).qpn) && !numbers.contains(&qp.qpn));
         for number in numbers {
-            assert_eq!(lab.engine.destroy_qp(vf, number), Err(VerbError::NotFound));
+            assert_eq!(
+                lab.engine.verbs(vf).destroy_qp(number),
+                Err(VerbError::NotFound)
+            );
             assert!(lab.engine.query_qp(vf, number).is_err());
-            assert_eq!(lab.engine.release_qpn(vf, number), Ok(()));
-            assert_eq!(lab.engine.release_qpn(vf, number), Err(VerbError::NotFound));
+            assert_eq!(lab.engine.vf_mut(vf).release_qpn(number), Ok(()));
+            assert_eq!(
+                lab.engine.vf_mut(vf).release_qpn(number),
+                Err(VerbError::NotFound)
+            );
         }
-        assert_eq!(lab.engine.release_qpn(vf, qp.qpn), Err(VerbError::NotFound));
+        assert_eq!(
+            lab.engine.vf_mut(vf).release_qpn(qp.qpn),
+            Err(VerbError::NotFound)
+        );
         // They count as queue pairs do, and a reset takes them.
         let count = (0..)
-            .take_while(|_| lab.engine.reserve_qpn(vf).is_ok())
+            .take_while(|_| lab.engine.verbs(vf).reserve_qpn().is_ok())
             .count();
         assert!(count > 100, "{count}");
         lab.engine.reset_vf(vf);
-        assert!(lab.engine.reserve_qpn(vf).is_ok());
+        assert!(lab.engine.verbs(vf).reserve_qpn().is_ok());
     }
 }
 
 #[test]
 fn who_is_quiet_does_nothing_and_hears_nothing() {
     let mut lab = Lab::new(2);
+    let clocks = Arc::strong_count(&lab.clock);
     let (a, b) = lab.pair(Transport::Rc);
     let list = [lab.sge(1, 0, 64)];
     lab.receive(&b, 1, &list);
@@ -342,7 +360,7 @@ fn who_is_quiet_does_nothing_and_hears_nothing() {
     lab.advance(2 * crate::lab::TIMEOUT_NS);
     assert_eq!(sent(&a.cq.poll()), [(1, Status::Success)]);
     assert_eq!(sent(&b.cq.poll()), [(2, Status::Success)]);
-    assert_eq!(Arc::strong_count(&lab.clock), 2);
+    assert_eq!(Arc::strong_count(&lab.clock), clocks);
 }
 
 #[test]

@@ -64,13 +64,18 @@ impl Bench {
         let mut lab = Lab::new(2);
         let (vf, pd) = (lab.nodes[1].vf, lab.nodes[1].pd);
         let (shared, extended) = (lab.shared_ring(), lab.shared_ring());
-        let srqn = lab.engine.create_srq(vf, pd, None, shared.clone()).unwrap();
-        let xrcd = lab.engine.alloc_xrcd(vf).unwrap();
+        let srqn = lab
+            .engine
+            .verbs(vf)
+            .create_srq(pd, None, shared.clone())
+            .unwrap();
+        let xrcd = lab.engine.vf_mut(vf).alloc_xrcd().unwrap();
         let (cqn, cq) = lab.cq(1, 4096);
         let xrc = Some((xrcd, cqn));
         let xrc_srqn = lab
             .engine
-            .create_srq(vf, pd, xrc, extended.clone())
+            .verbs(vf)
+            .create_srq(pd, xrc, extended.clone())
             .unwrap();
         let reliable = (
             lab.qp(0, Transport::Rc),
@@ -156,7 +161,7 @@ impl Bench {
             }
             Step::Arm(limit) => {
                 let vf = self.lab.nodes[1].vf;
-                self.lab.engine.arm_srq(vf, self.srqn, limit).unwrap();
+                self.lab.engine.verbs(vf).arm_srq(self.srqn, limit).unwrap();
             }
             Step::Fail => {
                 let (_, to) = &self.pairs[0];

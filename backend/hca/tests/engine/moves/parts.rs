@@ -24,8 +24,11 @@ fn crowd() -> (Lab, [Qp; 2], Qp) {
             lab.modify(&qp, QpState::Error, &QpChange::default());
         }
         let group = Gid::from_bits((0xff12 << 112) | (at as u128 % 50));
-        lab.engine.attach_multicast(vf, qp.qpn, group).unwrap();
-        lab.engine.create_key(vf, physical(pd)).unwrap();
+        lab.engine
+            .verbs(vf)
+            .attach_multicast(qp.qpn, group)
+            .unwrap();
+        lab.engine.verbs(vf).create_key(physical(pd)).unwrap();
         lab.cq(2, 16);
     }
     // Pages in several blocks.
@@ -37,14 +40,12 @@ fn crowd() -> (Lab, [Qp; 2], Qp) {
     };
     let len = 100_000 << 12;
     lab.engine
-        .create_key(
-            vf,
-            MemoryKey {
-                len,
-                translation,
-                ..physical(pd)
-            },
-        )
+        .verbs(vf)
+        .create_key(MemoryKey {
+            len,
+            translation,
+            ..physical(pd)
+        })
         .unwrap();
     let member = lab.qp(2, Transport::Ud);
     let change = lab.attributes(&member);
@@ -96,7 +97,7 @@ fn neighbours_work_between_the_parts() {
     while lab.engine.clear_away(vf) {}
 
     let count = |lab: &Lab| -> usize {
-        let counts = lab.engine.object_counts(vf);
+        let counts = lab.engine.vf(vf).object_counts();
         counts.iter().map(|(_, count)| count).sum()
     };
     let (mut restoring, mut before) = (Restoring::new(image).unwrap(), 0);
@@ -154,6 +155,6 @@ fn a_later_part_may_be_wrong() {
         parts > 10 && error.contains("names queue pair 0x4d"),
         "{error}"
     );
-    let counts = lab.engine.object_counts(vf);
+    let counts = lab.engine.vf(vf).object_counts();
     assert!(counts.iter().all(|(_, count)| *count == 0));
 }

@@ -351,7 +351,7 @@ fn a_long_rest_uses_up_no_retries() {
                 continue;
             }
             for vf in [a.vf, b.vf] {
-                let retries = &lab.look_home(vf).counters(vf);
+                let retries = &lab.look_home(vf).vf(vf).counters();
                 let timeouts = &retries.retries.local_ack_timeout_err;
                 assert_eq!(timeouts.load(Ordering::Relaxed), 0, "{between:?}");
             }
@@ -427,10 +427,10 @@ fn changes_of_its_port_are_told_when_it_goes_on() {
         let vf = VfId(1);
         lab.rest(vf);
         for change in [PortChange::Down, PortChange::Lid, PortChange::Active] {
-            lab.home(vf).port_changed(vf, change);
-            lab.home(vf).port_changed(vf, PortChange::Pkey);
+            lab.home(vf).vf_mut(vf).port_changed(change);
+            lab.home(vf).vf_mut(vf).port_changed(PortChange::Pkey);
         }
-        lab.home(vf).port_changed(vf, PortChange::Down);
+        lab.home(vf).vf_mut(vf).port_changed(PortChange::Down);
         assert_eq!(lab.events(1), []);
         lab.returns(1, ends);
         let told = [
@@ -440,11 +440,11 @@ fn changes_of_its_port_are_told_when_it_goes_on() {
             PortChange::Down,
         ];
         assert_eq!(lab.events(1), told.map(Event::Port));
-        lab.home(vf).port_changed(vf, PortChange::Active);
+        lab.home(vf).vf_mut(vf).port_changed(PortChange::Active);
         assert_eq!(lab.events(1), [Event::Port(PortChange::Active)]);
         // Who is reset meanwhile knows nothing of what was before.
         lab.rest(vf);
-        lab.home(vf).port_changed(vf, PortChange::Down);
+        lab.home(vf).vf_mut(vf).port_changed(PortChange::Down);
         lab.home(vf).reset_vf(vf);
         lab.returns(1, ends);
         assert_eq!(lab.events(1), []);
@@ -481,7 +481,7 @@ fn datagrams_wait_as_long_as_there_is_room() {
         let entries = received(&entries);
         let indices = entries.iter().map(|entry| usize::from(entry.0));
         assert!(indices.eq(0..=4096), "{between:?}: {}", entries.len());
-        let counters = lab.look_home(b.vf).counters(b.vf);
+        let counters = lab.look_home(b.vf).vf(b.vf).counters();
         assert_eq!(counters.passed().rcv_packets, 4097);
     }
 }
@@ -498,7 +498,8 @@ fn what_is_not_for_one_queue_pair_waits_too() {
             });
             let (a, b) = lab.pair(Transport::Ud);
             { lab.home(b.vf) }
-                .attach_multicast(b.vf, b.qpn, group)
+                .verbs(b.vf)
+                .attach_multicast(b.qpn, group)
                 .unwrap();
             lab.rest(b.vf);
             for index in 0..2 {
@@ -541,7 +542,7 @@ fn what_is_not_for_one_queue_pair_waits_too() {
             let header = memory.read(base(1), 8);
             assert_eq!(header, [0x60, 0x91, 0x23, 0x45, 0, 36, 0x1b, 1]);
             assert_eq!(memory.read(base(1) + 4096 + 40, 256), [0x5a; 256]);
-            let counters = lab.look_home(b.vf).counters(b.vf);
+            let counters = lab.look_home(b.vf).vf(b.vf).counters();
             assert_eq!(counters.passed().multicast_rcv_packets, 1);
         }
     }
@@ -594,7 +595,7 @@ fn addresses_that_are_nowhere_for_a_moment_use_up_no_retries() {
     lab.settle();
     // At once, and not when an answer would be overdue.
     assert_eq!(sent(&a.cq.poll()), [(2, Status::Success)]);
-    let counters = lab.look_home(a.vf).counters(a.vf);
+    let counters = lab.look_home(a.vf).vf(a.vf).counters();
     let timeouts = &counters.retries.local_ack_timeout_err;
     assert_eq!(timeouts.load(Ordering::Relaxed), 0);
 }

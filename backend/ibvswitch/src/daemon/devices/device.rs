@@ -466,7 +466,7 @@ impl Hints<Format> for DoorbellPages {
     #[inline]
     fn look(&mut self, engine: &mut Engine<Format>) {
         for pages in &self.functions {
-            if !engine.is_home(pages.vf) {
+            if !engine.vf(pages.vf).is_home() {
                 continue;
             }
             let Some(area) = pages.memory.slice(pages.offset, pages.len) else {
@@ -474,7 +474,7 @@ impl Hints<Format> for DoorbellPages {
             };
             // One page per turn: a guest that rings without pause must not keep
             // the engine here.
-            if let Some(qpn) = engine.face_mut(pages.vf).0.next_rung(&area) {
+            if let Some(qpn) = engine.vf_mut(pages.vf).face_mut().0.next_rung(&area) {
                 engine.hint(pages.vf, qpn);
             }
         }

@@ -50,7 +50,7 @@ impl Firmware {
         if let Some(count) = request.lose {
             faults.lose(count);
         }
-        let pages = engines.with(vf, move |engine| engine.face(vf).firmware_pages());
+        let pages = engines.with(vf, move |engine| engine.vf(vf).face().firmware_pages());
         Ok(FirmwareReport {
             vf: name.clone(),
             delay_us: faults.delay().as_micros() as u64,

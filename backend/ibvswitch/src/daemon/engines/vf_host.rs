@@ -55,7 +55,8 @@ impl VfHost {
     #[must_use]
     pub fn memory_taken(&self) -> usize {
         let vf = self.vf;
-        self.engines.with(vf, move |engine| engine.memory_taken(vf))
+        self.engines
+            .with(vf, move |engine| engine.vf(vf).memory_taken())
     }
 
     /// Queue pairs of the function.
@@ -64,7 +65,7 @@ impl VfHost {
         let vf = self.vf;
         let counts = self
             .engines
-            .with(vf, move |engine| engine.object_counts(vf));
+            .with(vf, move |engine| engine.vf(vf).object_counts());
         let queue_pairs = counts.iter().find(|(kind, _)| *kind == "qp");
         queue_pairs.map_or(0, |&(_, count)| count as u64)
     }
@@ -76,7 +77,7 @@ impl VfHost {
         const OBJECT: u64 = 4096;
         let vf = self.vf;
         let objects: usize = self.engines.with(vf, move |engine| {
-            let counts = engine.object_counts(vf);
+            let counts = engine.vf(vf).object_counts();
             counts.iter().map(|(_, count)| count).sum()
         });
         (objects as u64 + 8) * OBJECT
@@ -98,7 +99,7 @@ impl VfHost {
         let memory = self.memory.clone();
         let vf = self.vf;
         let before = self.engines.with(vf, move |engine| {
-            std::mem::replace(engine.dma_mut(vf), memory)
+            std::mem::replace(engine.vf_mut(vf).dma_mut(), memory)
         });
         // Perhaps the last user of what is behind it, which goes away without the engine.
         drop(before);

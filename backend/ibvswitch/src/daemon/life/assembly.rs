@@ -173,11 +173,11 @@ impl Assembly {
                 };
                 let state = FunctionState::new(configuration, quota, Box::new(vectors));
                 engine.add_vf(GuestMemory::default(), state, quota);
-                engine.set_port(id, view.clone());
+                engine.vf_mut(id).set_port(view.clone());
             }
             // A port's are written by nobody else.
             let counted = engines.get(homes.of(id)).unwrap_or(&engines[0]);
-            let counters = counted.counters(id);
+            let counters = counted.vf(id).counters();
             vswitch.count_traffic(id, Arc::clone(&counters));
             let socket = listeners.get_mut(made.len());
             let memory = doorbell_pages(&vf.model.name, &configuration, socket).map_err(system(

@@ -374,10 +374,10 @@ impl StatusSource for DaemonState {
 
 fn objects(engine: &Engine<Format>, vf: VfId) -> Objects {
     let mut objects = Objects {
-        eq: engine.face(vf).event_queues() as u64,
+        eq: engine.vf(vf).face().event_queues() as u64,
         ..Objects::default()
     };
-    for (kind, count) in engine.object_counts(vf) {
+    for (kind, count) in engine.vf(vf).object_counts() {
         let count = count as u64;
         match kind {
             "pd" => objects.pd = count,

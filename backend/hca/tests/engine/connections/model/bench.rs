@@ -25,7 +25,7 @@ impl Bench {
         lab.go(way);
         for node in 0..NODES {
             let vf = lab.nodes[node].vf;
-            lab.home(vf).dma_mut(vf).longest = longest;
+            lab.home(vf).vf_mut(vf).dma_mut().longest = longest;
         }
         let mut keys = Vec::new();
         for node in 0..NODES {
@@ -52,7 +52,7 @@ impl Bench {
                     capacity: pages as usize,
                     ..physical(pd)
                 };
-                let index = lab.home(vf).create_key(vf, region).unwrap();
+                let index = lab.home(vf).verbs(vf).create_key(region).unwrap();
                 list.push(index << 8 | u32::from(VARIANT));
             }
             keys.push(list);
@@ -125,7 +125,7 @@ impl Bench {
                 self.lab.settle();
                 let vf = self.lab.nodes[node].vf;
                 let engine = self.lab.home(vf);
-                let resumed = engine.resume_fault(vf, fault.qpn, fault.half, true);
+                let resumed = engine.verbs(vf).resume_fault(fault.qpn, fault.half, true);
                 assert_eq!(resumed, Ok(()), "{fault:?}");
                 self.lab.settle();
             }

@@ -63,7 +63,7 @@ proptest! {
             (lab.nodes[1].key, MEMORY)
         };
         let key = signed(&lab, 1, 600);
-        let key = lab.home(vf).create_key(vf, key).unwrap() << 8 | u32::from(VARIANT);
+        let key = lab.home(vf).verbs(vf).create_key(key).unwrap() << 8 | u32::from(VARIANT);
         for (format, len, stretch, repeats) in updates {
             let (_a, b) = lab.pair(Transport::Rc);
             // Short stretches, or a pattern of them.

@@ -36,7 +36,7 @@ impl OnDemand {
             ]);
         }
         let vf = lab.nodes[node].vf;
-        let key = lab.home(vf).create_key(vf, key).unwrap() << 8 | u32::from(VARIANT);
+        let key = lab.home(vf).verbs(vf).create_key(key).unwrap() << 8 | u32::from(VARIANT);
         let armed = update(lab, qp, arm(key, format, len, true));
         assert_eq!(armed, Status::Success);
         Self {
