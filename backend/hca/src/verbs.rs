@@ -19,7 +19,7 @@ use crate::transport::network::Network;
 pub struct Verbs<'a, F: QueueFormat> {
     pub(crate) vf: VfId,
     pub(crate) objects: &'a mut Objects<F>,
-    pub(crate) requests: &'a mut Requests,
-    pub(crate) network: &'a mut Network,
+    pub(crate) requests: &'a mut Requests<F>,
+    pub(crate) network: &'a mut Network<F>,
     pub(crate) seed: u64,
 }

@@ -39,8 +39,8 @@ pub(crate) enum Burst {
 
 /// Completions of a turn, and events that wait for more of them.
 #[derive(Debug)]
-pub(crate) struct Completions {
-    pub scheduler: Scheduler,
+pub(crate) struct Completions<F: QueueFormat> {
+    pub scheduler: Scheduler<F>,
     pub held_events: HeldEvents,
     pub spare_recvs: Spares<RecvWr>,
     /// The burst of the turn in hand.
@@ -49,7 +49,7 @@ pub(crate) struct Completions {
     pub unwritten: Vec<CqIndex>,
 }
 
-impl Completions {
+impl<F: QueueFormat> Completions<F> {
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
             scheduler: Scheduler::new(clock),
@@ -79,7 +79,7 @@ impl Completions {
 
     /// Writes a completion entry, which holds the message `held`, if there are any bytes.
     #[inline]
-    pub fn complete<F: QueueFormat>(
+    pub fn complete(
         &mut self,
         objects: &mut Objects<F>,
         cq: CqIndex,
@@ -120,7 +120,7 @@ impl Completions {
 
     /// Writes the completions of a turn that have waited for each other.
     #[cold]
-    pub fn write_out<F: QueueFormat>(&mut self, objects: &mut Objects<F>) {
+    pub fn write_out(&mut self, objects: &mut Objects<F>) {
         while let Some(cq) = self.unwritten.pop() {
             let Some(state) = objects.cqs.get_mut(cq.0) else {
                 continue;
@@ -139,12 +139,7 @@ impl Completions {
 
     /// Sees to what a completion queue needs after an entry.
     #[cold]
-    pub fn attend<F: QueueFormat>(
-        &mut self,
-        objects: &mut Objects<F>,
-        cq: CqIndex,
-        attention: Attention,
-    ) {
+    pub fn attend(&mut self, objects: &mut Objects<F>, cq: CqIndex, attention: Attention) {
         let Some(state) = objects.cqs.get_mut(cq.0) else {
             return;
         };
@@ -162,10 +157,10 @@ impl Completions {
     }
 }
 
-impl Completions {
+impl<F: QueueFormat> Completions<F> {
     /// Completes a receive request of a connected queue pair.
     #[inline]
-    pub fn complete_recv<F: QueueFormat>(
+    pub fn complete_recv(
         &mut self,
         objects: &mut Objects<F>,
         index: QpIndex,
@@ -223,12 +218,7 @@ impl Completions {
     /// The event of a completion queue waits for more entries, no longer than
     /// these nanoseconds (completion queue moderation).
     #[cold]
-    pub fn hold_event<F: QueueFormat>(
-        &mut self,
-        objects: &mut Objects<F>,
-        cq: CqIndex,
-        nanoseconds: u32,
-    ) {
+    pub fn hold_event(&mut self, objects: &mut Objects<F>, cq: CqIndex, nanoseconds: u32) {
         if let Some(state) = objects.cqs.get_mut(cq.0) {
             let until = self.scheduler.clock.now() + u64::from(nanoseconds);
             self.held_events.hold(cq, state, until);
@@ -236,7 +226,7 @@ impl Completions {
     }
 
     /// Raises the events that have waited long enough.
-    pub fn expire_events<F: QueueFormat>(&mut self, objects: &mut Objects<F>, now: u64) {
+    pub fn expire_events(&mut self, objects: &mut Objects<F>, now: u64) {
         for _ in 0..EXPIRY_BATCH {
             let Some((cq, timer)) = self.held_events.fired(now) else {
                 return;
@@ -263,13 +253,7 @@ impl Completions {
 
     /// The responder has got a whole message: completes its receive request.
     #[inline]
-    pub fn deliver<F: QueueFormat>(
-        &mut self,
-        objects: &mut Objects<F>,
-        peer: Peer,
-        wr: &SendWr,
-        len: u32,
-    ) {
+    pub fn deliver(&mut self, objects: &mut Objects<F>, peer: Peer, wr: &SendWr, len: u32) {
         let kind = match wr.operation {
             Operation::Send => RecvKind::Send,
             Operation::SendImm => RecvKind::SendImm,

@@ -26,10 +26,10 @@ pub(crate) const ERROR_RECHECK: u64 = 1_000_000;
 /// Longest time between two such looks, in nanoseconds.
 pub(crate) const LONGEST_ERROR_RECHECK: u64 = 100_000_000;
 
-impl Requests {
+impl<F: QueueFormat> Requests<F> {
     /// A work queue cannot be read: the queue pair is unusable.
     #[cold]
-    pub fn catastrophe<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+    pub fn catastrophe(&mut self, objects: &mut Objects<F>, index: QpIndex) {
         let Some(qp) = objects.qps.get_mut(index.0) else {
             return;
         };
@@ -43,7 +43,7 @@ impl Requests {
 
     /// Moves a queue pair to the error state and flushes it.
     #[cold]
-    pub fn fail_qp<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+    pub fn fail_qp(&mut self, objects: &mut Objects<F>, index: QpIndex) {
         self.completions.disconnect_all(objects, index);
         if self.completions.enter_error(objects, index) {
             self.flush(objects, index, &mut { FAILURE_COST });
@@ -53,12 +53,7 @@ impl Requests {
 
     /// Every user of a failed completion queue fails with it. A completion queue is used by its own
     /// function alone, of which some objects are looked at in each turn.
-    pub fn search_users<F: QueueFormat>(
-        &mut self,
-        objects: &mut Objects<F>,
-        vf: VfId,
-        left: &mut i64,
-    ) {
+    pub fn search_users(&mut self, objects: &mut Objects<F>, vf: VfId, left: &mut i64) {
         while *left > 0 {
             let state = &mut objects.vfs[usize::from(vf.0)];
             if state.run_queue.search_left == 0 {
@@ -94,7 +89,7 @@ impl Requests {
     /// Looks for requests that were posted to queue pairs of a function in error: receive requests
     /// come without a doorbell. A queue pair that gets none is looked at less and less often, and
     /// where there are many, a part of them at a time.
-    pub fn look_at_errored<F: QueueFormat>(
+    pub fn look_at_errored(
         &mut self,
         objects: &mut Objects<F>,
         vf: VfId,
@@ -149,12 +144,7 @@ impl Requests {
     /// Flushes what is posted to a queue pair in error, as far as the budget
     /// goes; the rest on a later turn. Whether there was any.
     #[cold]
-    pub fn flush<F: QueueFormat>(
-        &mut self,
-        objects: &mut Objects<F>,
-        index: QpIndex,
-        budget: &mut i64,
-    ) -> bool {
+    pub fn flush(&mut self, objects: &mut Objects<F>, index: QpIndex, budget: &mut i64) -> bool {
         let mut any = false;
         while *budget > 0 {
             let Some(qp) = objects.qps.get_mut(index.0) else {
@@ -176,7 +166,7 @@ impl Requests {
         any
     }
 
-    pub fn flush_send<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) -> bool {
+    pub fn flush_send(&mut self, objects: &mut Objects<F>, index: QpIndex) -> bool {
         let wr = match self.take_unfinished(objects, index) {
             Some(wr) => wr,
             None => {
@@ -230,7 +220,7 @@ impl Requests {
     }
 
     /// Takes the first request that a queue pair has not completed, to flush it.
-    pub fn take_unfinished<F: QueueFormat>(
+    pub fn take_unfinished(
         &mut self,
         objects: &mut Objects<F>,
         index: QpIndex,
@@ -254,7 +244,7 @@ impl Requests {
     }
 
     /// Back to Reset: nothing posted, nothing in progress, no completions.
-    pub fn empty_qp<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+    pub fn empty_qp(&mut self, objects: &mut Objects<F>, index: QpIndex) {
         self.forget_away(objects, index);
         self.completions.scheduler.end_wait(objects, index);
         self.completions.scheduler.forget_errored(objects, index);
@@ -296,15 +286,11 @@ impl Requests {
     }
 }
 
-impl Completions {
+impl<F: QueueFormat> Completions<F> {
     /// Moves a queue pair to the error state, to be flushed later. Whether it
     /// was not there already.
     #[cold]
-    pub fn enter_error<F: QueueFormat>(
-        &mut self,
-        objects: &mut Objects<F>,
-        index: QpIndex,
-    ) -> bool {
+    pub fn enter_error(&mut self, objects: &mut Objects<F>, index: QpIndex) -> bool {
         let Some(qp) = objects.qps.get_mut(index.0) else {
             return false;
         };
@@ -341,7 +327,7 @@ impl Completions {
         true
     }
 
-    pub fn flush_recv<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) -> bool {
+    pub fn flush_recv(&mut self, objects: &mut Objects<F>, index: QpIndex) -> bool {
         let Some(qp) = objects.qps.get_mut(index.0) else {
             return false;
         };
@@ -378,14 +364,9 @@ impl Completions {
     }
 }
 
-impl Scheduler {
+impl<F: QueueFormat> Scheduler<F> {
     #[cold]
-    pub fn cq_failed<F: QueueFormat>(
-        &mut self,
-        objects: &mut Objects<F>,
-        cq: CqIndex,
-        error: CqError,
-    ) {
+    pub fn cq_failed(&mut self, objects: &mut Objects<F>, cq: CqIndex, error: CqError) {
         let Some(state) = objects.cqs.get_mut(cq.0) else {
             return;
         };
@@ -401,7 +382,7 @@ impl Scheduler {
     }
 
     /// A queue pair is no longer in error, or no longer there.
-    pub fn forget_errored<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+    pub fn forget_errored(&mut self, objects: &mut Objects<F>, index: QpIndex) {
         let Objects { qps, vfs, .. } = objects;
         let Some(Qp { core, .. }) = qps.get(index.0) else {
             return;

@@ -24,13 +24,20 @@ const ALARMS: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Executor<F: QueueFormat> {
     pub objects: Objects<F>,
-    pub requests: Requests,
-    pub network: Network,
+    pub requests: Requests<F>,
+    pub network: Network<F>,
     /// Where datagrams are gathered; taken out while one is on its way.
     pub datagram: Option<Box<[u8; MAX_DATAGRAM]>>,
 }
 
 impl<F: QueueFormat> Executor<F> {
+    /// A queue pair is to have a turn.
+    #[inline]
+    pub fn make_ready(&mut self, index: QpIndex) {
+        let scheduler = &mut self.requests.completions.scheduler;
+        scheduler.make_ready(&mut self.objects, index);
+    }
+
     /// See [`Engine::run`](crate::Engine::run).
     pub fn run(&mut self) -> bool {
         self.look_at_clock();
@@ -240,10 +247,7 @@ impl<F: QueueFormat> Executor<F> {
                 *budget = 0;
             }
         }
-        self.requests
-            .completions
-            .scheduler
-            .make_ready(&mut self.objects, index);
+        self.make_ready(index);
     }
 
     /// Attempts a request; whether the queue pair may go on with the next.
@@ -274,17 +278,11 @@ impl<F: QueueFormat> Executor<F> {
                     qp.req.reload_retries(&qp.core.attr);
                 }
                 self.objects.qps.keep(index, wr);
-                self.requests
-                    .completions
-                    .scheduler
-                    .make_ready(&mut self.objects, index);
+                self.make_ready(index);
             }
             Outcome::Departs => {
                 self.objects.send_in_frames(index, wr, None);
-                self.requests
-                    .completions
-                    .scheduler
-                    .make_ready(&mut self.objects, index);
+                self.make_ready(index);
             }
             Outcome::Held(until) => {
                 self.objects.qps.keep(index, wr);
@@ -350,11 +348,7 @@ impl<F: QueueFormat> Executor<F> {
             if let Some(qp) = self.objects.qps.get_mut(index.0) {
                 qp.req.wait = Wait::None;
             }
-            return self
-                .requests
-                .completions
-                .scheduler
-                .make_ready(&mut self.objects, index);
+            return self.make_ready(index);
         }
         let Some(qp) = self.objects.qps.get_mut(index.0) else {
             return;
@@ -384,11 +378,7 @@ impl<F: QueueFormat> Executor<F> {
                     .finish(&mut self.objects, index, wr, status, 0)
             }
             Some((None, _)) => {}
-            None => self
-                .requests
-                .completions
-                .scheduler
-                .make_ready(&mut self.objects, index),
+            None => self.make_ready(index),
         }
     }
 }

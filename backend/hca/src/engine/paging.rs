@@ -84,9 +84,9 @@ impl<F: QueueFormat> Verbs<'_, F> {
     }
 }
 
-impl Scheduler {
+impl<F: QueueFormat> Scheduler<F> {
     /// The far end of a responder may come again, if there still is one. Without its page, the message fails then.
-    pub fn responder_goes_on<F: QueueFormat>(
+    pub fn responder_goes_on(
         &mut self,
         objects: &mut Objects<F>,
         index: Option<QpIndex>,
@@ -100,7 +100,7 @@ impl Scheduler {
     }
 
     /// A requester that was told to come again later may come now.
-    pub fn call_again<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: Option<QpIndex>) {
+    pub fn call_again(&mut self, objects: &mut Objects<F>, index: Option<QpIndex>) {
         if let Some(index) = index
             && let Some(qp) = objects.qps.get(index.0)
             && qp.req.wait == Wait::Rnr
@@ -111,10 +111,10 @@ impl Scheduler {
     }
 }
 
-impl Requests {
+impl<F: QueueFormat> Requests<F> {
     /// A request's own memory is not there, from the bytes on that have been moved.
     #[cold]
-    pub(crate) fn requester_waits<F: QueueFormat>(
+    pub(crate) fn requester_waits(
         &mut self,
         objects: &mut Objects<F>,
         index: QpIndex,
@@ -137,7 +137,7 @@ impl Requests {
 
     /// The same of a request that goes in frames.
     #[cold]
-    pub(crate) fn away_waits<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+    pub(crate) fn away_waits(&mut self, objects: &mut Objects<F>, index: QpIndex) {
         let Some(qp) = objects.qps.get_mut(index.0) else {
             return;
         };
@@ -196,9 +196,9 @@ impl<F: QueueFormat> Objects<F> {
     }
 }
 
-impl Scheduler {
+impl<F: QueueFormat> Scheduler<F> {
     /// A queue pair waits for no page any more: its state or the whole of it goes.
-    pub fn forget_faults<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+    pub fn forget_faults(&mut self, objects: &mut Objects<F>, index: QpIndex) {
         let Objects { qps, vfs, .. } = objects;
         let Some(qp) = qps.get_mut(index.0) else {
             return;
@@ -259,16 +259,16 @@ impl<F: QueueFormat> Objects<F> {
     }
 }
 
-impl Scheduler {
+impl<F: QueueFormat> Scheduler<F> {
     /// Somebody of whom the function was told goes on.
-    fn gone_on<F: QueueFormat>(&mut self, objects: &mut Objects<F>, vf: VfId) {
+    fn gone_on(&mut self, objects: &mut Objects<F>, vf: VfId) {
         let faults = &mut objects.vf_mut(vf).faults;
         faults.told = faults.told.saturating_sub(1);
         self.call_later(objects, vf);
     }
 
     /// Has those try again of whom the function may be told now.
-    fn call_later<F: QueueFormat>(&mut self, objects: &mut Objects<F>, vf: VfId) {
+    fn call_later(&mut self, objects: &mut Objects<F>, vf: VfId) {
         let Objects { qps, vfs, .. } = objects;
         let faults = &mut vfs[usize::from(vf.0)].faults;
         if faults.told >= MAX_PAGE_FAULTS {

@@ -2,6 +2,7 @@
 
 use crate::engine::cost::TURN;
 use crate::engine::executor::Executor;
+use crate::engine::polling::Polling;
 use crate::objects::ids::VfId;
 use crate::queue_format::QueueFormat;
 
@@ -21,95 +22,57 @@ impl<F: QueueFormat> Executor<F> {
     pub fn poll(&mut self) -> bool {
         let mut busy = false;
         let mut left = TURN;
-        for _ in 0..self.requests.completions.scheduler.polling.active.len() {
-            if self.requests.completions.scheduler.polling.cursor
-                >= self.requests.completions.scheduler.polling.active.len()
-            {
-                self.requests.completions.scheduler.polling.cursor = 0;
+        for _ in 0..self.polling().active.len() {
+            let polling = self.polling();
+            if polling.cursor >= polling.active.len() {
+                polling.cursor = 0;
             }
-            let Some(&vf) = self
-                .requests
-                .completions
-                .scheduler
-                .polling
-                .active
-                .get(self.requests.completions.scheduler.polling.cursor)
-            else {
+            let Some(&vf) = polling.active.get(polling.cursor) else {
                 break;
             };
             busy |= self.poll_hot(vf, &mut left);
-            let polled = &self.objects.vfs[usize::from(vf.0)].polled;
+            let polling = &mut self.requests.completions.scheduler.polling;
+            let polled = &mut self.objects.vf_mut(vf).polled;
             if polled.sweep_left > 0 || polled.patrol_left > 0 {
-                busy |= self
-                    .requests
-                    .completions
-                    .scheduler
-                    .polling
-                    .look_at_cold(&mut self.objects, vf);
-                self.requests.completions.scheduler.polling.cursor += 1;
+                busy |= polling.look_at_cold(&mut self.objects, vf);
+                polling.cursor += 1;
             } else if !polled.hot.is_empty() {
-                self.requests.completions.scheduler.polling.cursor += 1;
+                polling.cursor += 1;
             } else {
-                self.objects.vfs[usize::from(vf.0)].polled.active = false;
-                self.requests
-                    .completions
-                    .scheduler
-                    .polling
-                    .active
-                    .swap_remove(self.requests.completions.scheduler.polling.cursor);
+                polled.active = false;
+                polling.active.swap_remove(polling.cursor);
             }
             if left <= 0 {
                 break;
             }
         }
-        self.requests.completions.scheduler.polling.turn = self
-            .requests
-            .completions
-            .scheduler
-            .polling
-            .turn
-            .wrapping_add(1);
-        if self
-            .requests
-            .completions
-            .scheduler
-            .polling
-            .turn
-            .is_multiple_of(WATCH_EVERY)
-            && let Some((cq, nanoseconds)) = self
-                .requests
-                .completions
-                .scheduler
-                .polling
-                .recheck_one(&mut self.objects)
-        {
-            self.requests
-                .completions
-                .hold_event(&mut self.objects, cq, nanoseconds);
+        let completions = &mut self.requests.completions;
+        let polling = &mut completions.scheduler.polling;
+        polling.turn = polling.turn.wrapping_add(1);
+        let (watches, looks) = (
+            polling.turn.is_multiple_of(WATCH_EVERY),
+            polling.turn.is_multiple_of(CLOCK_EVERY),
+        );
+        if watches && let Some((cq, nanoseconds)) = polling.recheck_one(&mut self.objects) {
+            completions.hold_event(&mut self.objects, cq, nanoseconds);
         }
-        if self
-            .requests
-            .completions
-            .scheduler
-            .polling
-            .turn
-            .is_multiple_of(CLOCK_EVERY)
-            || self.network.exits.have_arrivals()
-        {
+        if looks || self.network.exits.have_arrivals() {
             busy |= self.network.exits.have_arrivals();
             self.look_at_clock();
         }
-        if !self.requests.completions.scheduler.is_empty() {
+        let scheduler = &self.requests.completions.scheduler;
+        if !scheduler.is_empty() {
             busy = true;
             // Others' records are looked at between two turns.
-            let most = if self.requests.completions.scheduler.had_others() {
-                1
-            } else {
-                usize::MAX
-            };
-            self.run_round(most);
+            let others = scheduler.had_others();
+            self.run_round(if others { 1 } else { usize::MAX });
         }
         busy
+    }
+
+    #[inline]
+    const fn polling(&mut self) -> &mut Polling<F> {
+        &mut self.requests.completions.scheduler.polling
     }
 
     /// Looks at hot records of a function, and gives turns to queue pairs with
@@ -132,13 +95,9 @@ impl<F: QueueFormat> Executor<F> {
                 at += 1;
                 if !busy {
                     busy = true;
-                    self.requests.completions.scheduler.begin(&self.objects, vf);
-                    allowance = self
-                        .requests
-                        .completions
-                        .scheduler
-                        .allowance(&self.objects, vf, hot.len())
-                        .min(*left);
+                    let scheduler = &mut self.requests.completions.scheduler;
+                    scheduler.begin(&self.objects, vf);
+                    allowance = scheduler.allowance(&self.objects, vf, hot.len()).min(*left);
                     budget = allowance;
                 }
                 self.turn(index, &mut budget);
@@ -147,21 +106,16 @@ impl<F: QueueFormat> Executor<F> {
                 }
             } else if idle >= COOL_AFTER {
                 hot.swap_remove(at);
-                self.requests
-                    .completions
-                    .scheduler
-                    .polling
-                    .cooled(&mut self.objects, index);
+                let polling = &mut self.requests.completions.scheduler.polling;
+                polling.cooled(&mut self.objects, index);
             } else {
                 hot[at].1 = idle + 1;
                 at += 1;
             }
         }
         if busy {
-            self.requests
-                .completions
-                .scheduler
-                .end(&mut self.objects, vf, budget <= 0);
+            let scheduler = &mut self.requests.completions.scheduler;
+            scheduler.end(&mut self.objects, vf, budget <= 0);
         }
         *left -= allowance - budget;
         let polled = &mut self.objects.vfs[usize::from(vf.0)].polled;

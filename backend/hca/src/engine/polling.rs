@@ -16,10 +16,11 @@ use crate::objects::ids::{CqIndex, QpIndex, VfId};
 use crate::objects::qp::Qp;
 use crate::objects::vf::polled::Polled;
 use crate::queue_format::{Attention, QueueFormat};
+use std::marker::PhantomData;
 
 /// Doorbell records of all functions that the engine looks at.
-#[derive(Debug, Default)]
-pub(crate) struct Polling {
+#[derive(Debug)]
+pub(crate) struct Polling<F: QueueFormat> {
     /// Number of polled queue pairs.
     pub(super) all: usize,
     /// Number of those that were busy lately.
@@ -31,9 +32,23 @@ pub(crate) struct Polling {
     pub(super) watching: Vec<VfId>,
     pub(super) watch_cursor: usize,
     pub(super) turn: u32,
+    format: PhantomData<F>,
 }
 
-impl Polling {
+impl<F: QueueFormat> Polling<F> {
+    pub const fn new() -> Self {
+        Self {
+            all: 0,
+            hot: 0,
+            active: Vec::new(),
+            cursor: 0,
+            watching: Vec::new(),
+            watch_cursor: 0,
+            turn: 0,
+            format: PhantomData,
+        }
+    }
+
     /// Whether queue pairs were busy lately besides so many.
     #[inline]
     pub const fn is_hot_beside(&self, own: usize) -> bool {
@@ -41,14 +56,14 @@ impl Polling {
     }
 }
 
-impl Polling {
+impl<F: QueueFormat> Polling<F> {
     /// Whether any queue pair is polled.
     pub const fn is_needed(&self) -> bool {
         self.all > 0
     }
 
     /// A doorbell page of `vf` says that `qpn` was rung.
-    pub fn hint<F: QueueFormat>(&mut self, objects: &mut Objects<F>, vf: VfId, qpn: Qpn) {
+    pub fn hint(&mut self, objects: &mut Objects<F>, vf: VfId, qpn: Qpn) {
         let known = objects.qp_index(vf, qpn).ok();
         let rested = known.is_some_and(|index| self.heat(objects, index));
         let polled = &mut objects.vf_mut(vf).polled;
@@ -64,7 +79,7 @@ impl Polling {
     }
 
     /// Starts looking at every record.
-    pub fn sweep<F: QueueFormat>(&mut self, objects: &mut Objects<F>) {
+    pub fn sweep(&mut self, objects: &mut Objects<F>) {
         for vf in 0..objects.vfs.len() {
             let polled = &mut objects.vfs[vf].polled;
             polled.sweep_left = polled.all.len();
@@ -74,7 +89,7 @@ impl Polling {
 
     /// Looks at some of a function's cold records.
     #[inline]
-    pub fn look_at_cold<F: QueueFormat>(&mut self, objects: &mut Objects<F>, vf: VfId) -> bool {
+    pub fn look_at_cold(&mut self, objects: &mut Objects<F>, vf: VfId) -> bool {
         let mut busy = false;
         for _ in 0..objects.vfs[usize::from(vf.0)].polled.cold_looks() {
             let polled = &mut objects.vfs[usize::from(vf.0)].polled;
@@ -95,7 +110,7 @@ impl Polling {
 
     /// Looks at a queue pair's record on every turn from now on. Whether it did
     /// not before.
-    pub fn heat<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) -> bool {
+    pub fn heat(&mut self, objects: &mut Objects<F>, index: QpIndex) -> bool {
         if let Some(qp) = objects.qps.get_mut(index.0)
             && qp.core.polled
             && !qp.core.hot
@@ -113,7 +128,7 @@ impl Polling {
 
     /// A record is no longer looked at on every turn.
     #[cold]
-    pub fn cooled<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+    pub fn cooled(&mut self, objects: &mut Objects<F>, index: QpIndex) {
         self.hot -= 1;
         if let Some(qp) = objects.qps.get_mut(index.0) {
             qp.core.hot = false;
@@ -121,7 +136,7 @@ impl Polling {
     }
 
     #[inline]
-    pub fn activate<F: QueueFormat>(&mut self, objects: &mut Objects<F>, vf: VfId) {
+    pub fn activate(&mut self, objects: &mut Objects<F>, vf: VfId) {
         let polled = &mut objects.vfs[usize::from(vf.0)].polled;
         if !polled.active {
             polled.active = true;
@@ -131,14 +146,14 @@ impl Polling {
 
     /// Looks at nothing of a function that is quiet: it counts as one that is looked at, and is in no
     /// list.
-    pub fn quiesce<F: QueueFormat>(&mut self, objects: &mut Objects<F>, vf: VfId) {
+    pub fn quiesce(&mut self, objects: &mut Objects<F>, vf: VfId) {
         objects.vf_mut(vf).polled.active = true;
         self.active.retain(|&it| it != vf);
         self.watching.retain(|&it| it != vf);
     }
 
     /// Looks at the records of a function again, and at all of them first.
-    pub fn resume<F: QueueFormat>(&mut self, objects: &mut Objects<F>, vf: VfId) {
+    pub fn resume(&mut self, objects: &mut Objects<F>, vf: VfId) {
         let polled = &mut objects.vf_mut(vf).polled;
         polled.active = false;
         if !polled.watched.is_empty() {
@@ -148,14 +163,14 @@ impl Polling {
     }
 
     /// Looks at every polled queue pair's record of a function.
-    pub fn sweep_vf<F: QueueFormat>(&mut self, objects: &mut Objects<F>, vf: VfId) {
+    pub fn sweep_vf(&mut self, objects: &mut Objects<F>, vf: VfId) {
         let polled = &mut objects.vf_mut(vf).polled;
         polled.sweep_left = polled.all.len();
         self.activate(objects, vf);
     }
 
     /// Begins to look at a new queue pair's record.
-    pub fn watch_record<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+    pub fn watch_record(&mut self, objects: &mut Objects<F>, index: QpIndex) {
         let Objects { qps, vfs, .. } = objects;
         if let Some(Qp { core, .. }) = qps.get_mut(index.0) {
             let polled = &mut vfs[usize::from(core.vf.0)].polled;
@@ -166,7 +181,7 @@ impl Polling {
     }
 
     /// No longer looks at the record of a queue pair that is about to go.
-    pub fn forget_record<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+    pub fn forget_record(&mut self, objects: &mut Objects<F>, index: QpIndex) {
         let Objects { qps, vfs, .. } = objects;
         let Some(Qp { core, .. }) = qps.get(index.0).filter(|qp| qp.core.polled) else {
             return;
@@ -187,7 +202,7 @@ impl Polling {
     }
 
     /// Looks at the arming of a completion queue from time to time.
-    pub fn watch_arming<F: QueueFormat>(&mut self, objects: &mut Objects<F>, cq: CqIndex) {
+    pub fn watch_arming(&mut self, objects: &mut Objects<F>, cq: CqIndex) {
         let Some(vf) = objects.cqs.get(cq.0).map(|cq| cq.vf) else {
             return;
         };
@@ -200,7 +215,7 @@ impl Polling {
     }
 
     /// No longer looks at the arming of a completion queue that is about to go.
-    pub fn forget_watched<F: QueueFormat>(&mut self, objects: &mut Objects<F>, cq: CqIndex) {
+    pub fn forget_watched(&mut self, objects: &mut Objects<F>, cq: CqIndex) {
         let Some(cq_state) = objects.cqs.get(cq.0).filter(|cq| cq.watched) else {
             return;
         };
@@ -215,7 +230,7 @@ impl Polling {
     }
 
     /// No longer looks at anything of a function that is being reset. Returns its state, to be dropped.
-    pub fn forget<F: QueueFormat>(&mut self, objects: &mut Objects<F>, vf: VfId) -> Polled {
+    pub fn forget(&mut self, objects: &mut Objects<F>, vf: VfId) -> Polled {
         let state = objects.vf_mut(vf);
         self.all -= state.polled.all.len();
         self.hot -= state.polled.hot.len();
@@ -231,10 +246,7 @@ impl Polling {
 
     /// Looks at the arming of one watched completion queue, of each function in turn. The queue, and
     /// for how many nanoseconds its event waits, if it begins to.
-    pub fn recheck_one<F: QueueFormat>(
-        &mut self,
-        objects: &mut Objects<F>,
-    ) -> Option<(CqIndex, u32)> {
+    pub fn recheck_one(&mut self, objects: &mut Objects<F>) -> Option<(CqIndex, u32)> {
         if self.watching.is_empty() {
             return None;
         }

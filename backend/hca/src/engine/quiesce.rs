@@ -55,10 +55,7 @@ impl<F: QueueFormat> Executor<F> {
         state.version += 1;
         // Queue pairs that wait for room, or for others, ask again.
         for index in self.network.exits.crowded.take() {
-            self.requests
-                .completions
-                .scheduler
-                .make_ready(&mut self.objects, index);
+            self.make_ready(index);
         }
         self.call_own(vf);
         self.network.exits.rests.patience.push((until, vf));
@@ -99,9 +96,9 @@ impl<F: QueueFormat> Vf<F> {
     }
 }
 
-impl Scheduler {
+impl<F: QueueFormat> Scheduler<F> {
     /// The clock of a function, in nanoseconds: it stands still while the function is quiesced.
-    pub fn time_of<F: QueueFormat>(&self, objects: &Objects<F>, vf: VfId) -> u64 {
+    pub fn time_of(&self, objects: &Objects<F>, vf: VfId) -> u64 {
         let rest = objects.vf(vf).quiesced.as_ref();
         rest.map_or_else(|| self.clock.now(), |rest| rest.since)
     }
@@ -196,9 +193,9 @@ impl<F: QueueFormat> Executor<F> {
     }
 }
 
-impl Scheduler {
+impl<F: QueueFormat> Scheduler<F> {
     /// A queue pair is to look again at the other end of its connection.
-    pub fn call<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+    pub fn call(&mut self, objects: &mut Objects<F>, index: QpIndex) {
         if let Some(qp) = objects.qps.get_mut(index.0) {
             if qp.req.wait == Wait::Quiesced {
                 qp.req.wait = Wait::None;
@@ -223,16 +220,11 @@ impl<F: QueueFormat> Executor<F> {
     }
 }
 
-impl Scheduler {
+impl<F: QueueFormat> Scheduler<F> {
     /// Nanoseconds left to an answer that is overdue after a wait `since` then: as long as one of both ends has
     /// been quiesced meanwhile. `None` where none has.
     #[cold]
-    pub fn time_left<F: QueueFormat>(
-        &self,
-        objects: &Objects<F>,
-        index: QpIndex,
-        since: u64,
-    ) -> Option<u64> {
+    pub fn time_left(&self, objects: &Objects<F>, index: QpIndex, since: u64) -> Option<u64> {
         let qp = objects.qps.get(index.0)?;
         let (own, now) = (qp.core.vf, self.clock.now());
         let other = objects.other_end(index);

@@ -46,8 +46,8 @@ impl Ending {
 
 /// Requests that are taken and completed, and the completions that they have.
 #[derive(Debug)]
-pub(crate) struct Requests {
-    pub completions: Completions,
+pub(crate) struct Requests<F: QueueFormat> {
+    pub completions: Completions<F>,
     pub spare_sends: Spares<SendWr>,
     /// Objects to be dropped where nobody waits.
     pub discarded: Discarded,
@@ -55,7 +55,7 @@ pub(crate) struct Requests {
     pub report: Option<Box<dyn Report>>,
 }
 
-impl Requests {
+impl<F: QueueFormat> Requests<F> {
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
             completions: Completions::new(clock),
@@ -67,7 +67,7 @@ impl Requests {
 
     /// Takes the next posted request, or handles a malformed one.
     #[inline(always)]
-    pub fn take_request<F: QueueFormat>(
+    pub fn take_request(
         &mut self,
         objects: &mut Objects<F>,
         index: QpIndex,
@@ -109,12 +109,7 @@ impl Requests {
 
     /// A request that makes no sense. It fails when those before it have ended.
     #[cold]
-    pub fn malformed<F: QueueFormat>(
-        &mut self,
-        objects: &mut Objects<F>,
-        index: QpIndex,
-        wr: Box<SendWr>,
-    ) {
+    pub fn malformed(&mut self, objects: &mut Objects<F>, index: QpIndex, wr: Box<SendWr>) {
         let status = Status::LocalQpOperation;
         match objects.qps.get(index.0) {
             Some(qp) if qp.req.away.is_some() => objects.send_in_frames(index, wr, Some(status)),
@@ -122,7 +117,7 @@ impl Requests {
         }
     }
 
-    pub fn not_ready<F: QueueFormat>(
+    pub fn not_ready(
         &mut self,
         objects: &mut Objects<F>,
         index: QpIndex,
@@ -145,13 +140,7 @@ impl Requests {
         self.wait(objects, index, Wait::Rnr, rnr_time(code));
     }
 
-    pub fn wait<F: QueueFormat>(
-        &mut self,
-        objects: &mut Objects<F>,
-        index: QpIndex,
-        wait: Wait,
-        nanoseconds: u64,
-    ) {
+    pub fn wait(&mut self, objects: &mut Objects<F>, index: QpIndex, wait: Wait, nanoseconds: u64) {
         let now = self.completions.scheduler.clock.now();
         let term = (now, now + nanoseconds);
         self.completions
@@ -162,7 +151,7 @@ impl Requests {
 
     /// Waits for an answer that does not come, as long as it would be waited for.
     #[cold]
-    pub fn wait_answer<F: QueueFormat>(
+    pub fn wait_answer(
         &mut self,
         objects: &mut Objects<F>,
         index: QpIndex,
@@ -179,7 +168,7 @@ impl Requests {
 
     /// Ends a request.
     #[inline]
-    pub fn finish<F: QueueFormat>(
+    pub fn finish(
         &mut self,
         objects: &mut Objects<F>,
         index: QpIndex,
@@ -197,7 +186,7 @@ impl Requests {
     }
 
     /// The end of a request that went in frames; the `last` one that was under way.
-    pub fn conclude<F: QueueFormat>(
+    pub fn conclude(
         &mut self,
         objects: &mut Objects<F>,
         index: QpIndex,
@@ -219,7 +208,7 @@ impl Requests {
 
     /// A completion if one is due, and on failure the error state.
     #[inline(always)]
-    fn complete_request<F: QueueFormat>(
+    fn complete_request(
         &mut self,
         objects: &mut Objects<F>,
         ending: Ending,
@@ -272,7 +261,7 @@ impl Requests {
     /// A request failed: the send queue of an unreliable transport goes to its
     /// error state, any other queue pair as a whole.
     #[cold]
-    pub fn fail_sender<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+    pub fn fail_sender(&mut self, objects: &mut Objects<F>, index: QpIndex) {
         let Some(qp) = objects.qps.get_mut(index.0) else {
             return;
         };
@@ -309,7 +298,7 @@ impl Requests {
 
     /// A request has failed.
     #[cold]
-    pub fn report_failure<F: QueueFormat>(
+    pub fn report_failure(
         &mut self,
         objects: &mut Objects<F>,
         index: QpIndex,
@@ -331,7 +320,7 @@ impl Requests {
     }
 
     /// Takes the next posted request on, if there is one and room for it.
-    pub fn take_next<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) -> bool {
+    pub fn take_next(&mut self, objects: &mut Objects<F>, index: QpIndex) -> bool {
         let Objects { qps, vfs, .. } = objects;
         let Some(qp) = qps.get_mut(index.0) else {
             return false;
@@ -359,11 +348,7 @@ impl Requests {
     }
 
     /// Completes requests that have their answers. Returns whether there were any.
-    pub fn finish_requests<F: QueueFormat>(
-        &mut self,
-        objects: &mut Objects<F>,
-        index: QpIndex,
-    ) -> bool {
+    pub fn finish_requests(&mut self, objects: &mut Objects<F>, index: QpIndex) -> bool {
         let mut any = false;
         while let Some(qp) = objects.qps.get_mut(index.0)
             && matches!(
@@ -389,7 +374,7 @@ impl Requests {
     }
 
     /// Forgets what a queue pair has under way.
-    pub fn forget_away<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+    pub fn forget_away(&mut self, objects: &mut Objects<F>, index: QpIndex) {
         let Some(qp) = objects.qps.get_mut(index.0) else {
             return;
         };
@@ -411,7 +396,7 @@ impl Requests {
     /// Takes the next step of a queue pair without a send queue: it reads the message of a rendezvous, and tells
     /// the sender.
     #[cold]
-    pub fn take_step<F: QueueFormat>(
+    pub fn take_step(
         &mut self,
         objects: &mut Objects<F>,
         index: QpIndex,
@@ -446,7 +431,7 @@ impl Requests {
     }
 
     /// A function gets nothing of what others have sent it.
-    pub fn forget_held<F: QueueFormat>(&mut self, objects: &mut Objects<F>, vf: VfId) {
+    pub fn forget_held(&mut self, objects: &mut Objects<F>, vf: VfId) {
         if let Some(rest) = &mut objects.vf_mut(vf).quiesced {
             let held = rest.clear();
             self.discard(held);
@@ -455,7 +440,7 @@ impl Requests {
 
     /// Lets go of all objects of a function at once, in a time that does not depend on how many there
     /// are.
-    pub fn bury<F: QueueFormat>(&mut self, objects: &mut Objects<F>, vf: VfId) {
+    pub fn bury(&mut self, objects: &mut Objects<F>, vf: VfId) {
         let state = &mut objects.vfs[usize::from(vf.0)];
         let remains = Remains {
             qps: state.qps.replace(),

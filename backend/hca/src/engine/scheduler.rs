@@ -34,9 +34,9 @@ pub trait Clock: std::fmt::Debug + Send + Sync {
 
 /// The order of functions' turns. The work of a function's turn is in its [`RunQueue`].
 #[derive(Debug)]
-pub(crate) struct Scheduler {
+pub(crate) struct Scheduler<F: QueueFormat> {
     pub clock: Arc<dyn Clock>,
-    pub polling: Polling,
+    pub polling: Polling<F>,
     /// Functions with work, in the order of their turns.
     round: VecDeque<VfId>,
     /// When which function has something to do without anybody asking.
@@ -53,11 +53,11 @@ pub(crate) struct Scheduler {
     until: u64,
 }
 
-impl Scheduler {
+impl<F: QueueFormat> Scheduler<F> {
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
             clock,
-            polling: Polling::default(),
+            polling: Polling::new(),
             round: VecDeque::new(),
             alarms: BTreeSet::new(),
             timers: 0,
@@ -119,7 +119,7 @@ impl Scheduler {
 
     /// A function has a turn.
     #[inline]
-    pub fn begin<F: QueueFormat>(&mut self, objects: &Objects<F>, vf: VfId) {
+    pub fn begin(&mut self, objects: &Objects<F>, vf: VfId) {
         let run_queue = &objects.vfs[usize::from(vf.0)].run_queue;
         self.requests = 0;
         if self.last == Some(vf) {
@@ -136,7 +136,7 @@ impl Scheduler {
     /// The function's turn ends. Costs are what work takes as a rule: a function with memory that nobody has touched, or
     /// with lists that are in no cache, gets shorter turns.
     #[inline]
-    pub fn end<F: QueueFormat>(&mut self, objects: &mut Objects<F>, vf: VfId, used_up: bool) {
+    pub fn end(&mut self, objects: &mut Objects<F>, vf: VfId, used_up: bool) {
         let run_queue = &mut objects.vfs[usize::from(vf.0)].run_queue;
         run_queue.used_up = used_up;
         if let Some(begun) = self.begun.take() {
@@ -158,7 +158,7 @@ impl Scheduler {
 
     /// A function is to have a turn.
     #[inline]
-    pub fn queue<F: QueueFormat>(&mut self, objects: &mut Objects<F>, vf: VfId) {
+    pub fn queue(&mut self, objects: &mut Objects<F>, vf: VfId) {
         self.push(vf, &mut objects.vf_mut(vf).run_queue);
     }
 
@@ -203,7 +203,7 @@ impl Scheduler {
     }
 
     /// Takes note of when a function's next timer is due.
-    pub fn set_alarm<F: QueueFormat>(&mut self, objects: &mut Objects<F>, vf: VfId) {
+    pub fn set_alarm(&mut self, objects: &mut Objects<F>, vf: VfId) {
         self.set(vf, &mut objects.vf_mut(vf).run_queue);
     }
 
@@ -235,7 +235,7 @@ impl Scheduler {
 
     /// A queue pair is to have a turn.
     #[inline]
-    pub fn make_ready<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+    pub fn make_ready(&mut self, objects: &mut Objects<F>, index: QpIndex) {
         if let Some(qp) = objects.qps.get_mut(index.0)
             && !qp.req.queued
         {
@@ -249,7 +249,7 @@ impl Scheduler {
 
     /// Cost of the turn that `vf` may have now, which has so many hot queue pairs.
     #[inline]
-    pub fn allowance<F: QueueFormat>(&self, objects: &Objects<F>, vf: VfId, hot: usize) -> i64 {
+    pub fn allowance(&self, objects: &Objects<F>, vf: VfId, hot: usize) -> i64 {
         let run_queue = &objects.vf(vf).run_queue;
         if self.has_others(run_queue) || self.polling.is_hot_beside(hot) {
             SHARED_TURN >> run_queue.slowness

@@ -12,11 +12,11 @@ use crate::objects::reason::{Reason, Status};
 use crate::objects::work::{CompletionEntry, Operation, Side};
 use crate::queue_format::QueueFormat;
 
-impl Completions {
+impl<F: QueueFormat> Completions<F> {
     /// Tells of the blocks that a message on the local path has found wrong: who sends data has looked at the
     /// signatures in its memory, and who takes them at those on the wire.
     #[cold]
-    pub fn tell_both<F: QueueFormat>(
+    pub fn tell_both(
         &mut self,
         objects: &mut Objects<F>,
         from: QpIndex,
@@ -34,12 +34,7 @@ impl Completions {
 
     /// Tells of the blocks that one half of a queue pair has found wrong.
     #[inline]
-    pub fn tell_half<F: QueueFormat>(
-        &mut self,
-        objects: &mut Objects<F>,
-        index: QpIndex,
-        half: Half,
-    ) {
+    pub fn tell_half(&mut self, objects: &mut Objects<F>, index: QpIndex, half: Half) {
         let Some(qp) = objects.qps.get(index.0) else {
             return;
         };
@@ -50,7 +45,7 @@ impl Completions {
 
     /// Completions say so in the queue of who has used the key, before the one of what it was used for.
     #[cold]
-    pub fn tell<F: QueueFormat>(
+    pub fn tell(
         &mut self,
         objects: &mut Objects<F>,
         index: QpIndex,

@@ -40,8 +40,8 @@ const DELIVERY_COST: i64 = 256;
 /// Parts of the engine that a datagram needs when it has come.
 pub(crate) struct Delivery<'a, F: QueueFormat> {
     objects: &'a mut Objects<F>,
-    requests: &'a mut Requests,
-    network: &'a mut Network,
+    requests: &'a mut Requests<F>,
+    network: &'a mut Network<F>,
 }
 
 impl<'a, F: QueueFormat> Delivery<'a, F> {
@@ -438,8 +438,8 @@ impl<F: QueueFormat> Delivery<'_, F> {
     }
 }
 
-impl Requests {
-    pub fn take_datagram_receive<F: QueueFormat>(
+impl<F: QueueFormat> Requests<F> {
+    pub fn take_datagram_receive(
         &mut self,
         objects: &mut Objects<F>,
         index: QpIndex,

@@ -235,10 +235,10 @@ impl<F: QueueFormat> Executor<F> {
     }
 }
 
-impl Requests {
+impl<F: QueueFormat> Requests<F> {
     /// One attempt at a request for a peer that can be reached.
     #[inline(always)]
-    pub fn transfer<F: QueueFormat>(
+    pub fn transfer(
         &mut self,
         objects: &mut Objects<F>,
         index: QpIndex,
@@ -335,7 +335,7 @@ impl Requests {
 
     /// The responder waits for a page, or one does not come.
     #[cold]
-    pub fn waits_for_page<F: QueueFormat>(
+    pub fn waits_for_page(
         &mut self,
         objects: &mut Objects<F>,
         index: QpIndex,
@@ -359,7 +359,7 @@ impl Requests {
 
     /// The responder needs a page that is not there.
     #[cold]
-    pub fn misses_page<F: QueueFormat>(
+    pub fn misses_page(
         &mut self,
         objects: &mut Objects<F>,
         index: QpIndex,
@@ -379,10 +379,10 @@ impl Requests {
     }
 }
 
-impl Network {
+impl<F: QueueFormat> Network<F> {
     /// Nobody is there to take the message.
     #[cold]
-    pub fn unheard<F: QueueFormat>(
+    pub fn unheard(
         &mut self,
         objects: &mut Objects<F>,
         index: QpIndex,
@@ -438,10 +438,10 @@ impl Network {
     }
 }
 
-impl Requests {
+impl<F: QueueFormat> Requests<F> {
     /// Applies a refusal to both ends (specification tables 59 to 62).
     #[cold]
-    pub fn refused<F: QueueFormat>(
+    pub fn refused(
         &mut self,
         objects: &mut Objects<F>,
         index: QpIndex,
@@ -487,7 +487,7 @@ impl Requests {
 
     /// Acts for a responder that has refused a request, of its `own` queue pair or of another one.
     #[cold]
-    pub(crate) fn refuse<F: QueueFormat>(
+    pub(crate) fn refuse(
         &mut self,
         objects: &mut Objects<F>,
         index: QpIndex,

@@ -80,9 +80,9 @@ pub(crate) struct LetIn {
     pub begins: bool,
 }
 
-impl Completions {
+impl<F: QueueFormat> Completions<F> {
     /// The context of a target that takes a call.
-    pub fn let_in<F: QueueFormat>(
+    pub fn let_in(
         &mut self,
         objects: &mut Objects<F>,
         index: QpIndex,
@@ -120,7 +120,7 @@ impl Completions {
     }
 
     /// A context for an initiator that the target does not know.
-    pub fn connect<F: QueueFormat>(
+    pub fn connect(
         &mut self,
         objects: &mut Objects<F>,
         index: QpIndex,
@@ -147,16 +147,10 @@ impl Completions {
     }
 }
 
-impl Network {
+impl<F: QueueFormat> Network<F> {
     /// Says that a key is wrong. All of the connection is refused with its first packet.
     #[cold]
-    pub fn turn_away<F: QueueFormat>(
-        &mut self,
-        objects: &mut Objects<F>,
-        at: VfId,
-        call: &Call,
-        pkey_index: u16,
-    ) {
+    pub fn turn_away(&mut self, objects: &mut Objects<F>, at: VfId, call: &Call, pkey_index: u16) {
         let Call {
             session, mtu, back, ..
         } = *call;
@@ -192,7 +186,7 @@ impl Network {
     }
 
     /// Whether a frame is of the partition of a queue pair at this port.
-    pub(crate) fn shares_partition<F: QueueFormat>(
+    pub(crate) fn shares_partition(
         &mut self,
         objects: &Objects<F>,
         at: VfId,

@@ -56,11 +56,7 @@ impl<F: QueueFormat> Executor<F> {
             if empty {
                 // All are complete: the ordinary turn goes on.
                 self.requests.forget_away(&mut self.objects, index);
-                return self
-                    .requests
-                    .completions
-                    .scheduler
-                    .make_ready(&mut self.objects, index);
+                return self.make_ready(index);
             }
             if away.requester.absent().is_some() && qp.req.wait != Wait::Page {
                 self.requests.away_waits(&mut self.objects, index);
@@ -119,10 +115,7 @@ impl<F: QueueFormat> Executor<F> {
             }
             self.requests.finish_requests(&mut self.objects, index);
         }
-        self.requests
-            .completions
-            .scheduler
-            .make_ready(&mut self.objects, index);
+        self.make_ready(index);
     }
 }
 
@@ -176,17 +169,11 @@ impl<F: QueueFormat> Executor<F> {
         // There may be room afterwards. Who waits for it has a turn before those whose answers come now.
         while let Some(index) = self.network.exits.injections.due(now) {
             self.objects.qps.end_wait(index);
-            self.requests
-                .completions
-                .scheduler
-                .make_ready(&mut self.objects, index);
+            self.make_ready(index);
         }
         for index in self.network.exits.crowded.take() {
             self.objects.qps.set_sent(index, false);
-            self.requests
-                .completions
-                .scheduler
-                .make_ready(&mut self.objects, index);
+            self.make_ready(index);
         }
         let mut left = TURN;
         while left > 0
@@ -310,10 +297,7 @@ impl<F: QueueFormat> Executor<F> {
             });
             self.migrate_exhausted(index);
             self.requests.finish_requests(&mut self.objects, index);
-            self.requests
-                .completions
-                .scheduler
-                .make_ready(&mut self.objects, index);
+            self.make_ready(index);
             handled.unwrap_or(true)
         } else {
             let lends = self.network.lends(&self.objects, index);
@@ -353,10 +337,7 @@ impl<F: QueueFormat> Executor<F> {
             *budget = (*budget).min(0);
         }
         if !qp.req.line.is_empty() {
-            self.requests
-                .completions
-                .scheduler
-                .make_ready(&mut self.objects, index);
+            self.make_ready(index);
         }
     }
 
@@ -427,10 +408,7 @@ impl<F: QueueFormat> Executor<F> {
             });
             self.migrate_exhausted(index);
             self.requests.finish_requests(&mut self.objects, index);
-            self.requests
-                .completions
-                .scheduler
-                .make_ready(&mut self.objects, index);
+            self.make_ready(index);
         }
     }
 

@@ -20,10 +20,11 @@ use crate::transport::endpoint::{Destination, InFlight, Outside, Transmit};
 use crate::transport::frame::{Content, Frame};
 use crate::transport::room::BYTES_PER_SLOT;
 use crate::transport::{Endpoint, Exits, Room};
+use std::marker::PhantomData;
 
 /// The subnet, as an engine knows it, and the exits to it.
 #[derive(Debug)]
-pub(crate) struct Network {
+pub(crate) struct Network<F: QueueFormat> {
     pub subnet: Box<dyn Subnet>,
     pub generation: Arc<AtomicU64>,
     pub traffic: Arc<PathTraffic>,
@@ -31,9 +32,10 @@ pub(crate) struct Network {
     pub lookups: u64,
     pub exits: Exits,
     pub clock: Arc<dyn Clock>,
+    format: PhantomData<F>,
 }
 
-impl Network {
+impl<F: QueueFormat> Network<F> {
     pub fn new(subnet: Box<dyn Subnet>, clock: Arc<dyn Clock>) -> Self {
         Self {
             generation: subnet.generation(),
@@ -42,12 +44,13 @@ impl Network {
             exits: Exits::new(subnet.links()),
             clock,
             subnet,
+            format: PhantomData,
         }
     }
 
     /// The way to a queue pair's peer; the subnet is asked when something
     /// changed in it, or at the queue pair or the port.
-    pub fn connection_route<F: QueueFormat>(
+    pub fn connection_route(
         &mut self,
         objects: &mut Objects<F>,
         index: QpIndex,
@@ -78,7 +81,7 @@ impl Network {
     }
 
     /// Route of a datagram, from the function's small cache if it still holds.
-    pub fn datagram_route<F: QueueFormat>(
+    pub fn datagram_route(
         &mut self,
         objects: &mut Objects<F>,
         from: VfId,
@@ -108,7 +111,7 @@ impl Network {
 
     /// When the way of a datagram has room for it.
     #[cold]
-    pub fn datagram_room<F: QueueFormat>(
+    pub fn datagram_room(
         &mut self,
         objects: &mut Objects<F>,
         index: QpIndex,
@@ -143,7 +146,7 @@ impl Network {
 
     /// Finds out anew where a connection leads, if that may have changed.
     #[cold]
-    pub fn find_other_end<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+    pub fn find_other_end(&mut self, objects: &mut Objects<F>, index: QpIndex) {
         let generation = self.generation.load(Ordering::Acquire);
         let qp = objects.qps.get(index.0);
         if let Some(path) = qp.and_then(|qp| qp.core.attr.path) {
@@ -152,11 +155,7 @@ impl Network {
     }
 
     /// Whether a connection sends nothing, since the function at the other end rests.
-    pub fn waits_with_frames<F: QueueFormat>(
-        &mut self,
-        objects: &mut Objects<F>,
-        index: QpIndex,
-    ) -> bool {
+    pub fn waits_with_frames(&mut self, objects: &mut Objects<F>, index: QpIndex) -> bool {
         if !objects.other_end_rests(index) {
             return false;
         }
@@ -167,14 +166,14 @@ impl Network {
 
     /// A queue pair waits for the function at the other end of its connection, which rests.
     #[cold]
-    pub fn wait_for_rest<F: QueueFormat>(&mut self, objects: &Objects<F>, index: QpIndex) {
+    pub fn wait_for_rest(&mut self, objects: &Objects<F>, index: QpIndex) {
         if let Some(qp) = objects.qps.get(index.0) {
             self.exits.rests.waiting.insert((qp.core.vf, index.0));
         }
     }
 
     /// When there is room on the way for a frame of a connection.
-    pub fn room_to_send<F: QueueFormat>(&mut self, objects: &Objects<F>, index: QpIndex) -> Room {
+    pub fn room_to_send(&mut self, objects: &Objects<F>, index: QpIndex) -> Room {
         let Some(Qp { core, req, .. }) = objects.qps.get(index.0) else {
             return Room::Now;
         };
@@ -187,7 +186,7 @@ impl Network {
     }
 
     /// When there is room for a frame on a way, for a queue pair on a service level.
-    pub fn room<F: QueueFormat>(
+    pub fn room(
         &mut self,
         objects: &Objects<F>,
         from: VfId,
@@ -203,12 +202,7 @@ impl Network {
     }
 
     /// Whether there is room for a frame on a way.
-    pub fn has_room<F: QueueFormat>(
-        &mut self,
-        objects: &Objects<F>,
-        from: VfId,
-        route: &Route,
-    ) -> bool {
+    pub fn has_room(&mut self, objects: &Objects<F>, from: VfId, route: &Route) -> bool {
         match route.here() {
             Some(to) if route.shares.is_some() || objects.vf(to).elsewhere => {
                 self.exits.endpoint.has_room(from, route)
@@ -218,7 +212,7 @@ impl Network {
     }
 
     /// Whether frames of a connection may lend their payload, as far as its way is known.
-    pub fn lends<F: QueueFormat>(&self, objects: &Objects<F>, index: QpIndex) -> bool {
+    pub fn lends(&self, objects: &Objects<F>, index: QpIndex) -> bool {
         let found = objects.qps.get(index.0);
         let found = found.and_then(|qp| qp.req.found.route);
         found.is_some_and(|found| {
@@ -228,7 +222,7 @@ impl Network {
     }
 
     /// Sends a frame of a connection. An answer may have `reserved` room.
-    pub fn transmit<F: QueueFormat>(
+    pub fn transmit(
         &mut self,
         objects: &mut Objects<F>,
         index: QpIndex,
@@ -270,7 +264,7 @@ impl Network {
     }
 
     /// Sends a frame over a way that has been found, to a queue pair.
-    pub fn emit<F: QueueFormat>(
+    pub fn emit(
         &mut self,
         objects: &Objects<F>,
         (from, path, dest_qp): (VfId, &AddressPath, Qpn),
@@ -320,7 +314,7 @@ impl Network {
     }
 
     /// Sends a frame that has a way.
-    pub fn send_routed<F: QueueFormat>(
+    pub fn send_routed(
         &mut self,
         objects: &Objects<F>,
         from: VfId,
@@ -356,7 +350,7 @@ impl Network {
     }
 
     /// Shows a multicast frame at all functions of a port that hear it.
-    pub fn show_at_port<F: QueueFormat>(
+    pub fn show_at_port(
         &mut self,
         objects: &Objects<F>,
         (from, port): (VfId, VfId),
@@ -379,7 +373,7 @@ impl Network {
     }
 
     /// Slot of the cache that holds where a multicast packet goes.
-    pub fn fan_out<F: QueueFormat>(
+    pub fn fan_out(
         &mut self,
         objects: &mut Objects<F>,
         from: VfId,

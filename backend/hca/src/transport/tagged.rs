@@ -126,10 +126,10 @@ impl<F: QueueFormat> Reception<'_, F> {
     }
 }
 
-impl Completions {
+impl<F: QueueFormat> Completions<F> {
     /// Changes the list of tags of a queue pair that is connected to itself.
     #[inline(never)]
-    pub fn change_tags<F: QueueFormat>(
+    pub fn change_tags(
         &mut self,
         objects: &mut Objects<F>,
         index: QpIndex,
@@ -177,7 +177,7 @@ impl Completions {
 
     /// Completes what a message has taken at a queue pair with tags.
     #[inline(never)]
-    pub fn complete_tagged<F: QueueFormat>(
+    pub fn complete_tagged(
         &mut self,
         objects: &mut Objects<F>,
         index: QpIndex,
@@ -255,10 +255,10 @@ impl Completions {
     }
 }
 
-impl Completions {
+impl<F: QueueFormat> Completions<F> {
     /// The sender of a rendezvous knows that its message has been read.
     #[cold]
-    pub fn step_ends<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+    pub fn step_ends(&mut self, objects: &mut Objects<F>, index: QpIndex) {
         let popped = objects.with_tags(index, |tagged, list| tagged.pop(list));
         if let Some((slot, len)) = popped.flatten() {
             self.tell_of_tag(objects, index, slot, len, TagEvent::Received);
@@ -267,7 +267,7 @@ impl Completions {
 
     /// A queue pair fails: what it was to read does not come.
     #[cold]
-    pub fn cancel_tags<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+    pub fn cancel_tags(&mut self, objects: &mut Objects<F>, index: QpIndex) {
         while let Some((slot, _)) = objects
             .with_tags(index, |tagged, list| tagged.pop(list))
             .flatten()
@@ -278,7 +278,7 @@ impl Completions {
     }
 
     /// Completes an entry of a list whose message has been read, or is not.
-    pub fn tell_of_tag<F: QueueFormat>(
+    pub fn tell_of_tag(
         &mut self,
         objects: &mut Objects<F>,
         index: QpIndex,

@@ -135,15 +135,10 @@ impl<F: QueueFormat> Verbs<'_, F> {
     }
 }
 
-impl Scheduler {
+impl<F: QueueFormat> Scheduler<F> {
     /// A new queue pair is one more user of what it uses, and where it is to be polled, it is from now on.
     /// Management's has a slot of its own.
-    pub fn enlist<F: QueueFormat>(
-        &mut self,
-        objects: &mut Objects<F>,
-        index: QpIndex,
-        special: Option<usize>,
-    ) {
+    pub fn enlist(&mut self, objects: &mut Objects<F>, index: QpIndex, special: Option<usize>) {
         let Objects {
             vfs,
             qps,
@@ -289,8 +284,8 @@ impl<F: QueueFormat> Verbs<'_, F> {
     }
 }
 
-impl Requests {
-    pub(crate) fn remove_qp<F: QueueFormat>(
+impl<F: QueueFormat> Requests<F> {
+    pub(crate) fn remove_qp(
         &mut self,
         objects: &mut Objects<F>,
         vf: VfId,

@@ -126,9 +126,9 @@ impl<F: QueueFormat> Verbs<'_, F> {
     }
 }
 
-impl Completions {
+impl<F: QueueFormat> Completions<F> {
     /// A target has no contexts any more.
-    pub fn disconnect_all<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+    pub fn disconnect_all(&mut self, objects: &mut Objects<F>, index: QpIndex) {
         while let Some(Target { list, .. }) = objects.qps.target_mut(index)
             && let Some(&context) = list.last()
         {
@@ -137,7 +137,7 @@ impl Completions {
     }
 
     /// Takes a context away. A receive request that it has begun to fill is left to others.
-    pub fn disconnect<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+    pub fn disconnect(&mut self, objects: &mut Objects<F>, index: QpIndex) {
         objects.qps.forget_as_peer(index);
         let Some(qp) = objects.qps.remove(index.0) else {
             return;
@@ -175,12 +175,7 @@ impl Completions {
     }
 
     /// Makes room among a target's contexts: of some of them the one goes that has been idle for longest.
-    pub fn make_way<F: QueueFormat>(
-        &mut self,
-        objects: &mut Objects<F>,
-        index: QpIndex,
-        now: u64,
-    ) -> bool {
+    pub fn make_way(&mut self, objects: &mut Objects<F>, index: QpIndex, now: u64) -> bool {
         let Some(target) = objects.qps.target_mut(index) else {
             return false;
         };

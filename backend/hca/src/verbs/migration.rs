@@ -11,11 +11,11 @@ use crate::objects::qp::attributes::Transport;
 use crate::queue_format::QueueFormat;
 use crate::transport::network::Network;
 
-impl Network {
+impl<F: QueueFormat> Network<F> {
     /// Moves a connection to its alternate path, and its other end with it; whether it could. Its retries count
     /// anew, and its owner is told.
     #[cold]
-    pub fn migrate<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) -> bool {
+    pub fn migrate(&mut self, objects: &mut Objects<F>, index: QpIndex) -> bool {
         if !objects.migrate_end(index) {
             return false;
         }

@@ -7,9 +7,9 @@ use crate::objects::qp::Wait;
 use crate::queue_format::QueueFormat;
 use crate::transport::room::BYTES_PER_SLOT;
 
-impl Scheduler {
+impl<F: QueueFormat> Scheduler<F> {
     /// A queue pair waits from one time to another, in the clock's nanoseconds.
-    pub fn set_wait<F: QueueFormat>(
+    pub fn set_wait(
         &mut self,
         objects: &mut Objects<F>,
         index: QpIndex,
@@ -33,7 +33,7 @@ impl Scheduler {
 
     /// The wait of a queue pair is over before its time.
     #[cold]
-    pub fn end_wait<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+    pub fn end_wait(&mut self, objects: &mut Objects<F>, index: QpIndex) {
         let Some(qp) = objects.qps.get_mut(index.0) else {
             return;
         };
@@ -46,12 +46,7 @@ impl Scheduler {
     }
 
     /// So many requests of a restored queue pair are under way.
-    pub fn start_frames<F: QueueFormat>(
-        &mut self,
-        objects: &mut Objects<F>,
-        index: QpIndex,
-        requests: usize,
-    ) {
+    pub fn start_frames(&mut self, objects: &mut Objects<F>, index: QpIndex, requests: usize) {
         let Some(qp) = objects.qps.get(index.0).filter(|qp| qp.req.away.is_some()) else {
             return;
         };
@@ -62,7 +57,7 @@ impl Scheduler {
     }
 
     /// Sees to it that the queue pair has a turn when an answer is overdue.
-    pub fn set_away_timer<F: QueueFormat>(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+    pub fn set_away_timer(&mut self, objects: &mut Objects<F>, index: QpIndex) {
         let Objects { qps, vfs, .. } = objects;
         let Some(qp) = qps.get_mut(index.0) else {
             return;

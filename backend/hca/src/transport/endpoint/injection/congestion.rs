@@ -21,7 +21,7 @@ use crate::transport::network::Network;
 /// Nanoseconds of a second.
 const SECOND: u128 = 1_000_000_000;
 
-impl Network {
+impl<F: QueueFormat> Network<F> {
     /// Rules by which a function's port holds back frames; `None` where it does not.
     pub fn injection(&mut self, vf: VfId, generation: u64) -> Option<Arc<Injection>> {
         let Self { exits, subnet, .. } = self;
@@ -51,7 +51,7 @@ impl Network {
     }
 
     /// A queue pair has its next turn then. `sent` says that it has sent something in this one.
-    pub(crate) fn wait_until<F: QueueFormat>(
+    pub(crate) fn wait_until(
         &mut self,
         objects: &mut Objects<F>,
         index: QpIndex,
@@ -71,7 +71,7 @@ impl Network {
     }
 }
 
-impl Network {
+impl<F: QueueFormat> Network<F> {
     /// A queue pair sends a request or a datagram: the next one may have to wait.
     pub(crate) fn hold_back(&mut self, vf: VfId, qp: Qpn, route: &Route, frame: &Frame) {
         let Some(Shares { rate, .. }) = route.shares else {
@@ -89,12 +89,7 @@ impl Network {
     }
 
     /// Tells the sender of a marked frame that it has met congestion.
-    pub fn notify_sender<F: QueueFormat>(
-        &mut self,
-        objects: &mut Objects<F>,
-        at: VfId,
-        frame: &Frame,
-    ) {
+    pub fn notify_sender(&mut self, objects: &mut Objects<F>, at: VfId, frame: &Frame) {
         if !frame.is_request() {
             return;
         }
@@ -158,7 +153,7 @@ impl Network {
     }
 
     /// A notification has come to a function: the queue pair is held back from now on.
-    pub fn notified<F: QueueFormat>(&mut self, objects: &mut Objects<F>, at: VfId, frame: &Frame) {
+    pub fn notified(&mut self, objects: &mut Objects<F>, at: VfId, frame: &Frame) {
         let address = frame.address;
         let Some(&index) = objects.vf(at).qps.get(address.dest_qp.value()) else {
             return;
@@ -190,7 +185,7 @@ impl Network {
     }
 
     /// Takes note of congestion that a frame tells of, which has arrived; whether it says nothing else.
-    pub(crate) fn see_congestion<F: QueueFormat>(
+    pub(crate) fn see_congestion(
         &mut self,
         objects: &mut Objects<F>,
         to: &Destination,
