@@ -161,6 +161,10 @@ pub struct ManagerFiles {
     pub io: Option<PathBuf>,
     /// Forwarding tables, in the form in which OpenSM dumps them.
     pub tables: Option<PathBuf>,
+    /// Hops between switches, in the form in which OpenSM dumps them.
+    pub hops: Option<PathBuf>,
+    /// GUIDs of the ports whose LIDs are routed first, in OpenSM's format.
+    pub order: Option<PathBuf>,
     /// The program that computes forwarding tables, with its arguments.
     pub routing_program: Vec<String>,
     /// Its time limit.
@@ -172,8 +176,8 @@ pub struct ManagerFiles {
 impl ManagerFiles {
     /// The files that are read, also when the daemon runs.
     pub fn read(&self) -> impl Iterator<Item = &PathBuf> {
-        let guids = [&self.roots, &self.compute, &self.io];
-        let files = [&self.partitions, &self.tables];
+        let guids = [&self.roots, &self.compute, &self.io, &self.order];
+        let files = [&self.partitions, &self.tables, &self.hops];
         files.into_iter().chain(guids).flatten()
     }
 }

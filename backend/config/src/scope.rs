@@ -46,6 +46,8 @@ enum When {
     NoRoots,
     /// The engine is none for fat-trees.
     NoTree,
+    /// The engine has an order of its own.
+    NoOrder,
     /// Another engine computes the paths.
     Engine(RoutingChoice),
     /// There are no management keys.
@@ -74,6 +76,10 @@ impl When {
             Self::External => manager.place == ManagerPlace::External && config.subnets.len() < 2,
             Self::NoRoots => manager.routing != RoutingChoice::UpDown && !manager.routing.is_tree(),
             Self::NoTree => !manager.routing.is_tree(),
+            Self::NoOrder => !matches!(
+                manager.routing,
+                RoutingChoice::MinHop | RoutingChoice::UpDown | RoutingChoice::File
+            ),
             Self::Engine(engine) => manager.routing != engine,
             Self::NoManagementKey => manager.m_key == KeyChoice::None,
             Self::Unlimited => config.fabric.bandwidth == Bandwidth::Unlimited,
@@ -95,12 +101,11 @@ impl When {
             Self::NoTree => {
                 "with another `sm.routing` than `\"ftree\"`, `\"vswitch-ftree\"`".to_owned()
             }
+            Self::NoOrder => {
+                "with another `sm.routing` than `\"minhop\"`, `\"updn\"`, `\"file\"`".to_owned()
+            }
             Self::Engine(engine) => {
-                let named = RoutingChoice::NAMES
-                    .iter()
-                    .find(|(_, other)| *other == engine);
-                let name = named.map_or("", |(name, _)| name);
-                format!("with another `sm.routing` than `\"{name}\"`")
+                format!("with another `sm.routing` than `\"{}\"`", engine.name())
             }
             Self::NoManagementKey => "with `sm.m_key = \"none\"`".to_owned(),
             Self::Unlimited => "without `fabric.bandwidth = \"model\"`".to_owned(),
@@ -401,6 +406,26 @@ pub const SCOPES: &[Scope] = &[
             When::Engine(RoutingChoice::File),
             "only the engine `file` has tables from a file",
             "write sm.routing = \"file\", or remove the key",
+        )
+    ),
+    manager!(
+        "sm.lid_matrix_file",
+        "",
+        "OpenSM's option has the same name",
+        warned(
+            When::Engine(RoutingChoice::File),
+            "only the engine `file` has hops from a file",
+            "write sm.routing = \"file\", or remove the key",
+        )
+    ),
+    manager!(
+        "sm.guid_routing_order_file",
+        "",
+        "OpenSM's option has the same name",
+        warned(
+            When::NoOrder,
+            "only min-hop and up*/down* routing have an order of ports",
+            "write sm.routing = \"minhop\" or \"updn\", or remove the key",
         )
     ),
     manager!(

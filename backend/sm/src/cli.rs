@@ -69,6 +69,12 @@ pub struct Cli {
     /// File with the forwarding tables of the engine `file`.
     #[arg(long = "lfts_file", short = 'U', value_name = "FILE")]
     lfts_file: Option<String>,
+    /// File with the hops between switches from which the engine `file` makes tables.
+    #[arg(long = "lid_matrix_file", short = 'M', value_name = "FILE")]
+    lid_matrix_file: Option<String>,
+    /// File with the GUIDs of ports that min-hop and up/down routing route first.
+    #[arg(long = "guid_routing_order_file", short = 'X', value_name = "FILE")]
+    guid_routing_order_file: Option<String>,
     /// Keep paths as they are while adapters and leaf switches are away.
     #[arg(long = "ucast_cache", short = 'A')]
     ucast_cache: bool,
@@ -142,6 +148,16 @@ impl Cli {
             ("--routing_engine", "routing_engine", &self.routing_engine),
             ("--lfts_file", "lfts_file", &self.lfts_file),
             ("--ucast_cache", "use_ucast_cache", &cache),
+            (
+                "--lid_matrix_file",
+                "lid_matrix_dump_file",
+                &self.lid_matrix_file,
+            ),
+            (
+                "--guid_routing_order_file",
+                "guid_routing_order_file",
+                &self.guid_routing_order_file,
+            ),
             ("--root_guid_file", "root_guid_file", &self.root_guid_file),
             ("--cn_guid_file", "cn_guid_file", &self.cn_guid_file),
             ("--io_guid_file", "io_guid_file", &self.io_guid_file),

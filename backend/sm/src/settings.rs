@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use subnet_manager::persistence::settings_text;
 use subnet_manager::routing::{
-    DUMP_MAX, Imported, MAX_LANES, Roles, RoutingChoice, TableDump, TableFile, TableSource,
-    parse_guids,
+    DUMP_MAX, HopMatrix, Imported, MAX_LANES, MatrixFile, Roles, RoutingChoice, TableDump,
+    TableFile, TableSource, parse_guids,
 };
 use subnet_manager::{
     Arbitration, Config, FILE_MAX, KeyPolicy, MinHop, Mistake, Partitions, PortKind, PortQuality,
@@ -80,6 +80,7 @@ pub struct Settings {
     nue_lanes: Option<u8>,
     roles: Roles,
     tables: Option<Arc<dyn TableSource>>,
+    hops: Option<Arc<dyn TableSource>>,
     partitions: Option<(PathBuf, Partitions)>,
     quality: Quality,
     /// Quality of kinds of ports.
@@ -99,6 +100,7 @@ impl Default for Settings {
             nue_lanes: None,
             roles: Roles::default(),
             tables: None,
+            hops: None,
             partitions: None,
             quality: Quality::default(),
             kinds: BTreeMap::new(),
@@ -174,6 +176,10 @@ fn of_file(path: &Path, mistakes: &[Mistake]) -> Refusal {
 
 /// A file of GUIDs, one at the beginning of each line.
 fn guids(path: &str) -> Result<BTreeSet<Guid>, Refusal> {
+    Ok(guids_in_order(path)?.into_iter().collect())
+}
+
+fn guids_in_order(path: &str) -> Result<Vec<Guid>, Refusal> {
     let path = Path::new(path);
     let guids = parse_guids(&text(path)?).map_err(|mistakes| of_file(path, &mistakes))?;
     Ok(guids.into_iter().map(|(_, guid)| guid).collect())
@@ -186,6 +192,15 @@ fn tables(path: &str) -> Result<Arc<dyn TableSource>, Refusal> {
     Ok(Arc::new(TableFile {
         path: path.to_owned(),
         dump: Arc::new(dump),
+    }))
+}
+
+/// Hops between switches of a file.
+fn hops(path: &str) -> Result<Arc<dyn TableSource>, Refusal> {
+    let matrix = HopMatrix::parse(&text_up_to(Path::new(path), DUMP_MAX)?);
+    Ok(Arc::new(MatrixFile {
+        path: path.to_owned(),
+        matrix: matrix.map_err(|mistakes| of_file(Path::new(path), &mistakes))?,
     }))
 }
 
@@ -366,6 +381,8 @@ impl Settings {
             "cn_guid_file" => self.roles.compute = Some(guids(value)?),
             "io_guid_file" => self.roles.io = guids(value)?,
             "lfts_file" => self.tables = Some(tables(value)?),
+            "lid_matrix_dump_file" => self.hops = Some(hops(value)?),
+            "guid_routing_order_file" => self.roles.order = guids_in_order(value)?,
             "qos" => quality.is_on = flag(value)?,
             "qos_max_vls" => {
                 quality.lanes = Some(number(value, 0..=15)?).filter(|lanes| *lanes > 0);
@@ -440,7 +457,9 @@ impl Settings {
     /// The routing engine.
     #[must_use]
     pub fn routing(&self) -> Box<dyn RoutingEngine> {
-        if let (RoutingChoice::File, Some(source)) = (self.engine, &self.tables) {
+        if let (RoutingChoice::File, Some(source)) =
+            (self.engine, self.tables.as_ref().or(self.hops.as_ref()))
+        {
             return Box::new(Imported::new(Arc::clone(source)));
         }
         // Whether links have so many lanes the manager finds out.
@@ -541,6 +560,19 @@ mod tests {
         );
         assert_eq!(
             set("lfts_file", &file("lfts", "Unicast lids guid 0x1\n0x1 0\n")),
+            None
+        );
+        let error = set(
+            "lid_matrix_dump_file",
+            &file("hops", "Switch: guid 0x1\n0x1: 0g\n"),
+        );
+        assert!(
+            error
+                .expect("is wrong")
+                .contains("hops:2: hops that are no numbers")
+        );
+        assert_eq!(
+            set("guid_routing_order_file", &file("order", "0x12\n0x11\n")),
             None
         );
         let error = set("lfts_file", &file("lfts", "0x1 0\n"));

@@ -25,7 +25,7 @@ use wire::{Guid, Lid};
 pub(crate) use bottleneck::bottleneck;
 pub use check::{Break, Circle, Fault, Loads, Verdict, transition};
 pub use choice::{MAX_LANES, RoutingChoice};
-pub use dump::{DUMP_MAX, TableDump};
+pub use dump::{DUMP_MAX, HopMatrix, MatrixFile, TableDump};
 pub use engines::dfsssp::Dfsssp;
 pub use engines::dimension_order::DimensionOrder;
 pub use engines::fat_tree::{FatTree, VSwitchFatTree};
@@ -289,6 +289,25 @@ pub(crate) mod tests {
         assert_eq!(up, [3, 4], "two hosts of the other leaf by two spines");
         assert_eq!([port(2, 5), port(2, 7)], [1, 2]);
         assert_eq!(port(0, 9), LinearBlock::DROP);
+    }
+
+    #[test]
+    fn ports_of_a_list_come_first() {
+        let way = |order: &[u64], lid| {
+            let roles = Roles {
+                order: order.iter().map(|&guid| Guid::new(guid)).collect(),
+                ..Roles::default()
+            };
+            let graph = Graph {
+                roles: Arc::new(roles),
+                ..fat_tree()
+            };
+            MinHop.route(&graph).unwrap().tables[0].port(Lid::new(lid))
+        };
+        // The first has the first port.
+        assert_eq!([way(&[], 7), way(&[], 8)], [3, 4]);
+        assert_eq!([way(&[8], 7), way(&[8], 8)], [4, 3]);
+        assert_eq!([way(&[9, 7, 8], 7), way(&[9, 7, 8], 8)], [3, 4]);
     }
 
     #[test]

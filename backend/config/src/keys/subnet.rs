@@ -153,6 +153,19 @@ pub static SM: &[Key] = &[
         "For `\"file\"`: [forwarding tables](routing-programs.md) in the form of OpenSM's `opensm-lfts.dump` and of `dump_lfts.sh`.",
     ),
     key(
+        "lid_matrix_file",
+        Other("path"),
+        "none",
+        "For `\"file\"` without `lfts_file`: [hops between switches](routing-programs.md#hops-in-a-file) in the form of OpenSM's \
+         `opensm-lid-matrix.dump`.",
+    ),
+    key(
+        "guid_routing_order_file",
+        Other("path"),
+        "none",
+        "For `\"minhop\"` and `\"updn\"`: port GUIDs, one at the beginning of each line, whose LIDs are routed first, in this order.",
+    ),
+    key(
         "routing_program",
         Other("list of texts"),
         "none",

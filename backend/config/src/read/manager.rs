@@ -21,6 +21,8 @@ pub(super) fn manager(sm: &Section<'_>) -> (Manager, ManagerFiles) {
         compute: path(sm, "cn_guid_file"),
         io: path(sm, "io_guid_file"),
         tables: path(sm, "lfts_file"),
+        hops: path(sm, "lid_matrix_file"),
+        order: path(sm, "guid_routing_order_file"),
         routing_program: routing_program(sm),
         routing_timeout: sm
             .number("routing_timeout", "write seconds, 1 to 300")
@@ -65,7 +67,8 @@ pub(super) fn manager(sm: &Section<'_>) -> (Manager, ManagerFiles) {
         _ => return (manager, files),
     };
     let is_empty = |list: &DeValue<'_>| list.as_array().is_some_and(|list| list.is_empty());
-    let lacks = sm.value(needed).is_none_or(|entry| is_empty(entry.value));
+    let has_hops = needed == "lfts_file" && sm.value("lid_matrix_file").is_some();
+    let lacks = !has_hops && sm.value(needed).is_none_or(|entry| is_empty(entry.value));
     if let (true, Some(entry)) = (lacks, sm.value("routing")) {
         entry.reject(
             format!("needs sm.{needed}"),

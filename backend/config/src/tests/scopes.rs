@@ -43,6 +43,8 @@ const OF_THE_MANAGER: &[(&str, &str)] = &[
     ("sm.nue_max_num_vls", "2"),
     ("sm.use_ucast_cache", "true"),
     ("sm.lfts_file", "'lfts'"),
+    ("sm.lid_matrix_file", "'hops'"),
+    ("sm.guid_routing_order_file", "'order'"),
     ("sm.routing_program", "['/bin/route']"),
     ("sm.routing_timeout", "3"),
     ("sm.roots", "['0x2c903129a689c']"),

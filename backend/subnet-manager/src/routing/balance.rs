@@ -1,5 +1,6 @@
 //! Choosing among equally good ports.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use wire::attribute::LinearBlock;
@@ -162,10 +163,10 @@ pub(super) fn spread(
 ) -> Vec<ForwardingTable> {
     let switches = graph.switches.len();
     let mut columns = Columns::new(vec![ForwardingTable::new(graph.top()); switches]);
-    let mut at = vec![Vec::new(); switches];
-    for endpoint in &graph.endpoints {
-        at[endpoint.switch].push(*endpoint);
-    }
+    let order = graph.roles.order.iter().rev().enumerate();
+    let ranks: HashMap<Guid, usize> = order.map(|(rank, &guid)| (guid, rank)).collect();
+    let mut endpoints = graph.endpoints.clone();
+    endpoints.sort_by_key(|one| (Reverse(ranks.get(&one.guid)), one.switch));
     let kept = Kept::new(graph, before);
     // Former paths may be by any port; else they are by trunks alone. The less room, the more of it is cached.
     let trunks = graph.switches.iter().flat_map(|vertex| &vertex.trunks);
@@ -187,10 +188,8 @@ pub(super) fn spread(
         used: [0; 256],
         touched: Vec::new(),
     };
-    for (target, endpoints) in at.iter().enumerate() {
-        if endpoints.is_empty() {
-            continue;
-        }
+    for endpoints in endpoints.chunk_by(|one, next| one.switch == next.switch) {
+        let target = endpoints[0].switch;
         found.clear();
         ways(target, &mut found);
         let columns = columns.columns(endpoints.iter().map(|endpoint| endpoint.lid));

@@ -1,9 +1,13 @@
 //! Forwarding tables as OpenSM and infiniband-diags dump them (`opensm-lfts.dump`, `dump_lfts.sh`).
 
+mod matrix;
+
 use std::collections::BTreeMap;
 
 use wire::attribute::LinearBlock;
 use wire::{Guid, Lid};
+
+pub use matrix::{HopMatrix, MatrixFile};
 
 use super::check::Break;
 use super::{ForwardingTable, Graph, Routing, Verdict};

@@ -6,7 +6,7 @@ use wire::Guid;
 
 use crate::config::partitions::{MISTAKES, Mistake};
 
-/// Roles of nodes in a fat-tree. Adapters that are no compute nodes may be on any level.
+/// Roles of nodes, most of them in a fat-tree. Adapters that are no compute nodes may be on any level.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Roles {
     /// Node GUIDs of the roots; empty where the distance to adapters decides the levels.
@@ -15,6 +15,8 @@ pub struct Roles {
     pub compute: Option<BTreeSet<Guid>>,
     /// Port GUIDs of I/O nodes: those of them that are no compute nodes by name.
     pub io: BTreeSet<Guid>,
+    /// Port GUIDs whose LIDs are routed first, in this order, by engines that count paths.
+    pub order: Vec<Guid>,
 }
 
 impl Roles {

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use hca::Clock;
 use subnet_manager::persistence::{self, settings_text};
-use subnet_manager::routing::{DUMP_MAX, Roles, TableDump, TableFile, TableSource, parse_guids};
+use subnet_manager::routing::{
+    DUMP_MAX, HopMatrix, MatrixFile, Roles, TableDump, TableFile, TableSource, parse_guids,
+};
 use subnet_manager::{FILE_MAX, Partitions};
 use tracing::{debug, warn};
 use vswitch::{Environment, Plan, SettingsFiles};
@@ -83,18 +85,20 @@ fn read(path: &Path, max: usize) -> Result<String, FileError> {
 /// # Errors
 /// [`FileError`].
 pub fn read_settings(config: &Config) -> Result<SettingsFiles, FileError> {
-    let [roots, compute, io] = guid_files(config).map(|file| {
+    let [roots, compute, io, order] = guid_files(config).map(|file| {
         let guids = file?.map(|(_, guids)| guids.into_iter().map(|(_, guid)| guid).collect());
-        Ok::<Option<BTreeSet<Guid>>, FileError>(guids)
+        Ok::<Option<Vec<Guid>>, FileError>(guids)
     });
-    let mut roots = roots?.unwrap_or_default();
+    let set = |guids: Vec<Guid>| guids.into_iter().collect::<BTreeSet<Guid>>();
+    let mut roots = set(roots?.unwrap_or_default());
     roots.extend(&config.manager.roots);
     Ok(SettingsFiles {
         partitions: read_partitions(config)?,
         roles: Roles {
             roots,
-            compute: compute?,
-            io: io?.unwrap_or_default(),
+            compute: compute?.map(set),
+            io: set(io?.unwrap_or_default()),
+            order: order?.unwrap_or_default(),
         },
         tables: tables(config)?,
     })
@@ -103,19 +107,27 @@ pub fn read_settings(config: &Config) -> Result<SettingsFiles, FileError> {
 /// The source of forwarding tables that the manager does not compute itself.
 fn tables(config: &Config) -> Result<Option<Arc<dyn TableSource>>, FileError> {
     let files = &config.files;
-    Ok(match (config.manager.routing, &files.tables) {
-        (RoutingChoice::File, Some(path)) => {
+    let in_file = |path: &Path, mistakes| FileError::Mistakes {
+        path: path.to_owned(),
+        mistakes,
+    };
+    Ok(match (config.manager.routing, &files.tables, &files.hops) {
+        (RoutingChoice::File, Some(path), _) => {
             let dump = TableDump::parse(&read(path, DUMP_MAX)?);
-            let dump = dump.map_err(|mistakes| FileError::Mistakes {
-                path: path.clone(),
-                mistakes,
-            });
+            let dump = dump.map_err(|mistakes| in_file(path, mistakes));
             Some(Arc::new(TableFile {
                 path: path.display().to_string(),
                 dump: Arc::new(dump?),
             }))
         }
-        (RoutingChoice::External, _) => Some(Arc::new(RoutingProgram {
+        (RoutingChoice::File, None, Some(path)) => {
+            let matrix = HopMatrix::parse(&read(path, DUMP_MAX)?);
+            Some(Arc::new(MatrixFile {
+                path: path.display().to_string(),
+                matrix: matrix.map_err(|mistakes| in_file(path, mistakes))?,
+            }))
+        }
+        (RoutingChoice::External, ..) => Some(Arc::new(RoutingProgram {
             command: files.routing_program.clone(),
             limit: files.routing_timeout,
         })),
@@ -126,10 +138,10 @@ fn tables(config: &Config) -> Result<Option<Arc<dyn TableSource>>, FileError> {
 /// A file of GUIDs: the path, and the GUIDs with their lines.
 type GuidFile<'a> = (&'a Path, Vec<(usize, Guid)>);
 
-/// The files of GUIDs of roots, of compute nodes and of I/O nodes.
-fn guid_files(config: &Config) -> [Result<Option<GuidFile<'_>>, FileError>; 3] {
+/// The files of GUIDs of roots, of compute nodes, of I/O nodes, and of ports that are routed first.
+fn guid_files(config: &Config) -> [Result<Option<GuidFile<'_>>, FileError>; 4] {
     let files = &config.files;
-    [&files.roots, &files.compute, &files.io].map(|path| {
+    [&files.roots, &files.compute, &files.io, &files.order].map(|path| {
         let Some(path) = path.as_deref() else {
             return Ok(None);
         };

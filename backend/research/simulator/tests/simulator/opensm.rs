@@ -143,7 +143,7 @@ fn a_fat_tree_with_adapters_at_spines() {
         let roles = Roles {
             roots,
             compute: Some(compute.clone()),
-            io: BTreeSet::new(),
+            ..Roles::default()
         };
         let mut routed = opensm::route(&topology, "ftree", &roles).unwrap();
         // OpenSM needs both files.
