@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use config::{Config, ManagerPlace};
 use fabric::{Fabric, PortRef};
-use vswitch::{Cause, NodeKind, Plan};
+use vswitch::{Cause, ManagerStatus, NodeKind, Plan};
 use wire::PKey;
 
 /// All warnings about a configuration, with the P_Key tables that ports have in `fabric`.
@@ -16,6 +16,17 @@ pub(crate) fn of(config: &Config, plan: &Plan, fabric: &Fabric) -> Vec<String> {
         all.extend(limited_alone(&tables(plan, fabric)));
     }
     all
+}
+
+/// Errors of the subnet managers' last sweeps, such as an engine that gave way.
+pub(crate) fn of_managers(managers: &[ManagerStatus]) -> impl Iterator<Item = String> + '_ {
+    const SHOWN: usize = 8;
+    managers.iter().flat_map(|manager| {
+        let of = manager.subnet.as_ref();
+        let of = of.map_or(String::new(), |subnet| format!(" of {subnet}"));
+        let errors = manager.report.errors.iter().take(SHOWN);
+        errors.map(move |error| format!("subnet manager{of}: {error}"))
+    })
 }
 
 /// The first names of a list.

@@ -85,8 +85,7 @@ impl Planned {
         let strangers = strangers(config, &plan).map_err(ManagementError::from)?;
         warnings.extend(strangers);
         let managers = vswitch.manager_status();
-        let errors = managers.iter().flat_map(|manager| &manager.report.errors);
-        warnings.extend(errors.map(|error| format!("subnet manager: {error}")));
+        warnings.extend(warnings::of_managers(&managers));
         if let Some(dir) = config
             .files
             .state_dir

@@ -236,12 +236,16 @@ fn adapters_at_spines() {
     assert_eq!(status["routed_by"], "minhop");
     let why = status["errors"][0].as_str().expect("is text");
     assert!(why.contains("a fat-tree has no such cables"), "{why}");
+    let warnings = || daemon.ask(&["status"])["warnings"].to_string();
+    let warning = "subnet manager: ftree cannot route this subnet: ";
+    assert!(warnings().contains(warning), "{}", warnings());
     for roots in ["", "0x110 spine1\n0x120 spine2\n"] {
         write("roots", roots);
         write("hosts", "# compute nodes\n0x1001 node1\n0x1021\n");
         let status = daemon.ask(&["sm", "reload"]);
         assert_eq!(status["routed_by"], "ftree", "{status}");
         assert_eq!(status["errors"], json!([]));
+        assert!(!warnings().contains(warning), "{}", warnings());
     }
     write("hosts", "node1 0x1001\n");
     let (status, message) = fails(&daemon, &["sm", "reload"]);

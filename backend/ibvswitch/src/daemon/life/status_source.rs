@@ -31,6 +31,7 @@ use crate::daemon::moves::relocation::{Claims, End, Relocation};
 use crate::daemon::moves::upgrade::{self, Addresses, Handover, Terms};
 use crate::daemon::ports;
 use crate::status::{Function, Managed, Observer};
+use crate::warnings;
 use config::{Config, ManagerPlace};
 
 /// Everything that has a state to tell.
@@ -140,8 +141,8 @@ impl DaemonState {
 impl StatusSource for DaemonState {
     fn status(&self) -> Status {
         let functions = self.functions();
-        let managers = self.vswitch().manager_status();
-        let managers = managers.iter().map(|status| Managed {
+        let sweeps = self.vswitch().manager_status();
+        let managers = sweeps.iter().map(|status| Managed {
             sweeps: status.report.sweeps,
             smps: status.smps,
             up: status.up,
@@ -150,6 +151,9 @@ impl StatusSource for DaemonState {
         let status = self
             .vswitch()
             .inspect(|fabric| self.observer.status(fabric, &managers, &functions));
+        let mut warnings = status.warnings;
+        warnings.extend(warnings::of_managers(&sweeps));
+        let status = Status { warnings, ..status };
         let placement = self.talks.placement(&self.engines, &status.vfs);
         let passed = self.observer.config().hardware_of();
         let passed = passed.zip(&self.passed_through);
