@@ -472,11 +472,12 @@ impl<F: QueueFormat> Objects<F> {
     pub fn at_keys(
         &mut self,
         index: QpIndex,
-        act: impl FnOnce(&mut Vf<F>, &Core) -> Outcome,
+        wr: &mut SendWr,
+        act: impl FnOnce(&mut Vf<F>, &Core, &mut SendWr) -> Outcome,
     ) -> Outcome {
         let Some(Qp { core, .. }) = self.qps.get(index.0) else {
             return Outcome::Failed(Status::LocalQpOperation);
         };
-        act(&mut self.vfs[usize::from(core.vf.0)], core)
+        act(&mut self.vfs[usize::from(core.vf.0)], core, wr)
     }
 }

@@ -31,6 +31,12 @@ pub(crate) struct Executor<F: QueueFormat> {
 }
 
 impl<F: QueueFormat> Executor<F> {
+    /// The clock of a function, in nanoseconds: it stands still while the function is quiesced.
+    pub fn time_of(&self, vf: VfId) -> u64 {
+        let scheduler = &self.requests.completions.scheduler;
+        scheduler.time_of(&self.objects, vf)
+    }
+
     /// A queue pair is to have a turn.
     #[inline]
     pub fn make_ready(&mut self, index: QpIndex) {
@@ -226,6 +232,7 @@ impl<F: QueueFormat> Executor<F> {
             if qp.req.wait != Wait::None {
                 return;
             }
+            let is_datagram = qp.core.transport.is_datagram();
             let wr = match qp.req.current.take() {
                 Some(wr) => wr,
                 None => match self.requests.take_request(&mut self.objects, index) {
@@ -233,7 +240,7 @@ impl<F: QueueFormat> Executor<F> {
                     None => return self.requests.trim_spares(),
                 },
             };
-            let goes_on = self.attempt(index, wr, budget);
+            let goes_on = self.attempt(index, is_datagram, wr, budget);
             *budget -= REQUEST_COST;
             if !goes_on {
                 return;
@@ -252,12 +259,14 @@ impl<F: QueueFormat> Executor<F> {
 
     /// Attempts a request; whether the queue pair may go on with the next.
     #[inline]
-    pub fn attempt(&mut self, index: QpIndex, mut wr: Box<SendWr>, budget: &mut i64) -> bool {
-        let Some(qp) = self.objects.qps.get(index.0) else {
-            return false;
-        };
-        let transport = qp.core.transport;
-        let outcome = if transport.is_datagram() {
+    pub fn attempt(
+        &mut self,
+        index: QpIndex,
+        is_datagram: bool,
+        mut wr: Box<SendWr>,
+        budget: &mut i64,
+    ) -> bool {
+        let outcome = if is_datagram {
             self.send_datagram(index, &mut wr, budget)
         } else {
             self.send_connected(index, &mut wr, budget)

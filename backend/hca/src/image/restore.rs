@@ -7,7 +7,7 @@ use super::{
     ContextImageV1, CqImageV1, ErroredImageV1, ImageError, InboundImageV1, Object, QpImageV1,
     RecvImageV1, SrqImageV1, TargetImageV1,
 };
-use crate::engine::Engine;
+use crate::engine::completion::Completions;
 use crate::engine::errors::{ERROR_RECHECK, LONGEST_ERROR_RECHECK};
 use crate::memory::mr::MemoryKey;
 use crate::objects::Objects;
@@ -71,30 +71,34 @@ fn receive_request(image: &RecvWr) -> Result<Box<RecvWr>, ListTooLong> {
     Ok(Box::new(wr))
 }
 
-impl<F: QueueFormat> Engine<F> {
-    pub(super) fn restore_cq(
-        &mut self,
-        vf: VfId,
-        image: CqImageV1<F>,
-        now: u64,
-    ) -> Result<(), ImageError> {
+/// Makes objects of a function anew.
+pub(super) struct Restorer<'a, F: QueueFormat> {
+    pub vf: VfId,
+    /// The function's clock, in nanoseconds.
+    pub now: u64,
+    pub objects: &'a mut Objects<F>,
+    pub completions: &'a mut Completions<F>,
+}
+
+impl<F: QueueFormat> Restorer<'_, F> {
+    pub(super) fn restore_cq(&mut self, image: CqImageV1<F>) -> Result<(), ImageError> {
         let of = Object::new("completion queue", image.cqn);
-        let state = &self.executor.objects.vfs[usize::from(vf.0)];
+        let state = &self.objects.vfs[usize::from(self.vf.0)];
         let ring = F::restore_completion(&state.face, &state.dma, image.cqn, image.ring);
         let ring = ring.map_err(|what| ImageError::Invalid { of, what })?;
         let held = [Objects::<F>::OF_CQ, F::completion_held(&ring)];
-        let Objects { vfs, cqs, .. } = &mut self.executor.objects;
+        let Objects { vfs, cqs, .. } = self.objects;
         let Vf {
             cqs: numbers,
             memory,
             ..
-        } = &mut vfs[usize::from(vf.0)];
+        } = &mut vfs[usize::from(self.vf.0)];
         if !numbers.make_room_at(of.number, memory) || !memory.take_all(held) {
             return Err(ImageError::Exhausted(of));
         }
         let index = CqIndex(cqs.insert(Cq {
             failed: image.failed,
-            ..Cq::new(vf, image.cqn, ring)
+            ..Cq::new(self.vf, image.cqn, ring)
         }));
         if !numbers.insert_at(of.number, index) {
             cqs.remove(index.0);
@@ -103,31 +107,20 @@ impl<F: QueueFormat> Engine<F> {
         if let Some(cq) = cqs.get_mut(index.0) {
             cq.watched = image.watched;
             if let Some(nanoseconds) = image.held {
-                let until = later(now, nanoseconds);
-                self.executor
-                    .requests
-                    .completions
-                    .held_events
-                    .hold(index, cq, until);
+                let until = later(self.now, nanoseconds);
+                self.completions.held_events.hold(index, cq, until);
             }
         }
         if image.watched {
-            self.executor
-                .requests
-                .completions
+            self.completions
                 .scheduler
                 .polling
-                .watch_arming(&mut self.executor.objects, index);
+                .watch_arming(self.objects, index);
         }
         Ok(())
     }
 
-    pub(super) fn restore_qp(
-        &mut self,
-        vf: VfId,
-        image: QpImageV1<F>,
-        now: u64,
-    ) -> Result<(), ImageError> {
+    pub(super) fn restore_qp(&mut self, image: QpImageV1<F>) -> Result<(), ImageError> {
         let of = Object::new("queue pair", image.qpn.value());
         let invalid = |what: &dyn std::fmt::Display| ImageError::Invalid {
             of,
@@ -135,25 +128,25 @@ impl<F: QueueFormat> Engine<F> {
         };
         let transport = image.transport;
         if transport.needs_domain() || image.pd != 0 {
-            self.executor.objects.vf(vf).require_pd(of, image.pd)?;
+            self.objects.vf(self.vf).require_pd(of, image.pd)?;
         }
         let special = special_slot(transport);
-        if special.is_some_and(|slot| self.executor.objects.vf(vf).special[slot].is_some()) {
+        if special.is_some_and(|slot| self.objects.vf(self.vf).special[slot].is_some()) {
             return Err(invalid(&"a second queue pair 0 or 1"));
         }
         let what = Object::new("set of counters", image.counter_set.into());
         let set = require(
-            self.executor.objects.vf(vf).sets.get(image.counter_set),
+            self.objects.vf(self.vf).sets.get(image.counter_set),
             of,
             what,
         )?;
         let (req, resp) = (image.requester, image.responder);
         let cq = |cqn: Option<u32>| {
-            cqn.map(|cqn| self.executor.objects.vf(vf).restored_cq(of, cqn))
+            cqn.map(|cqn| self.objects.vf(self.vf).restored_cq(of, cqn))
                 .transpose()
         };
         let (send_cq, recv_cq) = (cq(req.cqn)?, cq(resp.cqn)?);
-        let state = &self.executor.objects.vfs[usize::from(vf.0)];
+        let state = &self.objects.vfs[usize::from(self.vf.0)];
         let send = req
             .queue
             .map(|queue| F::restore_send(&state.face, &state.dma, queue))
@@ -175,8 +168,8 @@ impl<F: QueueFormat> Engine<F> {
                 RecvQueue::Own(queue.map_err(|what| invalid(&what))?)
             }
             RecvImageV1::Shared(srqn) => {
-                let srq = self.executor.objects.vf(vf).restored_srq(of, srqn)?;
-                let queue = self.executor.objects.srqs.shared_queue(srq, transport);
+                let srq = self.objects.vf(self.vf).restored_srq(of, srqn)?;
+                let queue = self.objects.srqs.shared_queue(srq, transport);
                 queue.map_err(|error| refusal(of, error))?
             }
             RecvImageV1::Xrc(number) => {
@@ -202,7 +195,7 @@ impl<F: QueueFormat> Engine<F> {
             return Err(invalid(&"its responder keeps what none can"));
         }
         let inbound = resp.inbound;
-        let inbound = inbound.map(|it| self.executor.objects.vf(vf).restore_inbound(of, it));
+        let inbound = inbound.map(|it| self.objects.vf(self.vf).restore_inbound(of, it));
         let inbound = inbound.transpose()?;
         let target = resp.target.is_some();
         if target != (transport == Transport::Dct)
@@ -223,7 +216,6 @@ impl<F: QueueFormat> Engine<F> {
             return Err(invalid(&"it is a half of a queue pair, and has another"));
         }
         let mut role = self
-            .executor
             .objects
             .srqs
             .tagged_role(&recv, image.pd, send.is_none());
@@ -241,7 +233,7 @@ impl<F: QueueFormat> Engine<F> {
             if !connected {
                 return Err("only connections have requests under way");
             }
-            crate::transport::requester::Requester::restore(away, &image.attr, transport, now)
+            crate::transport::requester::Requester::restore(away, &image.attr, transport, self.now)
         });
         let away = away.transpose().map_err(|what| invalid(&what))?;
         let under_way = away.as_ref().map_or(0, |away| away.under_way());
@@ -252,19 +244,19 @@ impl<F: QueueFormat> Engine<F> {
             memory,
             port,
             ..
-        } = self.executor.objects.vf_mut(vf);
+        } = self.objects.vf_mut(self.vf);
         if !numbers.make_room_at(of.number, memory) || !memory.take_all(held) {
             return Err(ImageError::Exhausted(of));
         }
         let lid = port.lid;
-        if !is_free(&self.executor.objects.vfs, vf, of.number) {
+        if !is_free(&self.objects.vfs, self.vf, of.number) {
             let number = of.number;
             return Err(ImageError::Taken { number, lid });
         }
         let polled = image.polled && send.is_some();
         let qp = Qp {
             core: Core {
-                vf,
+                vf: self.vf,
                 qpn: image.qpn,
                 user_index: image.user_index,
                 in_completion: image.in_completion,
@@ -318,71 +310,55 @@ impl<F: QueueFormat> Engine<F> {
                 role,
             },
         };
-        let index = QpIndex(self.executor.objects.qps.insert(qp));
-        if !self
-            .executor
-            .objects
-            .vf_mut(vf)
-            .qps
-            .insert_at(of.number, index)
-        {
-            self.executor.objects.qps.remove(index.0);
+        let index = QpIndex(self.objects.qps.insert(qp));
+        if !self.objects.vf_mut(self.vf).qps.insert_at(of.number, index) {
+            self.objects.qps.remove(index.0);
             return Err(ImageError::NoPlace(of));
         }
-        self.executor.requests.completions.scheduler.enlist(
-            &mut self.executor.objects,
-            index,
-            special,
-        );
+        self.completions
+            .scheduler
+            .enlist(self.objects, index, special);
         if waits {
-            let term = (now, later(now, req.due));
-            self.executor.requests.completions.scheduler.set_wait(
-                &mut self.executor.objects,
-                index,
-                req.wait,
-                term,
-            );
+            let term = (self.now, later(self.now, req.due));
+            self.completions
+                .scheduler
+                .set_wait(self.objects, index, req.wait, term);
         }
-        self.executor.requests.completions.scheduler.start_frames(
-            &mut self.executor.objects,
-            index,
-            under_way,
-        );
-        self.executor
-            .objects
+        self.completions
+            .scheduler
+            .start_frames(self.objects, index, under_way);
+        self.objects
             .waits_for_pages(index, [req.paging, resp.paging]);
         match resp.target {
-            Some(target) => self.restore_target(vf, of, index, target, now),
+            Some(target) => self.restore_target(of, index, target),
             None => Ok(()),
         }
     }
 
     fn restore_target(
         &mut self,
-        vf: VfId,
         of: Object,
         index: QpIndex,
         image: TargetImageV1,
-        now: u64,
     ) -> Result<(), ImageError> {
         if image.contexts.len() > MAX_CONTEXTS || image.left_behind.len() > LEFT_BEHIND {
             let what = "it has more contexts than a target may have".into();
             return Err(ImageError::Invalid { of, what });
         }
-        if !self.executor.objects.vf_mut(vf).memory.take(OF_TARGET) {
+        if !self.objects.vf_mut(self.vf).memory.take(OF_TARGET) {
             return Err(ImageError::Exhausted(of));
         }
-        if let Some(qp) = self.executor.objects.qps.get_mut(index.0) {
+        if let Some(qp) = self.objects.qps.get_mut(index.0) {
             let mut target = Target::new(image.key, image.route);
             (target.armed, target.violations) = (image.armed, image.violations);
             qp.resp.role = Role::Target(Box::new(target));
         }
         for context in image.contexts {
-            self.restore_context(vf, of, index, context, now)?;
+            self.restore_context(of, index, context)?;
         }
         for inbound in image.left_behind {
-            let inbound = self.executor.objects.vf(vf).restore_inbound(of, inbound)?;
-            if let Some(target) = self.executor.objects.qps.target_mut(index) {
+            let inbound = self.objects.vf(self.vf).restore_inbound(of, inbound)?;
+            if let Some(target) = self.objects.qps.target_mut(index) {
                 target.left_behind.push(inbound);
             }
         }
@@ -391,26 +367,23 @@ impl<F: QueueFormat> Engine<F> {
 
     fn restore_context(
         &mut self,
-        vf: VfId,
         of: Object,
         index: QpIndex,
         image: ContextImageV1,
-        now: u64,
     ) -> Result<(), ImageError> {
         let known = |target: &Target| target.context(&image.initiator).is_some();
-        let twice = self.executor.objects.qps.target(index).is_none_or(known);
+        let twice = self.objects.qps.target(index).is_none_or(known);
         let sound = image.receiving.is_sound() && image.received <= MAX_MESSAGE;
         if twice || !sound || image.msn > 0xff_ffff {
             let what = "a context of it keeps what none can, or is there twice".into();
             return Err(ImageError::Invalid { of, what });
         }
         let inbound = image.inbound;
-        let inbound = inbound.map(|it| self.executor.objects.vf(vf).restore_inbound(of, it));
+        let inbound = inbound.map(|it| self.objects.vf(self.vf).restore_inbound(of, it));
         let inbound = inbound.transpose()?;
         if !self
-            .executor
             .objects
-            .vf_mut(vf)
+            .vf_mut(self.vf)
             .memory
             .take(Objects::<F>::OF_CONTEXT)
         {
@@ -427,11 +400,9 @@ impl<F: QueueFormat> Engine<F> {
             mtu: image.mtu,
             back: image.path,
         };
-        let used = now.saturating_sub(image.idle);
-        let context = self.executor.objects.qps.add_context(index, &call, used);
-        if let Some(Qp { core, resp, .. }) =
-            context.and_then(|it| self.executor.objects.qps.get_mut(it.0))
-        {
+        let used = self.now.saturating_sub(image.idle);
+        let context = self.objects.qps.add_context(index, &call, used);
+        if let Some(Qp { core, resp, .. }) = context.and_then(|it| self.objects.qps.get_mut(it.0)) {
             if image.refused {
                 core.state = QpState::Error;
             }
@@ -445,18 +416,13 @@ impl<F: QueueFormat> Engine<F> {
         Ok(())
     }
 
-    pub(super) fn restore_errored(
-        &mut self,
-        vf: VfId,
-        image: &ErroredImageV1,
-        now: u64,
-    ) -> Result<(), ImageError> {
+    pub(super) fn restore_errored(&mut self, image: &ErroredImageV1) -> Result<(), ImageError> {
         let of = Object::new("queue pair", image.qpn.value());
-        let index = self.executor.objects.vf(vf).named(of, image.qpn)?;
-        let due = later(now, image.due);
+        let index = self.objects.vf(self.vf).named(of, image.qpn)?;
+        let due = later(self.now, image.due);
         let pause = image.pause.clamp(ERROR_RECHECK, LONGEST_ERROR_RECHECK);
-        let Objects { vfs, qps, .. } = &mut self.executor.objects;
-        let errored = &mut vfs[usize::from(vf.0)].run_queue.errored;
+        let Objects { vfs, qps, .. } = self.objects;
+        let errored = &mut vfs[usize::from(self.vf.0)].run_queue.errored;
         let Some(Qp { core, .. }) = qps.get_mut(index.0) else {
             return Ok(());
         };
@@ -473,6 +439,65 @@ impl<F: QueueFormat> Engine<F> {
         });
         let first = errored.due.min(due);
         (errored.next, errored.due) = (first, first);
+        Ok(())
+    }
+    pub(super) fn restore_srq(&mut self, image: SrqImageV1<F>) -> Result<(), ImageError> {
+        let of = Object::new("shared receive queue", image.srqn);
+        self.objects.vf(self.vf).require_pd(of, image.pd)?;
+        let xrc = match image.xrc {
+            Some((xrcd, cqn)) => {
+                let what = Object::new("XRC domain", xrcd);
+                require(self.objects.vf(self.vf).xrcds.get(xrcd), of, what)?;
+                Some((xrcd, self.objects.vf(self.vf).restored_cq(of, cqn)?))
+            }
+            None => None,
+        };
+        let tags = match image.tags {
+            Some(tags) => {
+                let cq = self.objects.vf(self.vf).restored_cq(of, tags.cqn)?;
+                let what = "invalid tag list".into();
+                let list = TagList::restore(tags, cq).ok_or(ImageError::Invalid { of, what })?;
+                Some(Box::new(list))
+            }
+            None => None,
+        };
+        let state = &self.objects.vfs[usize::from(self.vf.0)];
+        let ring = F::restore_shared(&state.face, &state.dma, image.ring);
+        let ring = ring.map_err(|what| ImageError::Invalid { of, what })?;
+        let list = tags
+            .as_ref()
+            .map_or(0, |tags| TagList::held(tags.log_size()));
+        let held = [Objects::<F>::OF_SRQ, F::shared_held(&ring), list];
+        let Objects { vfs, srqs, cqs, .. } = self.objects;
+        let state = &mut vfs[usize::from(self.vf.0)];
+        let Vf {
+            srqs: numbers,
+            memory,
+            ..
+        } = state;
+        if !numbers.make_room_at(of.number, memory) || !memory.take_all(held) {
+            return Err(ImageError::Exhausted(of));
+        }
+        let index = SrqIndex(srqs.insert(Srq {
+            limit: image.limit,
+            failed: image.failed,
+            user_index: image.user_index,
+            ..Srq::new(image.srqn, image.pd, xrc, ring)
+        }));
+        if !numbers.insert_at(of.number, index) {
+            srqs.remove(index.0);
+            return Err(ImageError::NoPlace(of));
+        }
+        state.hold_pd(image.pd);
+        if let Some((xrcd, cq)) = xrc {
+            state.hold_xrcd(xrcd);
+            if let Some(cq) = cqs.get_mut(cq.0) {
+                cq.users += 1;
+            }
+        }
+        if let Some(tags) = tags {
+            self.objects.attach_tags(index, tags);
+        }
         Ok(())
     }
 }
@@ -543,68 +568,6 @@ impl<F: QueueFormat> Vf<F> {
             return Err(ImageError::NoPlace(of));
         }
         self.hold_pd(pd);
-        Ok(())
-    }
-}
-
-impl<F: QueueFormat> Objects<F> {
-    pub(crate) fn restore_srq(&mut self, vf: VfId, image: SrqImageV1<F>) -> Result<(), ImageError> {
-        let of = Object::new("shared receive queue", image.srqn);
-        self.vf(vf).require_pd(of, image.pd)?;
-        let xrc = match image.xrc {
-            Some((xrcd, cqn)) => {
-                let what = Object::new("XRC domain", xrcd);
-                require(self.vf(vf).xrcds.get(xrcd), of, what)?;
-                Some((xrcd, self.vf(vf).restored_cq(of, cqn)?))
-            }
-            None => None,
-        };
-        let tags = match image.tags {
-            Some(tags) => {
-                let cq = self.vf(vf).restored_cq(of, tags.cqn)?;
-                let what = "invalid tag list".into();
-                let list = TagList::restore(tags, cq).ok_or(ImageError::Invalid { of, what })?;
-                Some(Box::new(list))
-            }
-            None => None,
-        };
-        let state = &self.vfs[usize::from(vf.0)];
-        let ring = F::restore_shared(&state.face, &state.dma, image.ring);
-        let ring = ring.map_err(|what| ImageError::Invalid { of, what })?;
-        let list = tags
-            .as_ref()
-            .map_or(0, |tags| TagList::held(tags.log_size()));
-        let held = [Self::OF_SRQ, F::shared_held(&ring), list];
-        let Self { vfs, srqs, cqs, .. } = self;
-        let state = &mut vfs[usize::from(vf.0)];
-        let Vf {
-            srqs: numbers,
-            memory,
-            ..
-        } = state;
-        if !numbers.make_room_at(of.number, memory) || !memory.take_all(held) {
-            return Err(ImageError::Exhausted(of));
-        }
-        let index = SrqIndex(srqs.insert(Srq {
-            limit: image.limit,
-            failed: image.failed,
-            user_index: image.user_index,
-            ..Srq::new(image.srqn, image.pd, xrc, ring)
-        }));
-        if !numbers.insert_at(of.number, index) {
-            srqs.remove(index.0);
-            return Err(ImageError::NoPlace(of));
-        }
-        state.hold_pd(image.pd);
-        if let Some((xrcd, cq)) = xrc {
-            state.hold_xrcd(xrcd);
-            if let Some(cq) = cqs.get_mut(cq.0) {
-                cq.users += 1;
-            }
-        }
-        if let Some(tags) = tags {
-            self.attach_tags(index, tags);
-        }
         Ok(())
     }
 }

@@ -5,12 +5,13 @@ use std::collections::VecDeque;
 use wire::{Gid, Qpn};
 
 use super::held::HeldImageV1;
-use super::restore::{place, refusal};
+use super::restore::{Restorer, place, refusal};
 use super::{
     CounterSetImageV1, CountersImageV1, CqImageV1, ErroredImageV1, ImageError, Object, QpImageV1,
     SrqImageV1, VfImage,
 };
 use crate::engine::Engine;
+use crate::engine::executor::Executor;
 use crate::memory::mr::MemoryKey;
 use crate::objects::counters::QpCounters;
 use crate::objects::ids::{QpIndex, VerbError, VfId};
@@ -136,12 +137,7 @@ impl<F: QueueFormat> Engine<F> {
         if !std::mem::replace(&mut restoring.begun, true) {
             self.executor.objects.vf(vf).is_vacant()?;
         }
-        let now = self
-            .executor
-            .requests
-            .completions
-            .scheduler
-            .time_of(&self.executor.objects, vf);
+        let now = self.executor.time_of(vf);
         for _ in 0..PART {
             let Some(step) = restoring.steps.pop_front() else {
                 break;
@@ -153,9 +149,19 @@ impl<F: QueueFormat> Engine<F> {
         }
         Ok(!restoring.steps.is_empty())
     }
-}
 
-impl<F: QueueFormat> Engine<F> {
+    const fn restorer(&mut self, vf: VfId, now: u64) -> Restorer<'_, F> {
+        let Executor {
+            objects, requests, ..
+        } = &mut self.executor;
+        Restorer {
+            vf,
+            now,
+            objects,
+            completions: &mut requests.completions,
+        }
+    }
+
     fn restore_step(&mut self, vf: VfId, step: Step<F>, now: u64) -> Result<(), ImageError> {
         let state = self.executor.objects.vf_mut(vf);
         match step {
@@ -187,9 +193,9 @@ impl<F: QueueFormat> Engine<F> {
                 })
             }
             Step::Key(index, key) => self.executor.objects.vf_mut(vf).restore_key(index, *key),
-            Step::Cq(cq) => self.restore_cq(vf, *cq, now),
-            Step::Srq(srq) => self.executor.objects.restore_srq(vf, *srq),
-            Step::Qp(qp) => self.restore_qp(vf, *qp, now),
+            Step::Cq(cq) => self.restorer(vf, now).restore_cq(*cq),
+            Step::Srq(srq) => self.restorer(vf, now).restore_srq(*srq),
+            Step::Qp(qp) => self.restorer(vf, now).restore_qp(*qp),
             Step::ReservedQpn(number) => {
                 let of = Object::new("reserved queue pair number", number);
                 let lid = state.port.lid;
@@ -217,15 +223,11 @@ impl<F: QueueFormat> Engine<F> {
                     .attach_multicast(member, gid)
                     .map_err(|error| refusal(of, error))
             }
-            Step::Errored(errored) => self.restore_errored(vf, &errored, now),
+            Step::Errored(errored) => self.restorer(vf, now).restore_errored(&errored),
             Step::Ready(qpn) => {
                 let of = Object::new("list of turns of function", 0);
                 let index = self.executor.objects.vf(vf).named(of, qpn)?;
-                self.executor
-                    .requests
-                    .completions
-                    .scheduler
-                    .make_ready(&mut self.executor.objects, index);
+                self.executor.make_ready(index);
                 Ok(())
             }
             Step::Rest {
@@ -237,23 +239,16 @@ impl<F: QueueFormat> Engine<F> {
                 state.version += 1;
                 if searching {
                     state.run_queue.search_left = state.qps.slots() + state.srqs.slots();
-                    self.executor
-                        .requests
-                        .completions
-                        .scheduler
-                        .queue(&mut self.executor.objects, vf);
                 }
-                self.executor
-                    .requests
-                    .completions
-                    .scheduler
-                    .set_alarm(&mut self.executor.objects, vf);
-                self.executor
-                    .requests
-                    .completions
-                    .scheduler
-                    .polling
-                    .sweep_vf(&mut self.executor.objects, vf);
+                let Executor {
+                    objects, requests, ..
+                } = &mut self.executor;
+                let scheduler = &mut requests.completions.scheduler;
+                if searching {
+                    scheduler.queue(objects, vf);
+                }
+                scheduler.set_alarm(objects, vf);
+                scheduler.polling.sweep_vf(objects, vf);
                 self.restore_held(vf, held)
             }
         }

@@ -107,13 +107,7 @@ impl<F: QueueFormat> Engine<F> {
     /// Makes a further part of an image, of a bounded number of objects. Whether more is left. The function
     /// has to rest from the first part to the last, and nothing of it may change by commands.
     pub fn save_part(&self, vf: VfId, saving: &mut Saving<F>) -> bool {
-        saving.now.get_or_insert(
-            self.executor
-                .requests
-                .completions
-                .scheduler
-                .time_of(&self.executor.objects, vf),
-        );
+        saving.now.get_or_insert(self.executor.time_of(vf));
         let mut left = PART;
         while left >= OBJECT && saving.stage != Stage::Done {
             left = left.saturating_sub(self.save_next(vf, saving));

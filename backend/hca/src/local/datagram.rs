@@ -16,6 +16,7 @@ use crate::objects::page_fault::Half;
 use crate::objects::qp::Qp;
 use crate::objects::qp::attributes::Transport;
 use crate::objects::reason::{KeyFault, Reason, Status};
+use crate::objects::vf::Vf;
 use crate::objects::work::payload::read_payload;
 use crate::objects::work::{AddressVector, Offload, Operation, Segmentation, SendWr};
 use crate::path::{End, NoRoute, Route};
@@ -49,14 +50,11 @@ impl<F: QueueFormat> Executor<F> {
         match wr.operation {
             Operation::Nop => return Outcome::Done(0),
             Operation::LocalInvalidate => {
-                return self
-                    .objects
-                    .at_keys(index, |vf, core| vf.local_invalidate(core, wr));
+                return self.objects.at_keys(index, wr, Vf::local_invalidate);
             }
             Operation::UpdateKey => {
-                return self
-                    .objects
-                    .at_keys(index, |vf, core| vf.update_key(core, wr, budget));
+                let update = |vf: &mut Vf<F>, core: &_, wr: &mut _| vf.update_key(core, wr, budget);
+                return self.objects.at_keys(index, wr, update);
             }
             Operation::Send | Operation::SendImm => {}
             _ => return failed(wr, Status::LocalQpOperation, Reason::Transport),

@@ -209,11 +209,7 @@ impl<F: QueueFormat> Delivery<'_, F> {
         };
         let capacity: u64 = recv.sges.iter().map(|sge| u64::from(sge.len)).sum();
         let total = GRH_LEN + datagram.payload.len();
-        let domain = Domain {
-            dma: &vf.dma,
-            keys: &vf.keys,
-            pd,
-        };
+        let domain = vf.domain(pd);
         let scattered = if capacity < total as u64 {
             Err(None)
         } else if paging == Paging::Denied {

@@ -99,11 +99,7 @@ impl<F: QueueFormat> Vf<F> {
             Some(sge) if any_domain => self.keys.get(sge.lkey >> 8).map_or(pd, |key| key.pd),
             _ => pd,
         };
-        let domain = Domain {
-            dma: &self.dma,
-            keys: &self.keys,
-            pd: payload_pd,
-        };
+        let domain = self.domain(payload_pd);
         match gather(domain, wr, &mut update, budget) {
             Ok(true) => {}
             Ok(false) => {

@@ -110,11 +110,7 @@ impl<'a, F: QueueFormat> Message<'a, F> {
     }
 
     const fn requester_domain(&self) -> Domain<'a, F::Dma> {
-        Domain {
-            dma: &self.from_vf.dma,
-            keys: &self.from_vf.keys,
-            pd: self.from_core.pd,
-        }
+        self.from_vf.domain(self.from_core.pd)
     }
 
     fn responder_domain(&self) -> Domain<'_, F::Dma> {

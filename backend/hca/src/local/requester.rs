@@ -12,7 +12,6 @@ use crate::engine::executor::Executor;
 use crate::engine::outcome::{Outcome, failed};
 use crate::engine::requests::Requests;
 use crate::local::message::{Message, Progress};
-use crate::memory::domain::Domain;
 use crate::objects::Objects;
 use crate::objects::counters::TrafficCounters;
 use crate::objects::counters::traffic::{PathId, PathTraffic};
@@ -23,6 +22,7 @@ use crate::objects::qp::attributes::Transport;
 use crate::objects::qp::{Peer, Qp, QueuePairs};
 use crate::objects::reason::{KeyFault, Reason, Status};
 use crate::objects::refusal::Refusal;
+use crate::objects::vf::Vf;
 use crate::objects::vf::route_cache::CachedRoute;
 use crate::objects::work::payload::check_local;
 use crate::objects::work::{MAX_MESSAGE, Operation, RecvKind, SendWr};
@@ -42,29 +42,18 @@ impl<F: QueueFormat> Executor<F> {
         wr: &mut SendWr,
         budget: &mut i64,
     ) -> Outcome {
+        let objects = &mut self.objects;
         match wr.operation {
             Operation::Nop => return Outcome::Done(0),
-            Operation::LocalInvalidate => {
-                return self
-                    .objects
-                    .at_keys(index, |vf, core| vf.local_invalidate(core, wr));
-            }
+            Operation::LocalInvalidate => return objects.at_keys(index, wr, Vf::local_invalidate),
             Operation::UpdateKey => {
-                return self
-                    .objects
-                    .at_keys(index, |vf, core| vf.update_key(core, wr, budget));
+                let update = |vf: &mut Vf<F>, core: &_, wr: &mut _| vf.update_key(core, wr, budget);
+                return objects.at_keys(index, wr, update);
             }
             Operation::ChangeTags => {
-                return self
-                    .requests
-                    .completions
-                    .change_tags(&mut self.objects, index, wr);
+                return self.requests.completions.change_tags(objects, index, wr);
             }
-            Operation::SetSignature => {
-                return self
-                    .objects
-                    .at_keys(index, |vf, core| vf.set_signature(core, wr));
-            }
+            Operation::SetSignature => return objects.at_keys(index, wr, Vf::set_signature),
             _ => {}
         }
         let Some(qp) = self.objects.qps.get(index.0) else {
@@ -73,13 +62,30 @@ impl<F: QueueFormat> Executor<F> {
         if let Some(status) = qp.core.transport.refuses(wr) {
             return Outcome::Failed(status);
         }
-        if qp.core.transport == Transport::Dci
-            && let Some(status) = self.objects.turn_to(index, wr)
-        {
-            return Outcome::Failed(status);
-        }
+        let qp = if qp.core.transport == Transport::Dci {
+            if let Some(status) = self.objects.turn_to(index, wr) {
+                return Outcome::Failed(status);
+            }
+            let Some(qp) = self.objects.qps.get(index.0) else {
+                return Outcome::Failed(Status::LocalQpOperation);
+            };
+            qp
+        } else {
+            qp
+        };
+        let generation = self.network.generation.load(Ordering::Acquire);
+        // The peer, if a packet to it would arrive and be taken for this connection's.
+        let peer = match qp.req.found.peer {
+            Some(peer)
+                if peer.generation == generation
+                    && peer.versions == self.objects.versions(qp.core.vf, peer.vf) =>
+            {
+                Some(peer)
+            }
+            _ => self.find_peer(index, generation),
+        };
         let len = wr.payload_len();
-        let peer = match self.peer(index) {
+        let peer = match peer {
             Some(peer) if len <= peer.longest => peer,
             _ => return self.network.unheard(&mut self.objects, index, wr, len),
         };
@@ -130,30 +136,14 @@ impl<F: QueueFormat> Executor<F> {
         Some(context)
     }
 
-    /// The peer of a connected queue pair, if a packet to it would arrive and
-    /// be taken for this connection's.
-    #[inline]
-    pub fn peer(&mut self, index: QpIndex) -> Option<Peer> {
-        let generation = self.network.generation.load(Ordering::Acquire);
-        let qp = self.objects.qps.get(index.0)?;
-        match qp.req.found.peer {
-            Some(peer)
-                if peer.generation == generation
-                    && peer.versions == self.objects.versions(qp.core.vf, peer.vf) =>
-            {
-                Some(peer)
-            }
-            _ => self.find_peer(index, generation),
-        }
-    }
-
+    /// Finds the peer of a connected queue pair, if there is one.
     #[cold]
-    pub fn find_peer(&mut self, index: QpIndex, generation: u64) -> Option<Peer> {
+    fn find_peer(&mut self, index: QpIndex, generation: u64) -> Option<Peer> {
         self.network.lookups += 1;
-        let path = self.objects.qps.get(index.0)?.core.attr.path?;
-        let route = self
-            .network
-            .connection_route(&mut self.objects, index, path, generation)?;
+        let Objects { vfs, qps, .. } = &mut self.objects;
+        let qp = qps.get_mut(index.0)?;
+        let path = qp.core.attr.path?;
+        let route = self.network.connection_route(vfs, qp, path, generation)?;
         let qp = self.objects.qps.get(index.0)?;
         let dgid = path.global.map(|global| global.dgid);
         let port = route
@@ -202,10 +192,10 @@ impl<F: QueueFormat> Executor<F> {
         let (mtu, back) = (attr.mtu.bytes(), peer.core.attr.path);
         let versions = self.objects.versions(from, function);
         let back_sl = back.map_or(path.sl, |back| back.sl);
-        let back = back.and_then(|path| {
-            self.network
-                .connection_route(&mut self.objects, peer_index, path, generation)
-        });
+        let Objects { vfs, qps, .. } = &mut self.objects;
+        let back = back.zip(qps.get_mut(peer_index.0));
+        let back = back
+            .and_then(|(path, peer)| self.network.connection_route(vfs, peer, path, generation));
         // Acknowledgements take the way back, too.
         let back_is_impaired = back.is_none_or(|back| back.is_impaired());
         let away =
@@ -394,11 +384,7 @@ impl<F: QueueFormat> Network<F> {
         };
         let mtu = qp.core.attr.mtu.bytes();
         let vf = objects.vf(qp.core.vf);
-        let domain = Domain {
-            dma: &vf.dma,
-            keys: &vf.keys,
-            pd: qp.core.pd,
-        };
+        let domain = vf.domain(qp.core.pd);
         if let Err(error) = check_local(domain, wr) {
             let reason = Reason::LocalKey(error.into());
             return failed(wr, Status::LocalProtection, reason);

@@ -87,7 +87,8 @@ impl<F: QueueFormat> Vf<F> {
     }
 
     /// The memory that a protection domain can reach.
-    pub(crate) fn domain(&self, pd: u32) -> Domain<'_, F::Dma> {
+    #[inline]
+    pub(crate) const fn domain(&self, pd: u32) -> Domain<'_, F::Dma> {
         Domain {
             dma: &self.dma,
             keys: &self.keys,

@@ -32,6 +32,11 @@ use crate::transport::responder::request::invalidate;
 const RETRY_INTERVAL_NS: u64 = 100_000;
 
 impl<F: QueueFormat> Executor<F> {
+    fn set_away_timer(&mut self, index: QpIndex) {
+        let scheduler = &mut self.requests.completions.scheduler;
+        scheduler.set_away_timer(&mut self.objects, index);
+    }
+
     /// A turn of a queue pair with requests under way.
     #[cold]
     pub(crate) fn away_turn(&mut self, index: QpIndex, budget: &mut i64) {
@@ -65,21 +70,13 @@ impl<F: QueueFormat> Executor<F> {
                 return;
             };
             if qp.req.wait == Wait::Page {
-                return self
-                    .requests
-                    .completions
-                    .scheduler
-                    .set_away_timer(&mut self.objects, index);
+                return self.set_away_timer(index);
             }
             *budget -= REQUEST_COST;
             let (from, reliable) = (qp.core.vf, qp.core.transport.is_reliable());
             if self.network.waits_with_frames(&mut self.objects, index) {
                 self.network.wait_for_rest(&self.objects, index);
-                return self
-                    .requests
-                    .completions
-                    .scheduler
-                    .set_away_timer(&mut self.objects, index);
+                return self.set_away_timer(index);
             }
             // Frames on their way have to arrive first.
             let crowded = reliable && self.objects.vf(from).is_full();
@@ -107,11 +104,7 @@ impl<F: QueueFormat> Executor<F> {
                     let again = self.requests.completions.scheduler.clock.now() + RETRY_INTERVAL_NS;
                     self.with_requester(index, |requester, _| requester.look_again(again));
                 }
-                return self
-                    .requests
-                    .completions
-                    .scheduler
-                    .set_away_timer(&mut self.objects, index);
+                return self.set_away_timer(index);
             }
             self.requests.finish_requests(&mut self.objects, index);
         }
@@ -144,11 +137,7 @@ impl<F: QueueFormat> Executor<F> {
             attr: &core.attr,
             transport: core.transport,
             session: (core.transport == Transport::Dci).then(|| req.far.session(core.qpn)),
-            memory: Domain {
-                dma: &vf.dma,
-                keys: &vf.keys,
-                pd: core.pd,
-            },
+            memory: vf.domain(core.pd),
             lends,
             in_completion: core.in_completion,
             retries: vf.retries(core),

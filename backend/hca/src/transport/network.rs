@@ -1,5 +1,6 @@
 //! The way of what leaves an engine: routes through the subnet, and where frames leave and arrive.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,6 +13,7 @@ use crate::objects::counters::traffic::PathTraffic;
 use crate::objects::ids::{QpIndex, VfId};
 use crate::objects::qp::Qp;
 use crate::objects::qp::attributes::{AddressPath, Transport};
+use crate::objects::vf::Vf;
 use crate::objects::vf::route_cache::{CachedFanout, CachedRoute, FANOUT_CACHE, ROUTE_CACHE};
 use crate::objects::work::AddressVector;
 use crate::path::{End, Heading, NoRoute, Route, Subnet};
@@ -20,7 +22,6 @@ use crate::transport::endpoint::{Destination, InFlight, Outside, Transmit};
 use crate::transport::frame::{Content, Frame};
 use crate::transport::room::BYTES_PER_SLOT;
 use crate::transport::{Endpoint, Exits, Room};
-use std::marker::PhantomData;
 
 /// The subnet, as an engine knows it, and the exits to it.
 #[derive(Debug)]
@@ -52,14 +53,13 @@ impl<F: QueueFormat> Network<F> {
     /// changed in it, or at the queue pair or the port.
     pub fn connection_route(
         &mut self,
-        objects: &mut Objects<F>,
-        index: QpIndex,
+        vfs: &[Vf<F>],
+        qp: &mut Qp<F>,
         path: AddressPath,
         generation: u64,
     ) -> Option<Route> {
-        let qp = objects.qps.get(index.0)?;
         let from = qp.core.vf;
-        let port = &objects.vf(from).port;
+        let port = &vfs[usize::from(from.0)].port;
         let pkey = port.pkey(qp.core.attr.pkey_index);
         if !port.active || !pkey.is_valid() {
             return None;
@@ -71,8 +71,7 @@ impl<F: QueueFormat> Network<F> {
             return cached.route.ok();
         }
         let route = self.subnet.resolve(from, &heading);
-        let found = &mut objects.qps.get_mut(index.0)?.req.found;
-        found.resolved(CachedRoute {
+        qp.req.found.resolved(CachedRoute {
             heading,
             generation,
             route,
@@ -148,9 +147,10 @@ impl<F: QueueFormat> Network<F> {
     #[cold]
     pub fn find_other_end(&mut self, objects: &mut Objects<F>, index: QpIndex) {
         let generation = self.generation.load(Ordering::Acquire);
-        let qp = objects.qps.get(index.0);
-        if let Some(path) = qp.and_then(|qp| qp.core.attr.path) {
-            let _ = self.connection_route(objects, index, path, generation);
+        if let Some(qp) = objects.qps.get_mut(index.0)
+            && let Some(path) = qp.core.attr.path
+        {
+            let _ = self.connection_route(&objects.vfs, qp, path, generation);
         }
     }
 
@@ -230,21 +230,22 @@ impl<F: QueueFormat> Network<F> {
         reserved: Option<Arc<InFlight>>,
     ) {
         let generation = self.generation.load(Ordering::Acquire);
-        let Some(Qp { core, .. }) = objects.qps.get(index.0) else {
+        let Some(qp) = objects.qps.get_mut(index.0) else {
             return;
         };
-        frame.migrated = !core.attr.is_armed();
-        let (from, dest_qp) = (core.vf, core.attr.dest_qp);
-        let Some(path) = core.attr.path else { return };
-        let route = self.connection_route(objects, index, path, generation);
+        frame.migrated = !qp.core.attr.is_armed();
+        let (from, dest_qp) = (qp.core.vf, qp.core.attr.dest_qp);
+        let Some(path) = qp.core.attr.path else {
+            return;
+        };
+        let route = self.connection_route(&objects.vfs, qp, path, generation);
         let counted = frame.is_counted();
         let (words, packets) = (frame.words(), u64::from(frame.packets()));
         let Some(route) = route else {
-            let found = objects.qps.get(index.0).and_then(|qp| qp.req.found.route);
             if let Some(CachedRoute {
                 route: Err(reason @ (NoRoute::Lost(lost) | NoRoute::Held(lost))),
                 ..
-            }) = found
+            }) = qp.req.found.route
                 && objects.vf(from).port.active
                 && counted
             {
@@ -256,9 +257,7 @@ impl<F: QueueFormat> Network<F> {
             return;
         };
         if frame.is_request() {
-            let qpn = objects.qps.get(index.0).map(|qp| qp.core.qpn);
-            qpn.into_iter()
-                .for_each(|qpn| self.hold_back(from, qpn, &route, &frame));
+            self.hold_back(from, qp.core.qpn, &route, &frame);
         }
         self.emit(objects, (from, &path, dest_qp), route, frame, reserved);
     }

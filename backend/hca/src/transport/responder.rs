@@ -6,6 +6,7 @@ pub(crate) mod receiving;
 pub(crate) mod request;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
 use vm_memory::VolatileMemory;
 
 use super::arrived::Arrived;
@@ -488,11 +489,7 @@ impl<F: QueueFormat> Reception<'_, F> {
         if target.length < LOAN {
             return None;
         }
-        let domain = Domain {
-            dma: &self.vf.dma,
-            keys: &self.vf.keys,
-            pd,
-        };
+        let domain = self.vf.domain(pd);
         domain.lend(
             &target.stretch(),
             Access::REMOTE_READ,

@@ -32,11 +32,7 @@ impl<F: QueueFormat> Reception<'_, F> {
 
     #[inline]
     pub fn domain(&self, pd: u32) -> Domain<'_, F::Dma> {
-        Domain {
-            dma: &self.vf.dma,
-            keys: &self.vf.keys,
-            pd,
-        }
+        self.vf.domain(pd)
     }
 
     /// Takes what a SEND goes to that begins: a receive request, or the entry of a tag list that its beginning matches.
@@ -118,11 +114,7 @@ impl<F: QueueFormat> Reception<'_, F> {
         let Some(inbound) = &mut self.resp.inbound else {
             return Err(Refusal::Operation);
         };
-        let domain = Domain {
-            dma: &self.vf.dma,
-            keys: &self.vf.keys,
-            pd: inbound.pd,
-        };
+        let domain = self.vf.domain(inbound.pd);
         check_room(domain, &inbound.wr.sges, part.end)?;
         payload.hold(&mut inbound.wr.held, budget)
     }
