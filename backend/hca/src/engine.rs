@@ -379,7 +379,7 @@ impl<F: QueueFormat> Engine<F> {
             .is_hot_beside(0)
     }
 
-    /// Joins the engine to others: paths that end [`End::Away`] over this link lead there. Frames that arrive at
+    /// Joins the engine to others: paths that end [`End::Away`](crate::End::Away) over this link lead there. Frames that arrive at
     /// the endpoint are for functions of this engine.
     pub fn add_link(&mut self, endpoint: Box<dyn Endpoint>) -> LinkId {
         self.executor.network.exits.add(endpoint)

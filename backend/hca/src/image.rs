@@ -3,7 +3,7 @@
 //!
 //! Objects are named by their numbers, and times count from the moment of saving. Results of look-ups (paths,
 //! peers, records, requests fetched ahead) are not in an image: they are looked up again. Management sets the port
-//! where the function comes to be ([`Engine::set_port`](crate::Engine::set_port)); frames on their way belong to
+//! where the function comes to be ([`Vf::set_port`](crate::Vf::set_port)); frames on their way belong to
 //! the wire until they arrive. Packets held for a quiesced function are in its image.
 //!
 //! An image may come from anywhere. Restoring checks every number and length in it and charges the function's quota

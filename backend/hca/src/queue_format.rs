@@ -57,7 +57,7 @@ pub enum Event {
     SrqLimit(u32),
     /// A shared receive queue is unusable.
     SrqCatastrophic(u32),
-    /// A page that a queue pair needs is not there. It waits until [`Engine::resume_fault`](crate::Engine::resume_fault).
+    /// A page that a queue pair needs is not there. It waits until [`Engine::resume_fault`](crate::Verbs::resume_fault).
     PageFault(PageFault),
     /// The port changed.
     Port(PortChange),

@@ -461,7 +461,7 @@ impl<F: QueueFormat> Requests<F> {
     }
 
     /// Keeps something large that is of no use any more until somebody takes it
-    /// ([`Engine::take_discarded`]): to drop it takes time.
+    /// ([`Engine::take_discarded`](crate::Engine::take_discarded)): to drop it takes time.
     pub fn discard<T: Send + 'static>(&mut self, thing: T) {
         self.discarded.keep(Box::new(thing));
     }

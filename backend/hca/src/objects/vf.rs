@@ -207,7 +207,7 @@ impl<F: QueueFormat> Vf<F> {
     }
 
     /// Takes over what management changed at a function's port. The face is
-    /// told separately, with [`Engine::port_changed`].
+    /// told separately, with [`Vf::port_changed`].
     pub fn set_port(&mut self, port: PortView) {
         let state = self;
         state.port = port;
@@ -252,7 +252,7 @@ impl<F: QueueFormat> Vf<F> {
         self.run_queue.is_pending()
     }
 
-    /// Whether [`Engine::clear_away`] has something to do.
+    /// Whether [`Engine::clear_away`](crate::Engine::clear_away) has something to do.
     #[must_use]
     pub fn has_remains(&self) -> bool {
         !self.run_queue.remains.is_empty()
