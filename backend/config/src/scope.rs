@@ -322,6 +322,7 @@ pub const SCOPES: &[Scope] = &[
             "remove the key, or write another fabric.model",
         )],
     ),
+    everywhere("fabric.strict"),
     partly(
         "fabric.extended_lids",
         "with `fabric.model = \"vswitch-dynamic\"`",

@@ -67,6 +67,11 @@ impl<P: Port> Rehearsal<P> {
             let name = self.names.get(way).map_or("?", String::as_str);
             let hops: Vec<String> = way.iter().map(ToString::to_string).collect();
             let hops = hops.join(",");
+            // That this manager knows extended speeds is no news to anybody.
+            let modifier = match *attribute {
+                AttributeId::PORT_INFO => modifier & !PortInfo::SPEEDS_REQUESTED,
+                _ => *modifier,
+            };
             let _ = writeln!(text, "{name} (0,{hops}): {attribute} 0x{modifier:x}{what}");
         }
         for attribute in &self.unlisted {

@@ -708,6 +708,21 @@ impl SubnetManager {
                 return;
             }
             Purpose::PortInfo(at)
+                if request.method == Method::GET
+                    && failure != Failure::TimedOut
+                    && request.modifier & PortInfo::SPEEDS_REQUESTED != 0 =>
+            {
+                // An agent from before extended speeds.
+                if let (Some(port), Destination::Directed(route)) =
+                    (self.known.subnet.port_mut(at), &request.destination)
+                {
+                    port.refuses_speeds = true;
+                    let modifier = port.info_modifier(at.1);
+                    self.get(route.clone(), AttributeId::PORT_INFO, modifier, purpose);
+                }
+                return;
+            }
+            Purpose::PortInfo(at)
                 if request.method == Method::SET && failure == Failure::TimedOut =>
             {
                 self.known.assume_key(at, request);

@@ -32,6 +32,8 @@ pub(crate) struct Port {
     pub(crate) claim: Option<At>,
     /// P_Key table of an adapter's port, as last read or set.
     pub(crate) pkeys: BTreeMap<u16, PKeyBlock>,
+    /// Its agent does not take the bit of the modifier by which a requester says that it knows extended speeds.
+    pub(crate) refuses_speeds: bool,
     /// As last read or set, where the port can have virtual ports.
     pub(crate) virtualization: Option<VirtualizationInfo>,
     /// Virtual ports that are not Down, by index; 0, the physical port, is none of them.
@@ -64,9 +66,21 @@ impl Port {
             peer: None,
             claim: None,
             pkeys: BTreeMap::new(),
+            refuses_speeds: false,
             virtualization: None,
             vports: BTreeMap::new(),
         }
+    }
+
+    /// The attribute modifier of PortInfo for this port, which has this number. A switch of NDR tells extended speeds only
+    /// to requesters that know them.
+    pub(crate) fn info_modifier(&self, number: u8) -> u32 {
+        let known = if self.refuses_speeds {
+            0
+        } else {
+            PortInfo::SPEEDS_REQUESTED
+        };
+        known | u32::from(number)
     }
 
     pub(crate) fn state(&self) -> PortState {

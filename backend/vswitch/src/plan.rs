@@ -150,6 +150,9 @@ impl Plan {
                 node.pinned = false;
             }
         }
+        if model.fabric.strict {
+            builder.topology.make_strict();
+        }
         if model.fabric.extended_lids {
             let legacy = model.wiring.switches.iter();
             let legacy = legacy.filter(|switch| !switch.extended_lids);

@@ -39,6 +39,13 @@ pub static FABRIC: &[Key] = &[
         "With `\"vswitch-dynamic\"`: VMs of clusters get [LIDs of 18 bits](virtual-clusters.md#lids-of-18-bits).",
     ),
     key(
+        "strict",
+        Flag,
+        "`false`",
+        "Switches answer as those of NDR: extended speeds (FDR and faster) only to a PortInfo request with bit 31 of its modifier, and \
+         reserved bits of that modifier are refused. For [tests of subnet managers](subnet-manager.md#strict-switches).",
+    ),
+    key(
         "subnet_prefix",
         Other("16 hexadecimal digits"),
         "`\"fe80:0000:0000:0000\"`",

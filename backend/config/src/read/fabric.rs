@@ -19,6 +19,7 @@ impl<'d> Reader<'d> {
                 .unwrap_or_default(),
             grh_required: section.flag("grh_required").unwrap_or(true),
             extended_lids: section.flag("extended_lids").unwrap_or_default(),
+            strict: section.flag("strict").unwrap_or_default(),
             mtu: self.mtu(section).unwrap_or(Mtu::B4096),
             link_width: section
                 .one_of("link_width", &WIDTHS)

@@ -67,6 +67,9 @@ pub struct NodeSpec {
     pub virtual_function: bool,
     /// Virtual ports of the only port of a channel adapter, from index 1 on; none: it cannot have such.
     pub vports: Vec<VPortSpec>,
+    /// Whether a switch answers as strictly as Quantum-2 does: extended speeds are for requesters that know them, and reserved
+    /// bits of PortInfo's attribute modifier are 0.
+    pub strict: bool,
     /// Whether it speaks the extended LID space ([`wire::ExtendedLid`]): a switch has a second
     /// forwarding table, an adapter's port can have a vLID.
     pub extended_lids: bool,
@@ -106,6 +109,7 @@ impl NodeSpec {
             guid_cap: GUID_CAP,
             virtual_function: false,
             vports: Vec::new(),
+            strict: false,
             extended_lids: false,
         }
     }
@@ -127,6 +131,7 @@ impl NodeSpec {
             guid_cap: GUID_CAP,
             virtual_function: false,
             vports: Vec::new(),
+            strict: false,
             extended_lids: false,
         }
     }
@@ -238,6 +243,13 @@ impl Topology {
     pub fn extend_lids(&mut self, without: &[Guid]) {
         for node in &mut self.nodes {
             node.extended_lids = !without.contains(&node.guid);
+        }
+    }
+
+    /// Has all switches answer strictly.
+    pub fn make_strict(&mut self) {
+        for node in &mut self.nodes {
+            node.strict = node.kind == NodeType::Switch;
         }
     }
 

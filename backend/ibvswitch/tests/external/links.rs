@@ -76,3 +76,40 @@ fn opensm_hears_of_links_with_errors() {
     ));
     assert!(counted("hv1", "2", "LocalLinkIntegrityErrors:") > 0);
 }
+
+/// The rate of the path from one VF to another, as saquery prints it.
+fn path_rate(daemon: &Daemon) -> String {
+    let programs = Programs::new(daemon);
+    let lids = format!("{}:{}", daemon.lid("vm1"), daemon.lid("vm2"));
+    let text = programs
+        .run(&["saquery", "--src-to-dst", &lids])
+        .replace('.', "");
+    let rate = text
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("rate"));
+    rate.expect("a rate").to_owned()
+}
+
+/// Switches of NDR tell extended speeds to managers that say they know them. OpenSM 3.3.23 does not say so when it looks at a
+/// port first, and takes the links for slower ones; ours does.
+#[test]
+fn strict_switches() {
+    let nodes = || {
+        Configuration::new()
+            .set("fabric.strict", true)
+            .set("fabric.link_speed", "NDR")
+            .hypervisor("hv1", ["vm1"])
+            .hypervisor("hv2", ["vm2"])
+    };
+    let daemon = Daemon::configured(nodes());
+    let [mut vm1, vm2] = ["vm1", "vm2"].map(|name| Peer::open(&daemon, name));
+    vm1.write_to(&vm2);
+    let ours = path_rate(&daemon);
+    let daemon = Daemon::configured(nodes().set("sm.manager", "external"));
+    let opensm = Opensm::start(&daemon, None, &[]);
+    opensm.subnet_up();
+    let [mut vm1, vm2] = ["vm1", "vm2"].map(|name| Peer::open(&daemon, name));
+    vm1.write_to(&vm2);
+    // "Exactly" 400 Gb/s, and the 40 Gb/s of a link without extended speeds.
+    assert_eq!([ours, path_rate(&daemon)], ["0x95", "0x87"]);
+}

@@ -454,7 +454,7 @@ impl SubnetManager {
         let Some(port) = self.known.subnet.port(at) else {
             return;
         };
-        let route = port.route.clone();
+        let (route, modifier) = (port.route.clone(), port.info_modifier(at.1));
         let can = wanted
             .capability_mask
             .contains(CapabilityMask::CLIENT_REREGISTRATION);
@@ -465,6 +465,7 @@ impl SubnetManager {
             link_width_enabled: 0,
             link_speed_enabled: 0,
             link_speed_ext_enabled: 0,
+            link_speed_ext2_enabled: 0,
             client_reregister: reregister && can,
             ..*wanted
         };
@@ -472,12 +473,10 @@ impl SubnetManager {
         self.known.protect(at, &mut request);
         let mut data = [0; DATA];
         request.emit(&mut data);
-        let (_, number) = at;
         let errand = Errand {
             purpose: Purpose::PortInfo(at),
             migration,
         };
-        let modifier = u32::from(number);
         self.set(route, AttributeId::PORT_INFO, modifier, data, errand);
     }
 

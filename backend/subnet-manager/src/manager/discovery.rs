@@ -73,7 +73,8 @@ impl SubnetManager {
         }
         for port in found.new_ports {
             let purpose = Purpose::PortInfo((found.node, port));
-            let modifier = u32::from(port);
+            let known = self.known.subnet.port((found.node, port));
+            let modifier = known.map_or(port.into(), |known| known.info_modifier(port));
             self.get(route.clone(), AttributeId::PORT_INFO, modifier, purpose);
             if info.node_type != NodeType::Switch {
                 let blocks = info.partition_cap.div_ceil(PKeyBlock::ENTRIES as u16);

@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::guests::Bed;
 use crate::harness::{Link, Managed};
 use fabric::{Fabric, LinkRate, NodeSpec, Owner, PortEvent, SmpAccess, Topology};
 use ibvswitch_subnet_manager::{Arbitration, Config, MinHop, SubnetManager, Transport};
+use topologies::Hypervisors;
 use wire::attribute::{NodeInfo, SlToVl, VlArbitration, VlWeight};
-use wire::mad::{AttributeId, Method};
+use wire::mad::{AttributeId, Method, Status};
+use wire::sa::{PathRecord, Rate};
 use wire::smp::{Destination, Request, Route, Smp};
 use wire::{Gid, Guid, Lid, MadPacket, PKey, PortState, Sl, Vl};
 
@@ -52,6 +55,69 @@ fn the_default_topology() {
     ] {
         assert!(events.contains(&event), "{event:?} is not in {events:?}");
     }
+}
+
+/// As on Quantum-2, and with agents from before extended speeds, which refuse a modifier that they do not know.
+#[test]
+fn extended_speeds_are_asked_for() {
+    struct Old<'a>(&'a mut Link);
+    impl Transport for Old<'_> {
+        fn send(&mut self, packet: MadPacket) {
+            self.0.send(packet);
+        }
+        fn receive(&mut self) -> Option<MadPacket> {
+            let mut packet = self.0.receive()?;
+            let mut smp = Smp::new_checked(&mut packet.mad[..]).ok()?;
+            let mad = smp.mad();
+            if mad.attribute() == AttributeId::PORT_INFO && mad.modifier() >> 31 == 1 {
+                smp.data_mut().fill(0);
+                smp.mad_mut().set_status(Status::INVALID_FIELD);
+            }
+            Some(packet)
+        }
+    }
+    let layout = Hypervisors::new(2, 2).unwrap();
+    let mut topology = layout.topology().clone();
+    topology.make_strict();
+    let fabric = Fabric::new(&topology).unwrap();
+    let mut managed = Managed::new(fabric, layout.manager_guid(), Config::default());
+    managed.settle();
+    managed.all_active_and_reachable();
+    assert_eq!(managed.manager.report().errors, Vec::<String>::new());
+    let vf = managed
+        .link
+        .fabric
+        .port_by_guid(layout.vf_guid(1, 0))
+        .unwrap();
+    let mut bed = Bed::of(managed, vec![vf]);
+    let wanted = PathRecord {
+        slid: bed.lid(0),
+        dlid: Lid::new(1),
+        ..PathRecord::default()
+    };
+    let path = bed
+        .get(0, PathRecord::SLID | PathRecord::DLID, &wanted)
+        .unwrap();
+    let info = bed.info(0);
+    let rate = Rate::of_link(
+        info.active_width().unwrap(),
+        info.active_speed().unwrap(),
+        info.active_speed_ext().unwrap(),
+    );
+    assert_eq!(path.rate, rate.0);
+
+    let (mut managed, _) = Managed::hypervisors(1, 1, Config::default());
+    for _ in 0..1000 {
+        let next = managed
+            .manager
+            .poll(managed.now, &mut Old(&mut managed.link));
+        if managed.manager.is_up() {
+            break;
+        }
+        managed.now = next.unwrap();
+    }
+    managed.all_active_and_reachable();
+    assert_eq!(managed.manager.report().errors, Vec::<String>::new());
 }
 
 /// Counts of packets: what a bring-up costs a vSwitch and a virtual function.

@@ -19,6 +19,7 @@ impl Default for Fabric {
             model: AddressModel::default(),
             grh_required: true,
             extended_lids: false,
+            strict: false,
             mtu: Mtu::B4096,
             link_width: LinkWidth::X4,
             link_speed: LinkRate::Edr,

@@ -14,6 +14,8 @@ use crate::nodes::topology::PortRef;
 use crate::output::PortEvent;
 
 const INVALID: Status = Status::INVALID_FIELD;
+/// Reserved bits of PortInfo's attribute modifier.
+const RESERVED: u32 = !(PortInfo::SPEEDS_REQUESTED | 0xff);
 
 /// Result of a Set of enabled widths or speeds; `None` when it is not possible.
 fn enabled(wanted: u8, current: u8, supported: u8, all: u8) -> Option<u8> {
@@ -50,6 +52,11 @@ impl Fabric {
         data: &mut [u8; DATA],
     ) -> Result<(), Status> {
         let port = self.meant(asked, asked.modifier as u8)?;
+        let strict = self.node(asked.node).is_some_and(|node| node.spec.strict);
+        if strict && asked.modifier & RESERVED != 0 {
+            return Err(INVALID);
+        }
+        let knows_speeds = !strict || asked.modifier & PortInfo::SPEEDS_REQUESTED != 0;
         let mut outcome = Ok(());
         if asked.set {
             // An adapter's ports are managed each through itself.
@@ -58,11 +65,19 @@ impl Fabric {
             }
             outcome = PortInfo::parse(data)
                 .map_err(|_| INVALID)
-                .and_then(|wanted| self.set_port_info(port, &wanted));
+                .and_then(|mut wanted| {
+                    if !knows_speeds {
+                        wanted.hide_speeds_ext();
+                    }
+                    self.set_port_info(port, &wanted)
+                });
         }
         let port = self.port(port).ok_or(INVALID)?;
         let mut info = port.info;
         info.local_port_num = asked.ingress;
+        if !knows_speeds {
+            info.hide_speeds_ext();
+        }
         let shown = port.shows_m_key(asked.m_key) && !asked.by_owner;
         if !shown && asked.m_key != info.m_key {
             info.m_key = 0;

@@ -116,6 +116,42 @@ fn modifiers_out_of_range() {
     }
 }
 
+/// As Quantum-2: who does not say that extended speeds are known to it sees none, and sets none.
+#[test]
+fn strict_switches_tell_extended_speeds_to_those_who_know_them() {
+    let mut host = Host::new();
+    let mut topology = host.layout.topology().clone();
+    topology.make_strict();
+    host.fabric = ibvswitch_fabric::Fabric::new(&topology).unwrap();
+    host.fabric
+        .set_owner(host.port, Owner::Consumer, SmpAccess::Fabric);
+    let known = wire::attribute::PortInfo::SPEEDS_REQUESTED;
+    let read = |host: &mut Host, modifier| {
+        let (status, data) = host.get(SWITCH, AttributeId::PORT_INFO, modifier);
+        assert_eq!(status, Status::OK);
+        wire::attribute::PortInfo::parse(&data).unwrap()
+    };
+    let told = read(&mut host, known | 1);
+    assert_ne!(told.link_speed_ext_active, 0);
+    let mut hidden = read(&mut host, 1);
+    assert_eq!(
+        (
+            hidden.link_speed_ext_active,
+            hidden.link_speed_ext_supported
+        ),
+        (0, 0)
+    );
+    assert_eq!(hidden.link_speed_active, told.link_speed_active);
+    hidden.link_speed_ext_enabled = 1;
+    hidden.port_state = PortState::NoChange;
+    let (status, _) = host.set(SWITCH, AttributeId::PORT_INFO, 1, hidden.to_bytes());
+    assert_eq!(status, Status::OK);
+    assert_eq!(read(&mut host, known | 1), told);
+    let (status, _) = host.get(SWITCH, AttributeId::PORT_INFO, 0x101);
+    assert_eq!(status, Status::INVALID_FIELD);
+    assert_ne!(host.port_info(VF, 1).link_speed_ext_active, 0, "an adapter");
+}
+
 #[test]
 fn what_is_set_can_be_read() {
     let mut host = Host::new();

@@ -237,6 +237,9 @@ const EXT_SPEEDS: u8 = 0xf;
 const EXT2_SHIFT: u32 = 5;
 
 impl PortInfo {
+    /// In the attribute modifier: the requester knows extended speeds (SMSupportExtendedSpeeds). Quantum-2 switches tell and
+    /// take them only then.
+    pub const SPEEDS_REQUESTED: u32 = 1 << 31;
     /// In `capability_mask2`: the port can have virtual ports
     /// ([`VirtualizationInfo`](super::VirtualizationInfo)).
     pub const VIRTUALIZATION: u16 = 1 << 2;
@@ -290,6 +293,16 @@ impl PortInfo {
         self.link_speed_ext2_active = code >> EXT2_SHIFT;
         self.link_speed_ext2_supported = up_to >> EXT2_SHIFT;
         self.link_speed_ext2_enabled = self.link_speed_ext2_supported;
+    }
+
+    /// Makes it that of a port without extended speeds.
+    pub const fn hide_speeds_ext(&mut self) {
+        self.link_speed_ext_active = 0;
+        self.link_speed_ext_supported = 0;
+        self.link_speed_ext_enabled = 0;
+        self.link_speed_ext2_active = 0;
+        self.link_speed_ext2_supported = 0;
+        self.link_speed_ext2_enabled = 0;
     }
 
     /// Number of data lanes for a `vl_cap` or `operational_vls` code; 0 for a reserved one.
