@@ -79,6 +79,24 @@ fn virtual_ports_with_lids_are_reached_by_them() {
     );
 }
 
+/// VMs of clusters are told apart by LIDs: their virtual ports have some, and the port needs no range.
+#[test]
+fn a_cluster_at_virtual_ports() {
+    let daemon = Daemon::configured(
+        Configuration::new()
+            .set("fabric.model", "virtualized")
+            .clusters(["c"])
+            .hypervisor("hv1", ["other"])
+            .member("a1", "c")
+            .member("a2", "c"),
+    );
+    let [mut a1, a2, other] = ["a1", "a2", "other"].map(|name| Peer::open(&daemon, name));
+    let seen = [&a1, &a2].map(|peer| (peer.port.lid, peer.port.grh_required));
+    assert_eq!(seen, [(1, false), (2, false)]);
+    assert_eq!(other.port.lid, lid(&daemon, "hv1"));
+    a1.write_to(&a2);
+}
+
 /// OpenSM manages the ports; what is virtual stays Down, as on hardware.
 #[test]
 fn opensm_leaves_virtual_ports_down() {

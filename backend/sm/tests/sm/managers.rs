@@ -18,12 +18,12 @@ fn serves(place: &Place, links: usize) {
 }
 
 /// OpenSM at a node, which polls the master four times a second.
-fn opensm(place: &Place) -> Program {
+fn opensm(place: &Place, host: &str) -> Program {
     let options = place.dir.path().join("opensm.conf");
     std::fs::write(&options, "sminfo_polling_timeout 250\n").expect("is written");
     let options = options.to_str().expect("is text");
     let opensm = ["opensm", "-d2", "-f", "-", "-F", options];
-    Program::start(place.other(&opensm).env("SIM_HOST", "d"))
+    Program::start(place.other(&opensm).env("SIM_HOST", host))
 }
 
 fn takes_turns(place: &Place, links: usize) {
@@ -32,7 +32,7 @@ fn takes_turns(place: &Place, links: usize) {
     let line = manager.says("subnet up");
     assert!(line.contains("errors=0"), "{line}");
     serves(place, links);
-    let opensm = opensm(place);
+    let opensm = opensm(place, "d");
     opensm.says("Entering STANDBY state");
     manager.end();
     opensm.says("Entering MASTER state");
@@ -52,6 +52,41 @@ fn of_ibsim() {
 #[test]
 fn of_the_daemon() {
     takes_turns(&Place::daemon(), 14);
+}
+
+/// Virtual ports come up where OpenSM, a standby here, has none.
+#[test]
+fn virtual_ports() {
+    let place = Place::virtualized();
+    let states = |state: &str| {
+        let text = place.command(&["status"]);
+        let vfs = ["a ", "b ", "d "].map(|vf| text.lines().find(|line| line.starts_with(vf)));
+        let all = vfs.iter().flatten();
+        assert_eq!(all.filter(|line| line.contains(state)).count(), 3, "{text}");
+    };
+    states("Down");
+    let manager = Program::start(&mut place.manager(&["--priority", "1"]));
+    let line = manager.says("subnet up");
+    assert!(
+        line.contains("virtual_ports=3 ") && line.contains("errors=0"),
+        "{line}"
+    );
+    states("Active");
+    let opensm = opensm(&place, "hv2");
+    opensm.says("Entering STANDBY state");
+    manager.signal(Signal::SIGHUP);
+    let line = manager.says("sweep=2 ");
+    assert!(line.contains("virtual_ports=3 "), "{line}");
+    // Told to do without them.
+    manager.end();
+    opensm.says("Entering MASTER state");
+    opensm.says("SUBNET UP");
+    let options = place.dir.path().join("sm.conf");
+    std::fs::write(&options, "virt_enabled 1\n").expect("is written");
+    let options = options.to_str().expect("is text");
+    let manager = Program::start(&mut place.manager(&["--priority", "1", "--config", options]));
+    manager.says("subnet up");
+    states("Down");
 }
 
 /// Switches' traps reach the manager, and a signal has it look at the whole subnet.
@@ -77,5 +112,5 @@ fn by_the_mad_device() {
     let line = manager.says("subnet up");
     assert!(line.contains("errors=0"), "{line}");
     serves(&place, 12);
-    opensm(&place).says("Entering STANDBY state");
+    opensm(&place, "d").says("Entering STANDBY state");
 }

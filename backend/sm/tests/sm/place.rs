@@ -78,13 +78,30 @@ impl Place {
 
     /// A subnet of the daemon.
     pub fn daemon() -> Self {
+        let nodes = Configuration::new();
+        Self::of_daemon(
+            nodes
+                .hypervisor("hv1", ["a", "b"])
+                .hypervisor("hv2", ["c", "d"]),
+        )
+    }
+
+    /// A subnet of the daemon with virtual ports; `b` has a LID of its own.
+    pub fn virtualized() -> Self {
+        let nodes = Configuration::new().set("fabric.model", "virtualized");
+        let nodes = nodes
+            .hypervisor("hv1", ["a"])
+            .vf("b")
+            .key("address", "dedicated");
+        Self::of_daemon(nodes.hypervisor("hv2", ["d"]))
+    }
+
+    fn of_daemon(nodes: Configuration) -> Self {
         let (dir, socket) = (tempfile::tempdir().expect("a directory"), socket());
         let file = dir.path().join("ibvswitch.toml");
-        let config = Configuration::new()
+        let config = nodes
             .set("sm.manager", "external")
-            .set("external.socket", socket.as_str())
-            .hypervisor("hv1", ["a", "b"])
-            .hypervisor("hv2", ["c", "d"]);
+            .set("external.socket", socket.as_str());
         std::fs::write(&file, config.to_string()).expect("is written");
         let mut command = Command::new(beside("ibvswitch"));
         let command = command.arg("run").arg("--config").arg(file);
@@ -97,12 +114,12 @@ impl Place {
         }
     }
 
-    /// A command of the daemon, which has to succeed.
+    /// Output of a command of the daemon, which has to succeed.
     #[track_caller]
-    pub fn command(&self, arguments: &[&str]) {
+    pub fn command(&self, arguments: &[&str]) -> String {
         let mut command = Command::new(beside("ibvswitch"));
         command.arg("--runtime-dir").arg(self.dir.path());
-        text(command.args(arguments));
+        text(command.args(arguments))
     }
 
     /// The manager with these arguments.

@@ -100,6 +100,7 @@ impl Sweeps {
             switches,
             adapters = report.adapters,
             active = report.active,
+            virtual_ports = report.virtual_ports.1,
             packets = report.packets,
             errors = report.errors.len(),
             "subnet up"
