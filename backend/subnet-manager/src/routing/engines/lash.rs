@@ -124,7 +124,7 @@ impl Lash {
 
 /// The arcs in an order in which every path that goes up and then down leads forward, up being where
 /// the adapters are not: in trees all shortest paths do.
-fn up_down(skeleton: &Skeleton) -> Vec<u32> {
+pub(in crate::routing) fn up_down(skeleton: &Skeleton) -> Vec<u32> {
     // The vertex that is farthest from adapters is at the top, or one of those.
     let mut height = vec![u32::MAX; skeleton.len()];
     let mut reached: Vec<usize> = (0..skeleton.len())

@@ -7,6 +7,7 @@ use std::ops::Range;
 use wire::Lid;
 
 use crate::routing::engines::dfsssp::channels;
+use crate::routing::engines::lash::up_down;
 use crate::routing::lanes::acyclic::AcyclicLanes;
 use crate::routing::lanes::levels::ServiceLevels;
 use crate::routing::skeleton::{Skeleton, Target};
@@ -157,9 +158,8 @@ impl<'a> Search<'a> {
             .iter()
             .map(|targets| targets.iter().filter(|target| target.adapter).count() as u32)
             .collect();
-        let (tree, rank) = spanning_tree(skeleton);
-        let places = places(skeleton, &adapters, &rank);
-        let mut lanes = AcyclicLanes::new(channels(skeleton), places, lanes);
+        let tree = spanning_tree(skeleton);
+        let mut lanes = AcyclicLanes::new(channels(skeleton), &up_down(skeleton), lanes);
         for vertex in 0..skeleton.len() {
             let arcs = skeleton.arcs_of(vertex);
             for (before, after) in arcs.clone().flat_map(|a| arcs.clone().map(move |b| (a, b))) {
@@ -533,9 +533,8 @@ impl<'a> Search<'a> {
     }
 }
 
-/// A spanning tree from the middle of the graph, or of each part of it, by arc, and the rank of each vertex:
-/// how many were reached before.
-fn spanning_tree(skeleton: &Skeleton) -> (Vec<bool>, Vec<u32>) {
+/// A spanning tree from the middle of the graph, or of each part of it, by arc.
+fn spanning_tree(skeleton: &Skeleton) -> Vec<bool> {
     let count = skeleton.len();
     let search = |from: usize| {
         let mut by = vec![NONE; count];
@@ -554,10 +553,9 @@ fn spanning_tree(skeleton: &Skeleton) -> (Vec<bool>, Vec<u32>) {
         (order, by)
     };
     let mut tree = vec![false; skeleton.arcs.len()];
-    let mut rank = vec![NONE; count];
-    let mut ranks = 0;
+    let mut is_done = vec![false; count];
     for start in 0..count {
-        if rank[start] != NONE {
+        if is_done[start] {
             continue;
         }
         // Half way between two vertices that are far from each other.
@@ -570,45 +568,14 @@ fn spanning_tree(skeleton: &Skeleton) -> (Vec<bool>, Vec<u32>) {
         }
         let (order, by) = search(path[path.len() / 2]);
         for at in order {
-            rank[at] = ranks;
-            ranks += 1;
+            is_done[at] = true;
             if let Some(arc) = skeleton.arcs.get(by[at] as usize) {
                 tree[by[at] as usize] = true;
                 tree[arc.back as usize] = true;
             }
         }
     }
-    (tree, rank)
-}
-
-/// An order of channels that suits most paths: up, away from adapters and towards the root of the
-/// spanning tree, then down.
-fn places(skeleton: &Skeleton, adapters: &[u32], rank: &[u32]) -> Vec<u32> {
-    let mut height = vec![0u32; skeleton.len()];
-    let mut queue: VecDeque<usize> = (0..skeleton.len()).filter(|&at| adapters[at] > 0).collect();
-    let mut is_known: Vec<bool> = adapters.iter().map(|&adapters| adapters > 0).collect();
-    while let Some(at) = queue.pop_front() {
-        for arc in &skeleton.arcs[skeleton.arcs_of(at)] {
-            let to = arc.to as usize;
-            if !std::mem::replace(&mut is_known[to], true) {
-                height[to] = height[at] + 1;
-                queue.push_back(to);
-            }
-        }
-    }
-    let key = |vertex: u32| (Reverse(height[vertex as usize]), rank[vertex as usize]);
-    let mut order: Vec<u32> = (0..skeleton.arcs.len() as u32).collect();
-    order.sort_by_key(|&index| {
-        let arc = skeleton.arcs[index as usize];
-        let (from, to) = (key(skeleton.arcs[arc.back as usize].to), key(arc.to));
-        let is_down = from < to;
-        (is_down, is_down.then_some(from), Reverse(from))
-    });
-    let mut places = vec![0; order.len()];
-    for (place, arc) in (0..).zip(order) {
-        places[arc as usize] = place;
-    }
-    places
+    tree
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Channel dependencies on several lanes, admitted only as long as they make no circle.
 
 use crate::routing::lanes::dependency::Channels;
+use crate::routing::lanes::layer::Layer;
 
 /// A change, so that it can be undone.
 #[derive(Debug, Clone, Copy)]
@@ -12,67 +13,40 @@ struct Change {
 }
 
 /// Channel dependencies by lane.
-///
-/// Each lane has all channels in an order in which none comes before one that depends on it, and
-/// corrects it when a dependency asks for that ("A Dynamic Topological Sort Algorithm for Directed
-/// Acyclic Graphs", Pearce and Kelly). Only channels between both ends of the new dependency are
-/// looked at, and only these change their place. An order stays right when dependencies vanish.
 #[derive(Debug)]
 pub(in crate::routing) struct AcyclicLanes {
     channels: Channels,
-    /// By dependency: the lanes that have it.
-    held: Vec<u16>,
-    /// By dependency: the lanes on which it would make a circle.
-    refused: Vec<u16>,
-    /// By lane, then by channel: its place in the order.
-    places: Vec<Vec<u32>>,
+    layers: Vec<Layer>,
     changes: Vec<Change>,
-    /// By channel: the last search that found it.
-    found: Vec<u32>,
-    searches: u32,
-    /// Channels after the new dependency, and before it.
-    after: Vec<u32>,
-    before: Vec<u32>,
 }
 
 impl AcyclicLanes {
-    /// Lanes without dependencies. `places` has the place of each channel in the order to begin with.
-    pub(in crate::routing) fn new(channels: Channels, places: Vec<u32>, lanes: u8) -> Self {
+    /// Lanes without dependencies, their channels in this order to begin with.
+    pub(in crate::routing) fn new(channels: Channels, order: &[u32], lanes: u8) -> Self {
         Self {
-            held: vec![0; channels.dependencies()],
-            refused: vec![0; channels.dependencies()],
-            found: vec![0; channels.channels()],
-            places: vec![places; lanes.into()],
+            layers: vec![Layer::new(&channels, order); lanes.into()],
             changes: Vec::new(),
-            searches: 0,
-            after: Vec::new(),
-            before: Vec::new(),
             channels,
         }
     }
 
     /// Number of lanes.
     pub(in crate::routing) fn count(&self) -> u8 {
-        self.places.len() as u8
+        self.layers.len() as u8
     }
 
     /// Adds a dependency to a lane; false if it would make a circle.
     pub(in crate::routing) fn add(&mut self, lane: u8, before: usize, after: usize) -> bool {
         let dependency = self.channels.dependency(before, after);
-        let bit = 1 << lane;
-        if self.held[dependency] & bit != 0 {
+        let layer = &mut self.layers[usize::from(lane)];
+        if layer.held.contains(dependency) {
             return true;
         }
-        if self.refused[dependency] & bit != 0 {
+        if layer.refused.contains(dependency) {
             return false;
         }
-        let is_added = self.make_room(lane, before, after);
-        let lanes = if is_added {
-            &mut self.held
-        } else {
-            &mut self.refused
-        };
-        lanes[dependency] |= bit;
+        let is_added = layer.arrange(&self.channels, before, after);
+        layer.noted(is_added).insert(dependency);
         self.changes.push(Change {
             dependency,
             lane,
@@ -101,80 +75,9 @@ impl AcyclicLanes {
             return;
         };
         for change in self.changes.drain(changes + first..) {
-            let lanes = if change.is_added {
-                &mut self.held
-            } else {
-                &mut self.refused
-            };
-            lanes[change.dependency] &= !(1 << change.lane);
+            let layer = &mut self.layers[usize::from(change.lane)];
+            layer.noted(change.is_added).remove(change.dependency);
         }
-    }
-
-    /// Orders the channels of a lane so that `before` precedes `after`; false if it depends on it.
-    fn make_room(&mut self, lane: u8, before: usize, after: usize) -> bool {
-        if before == after {
-            return false;
-        }
-        let places = &mut self.places[usize::from(lane)];
-        let (low, high) = (places[after], places[before]);
-        if high < low {
-            return true;
-        }
-        let bit = 1u16 << lane;
-        self.searches += 1;
-        let searches = self.searches;
-        self.after.clear();
-        self.after.push(after as u32);
-        self.found[after] = searches;
-        let mut reached = 0;
-        while let Some(&at) = self.after.get(reached) {
-            reached += 1;
-            let onward = self.channels.onward(at as usize);
-            let base = self.channels.dependency(at as usize, onward.start);
-            for (dependency, next) in (base..).zip(onward) {
-                if self.held[dependency] & bit == 0
-                    || places[next] > high
-                    || self.found[next] == searches
-                {
-                    continue;
-                }
-                if next == before {
-                    return false;
-                }
-                self.found[next] = searches;
-                self.after.push(next as u32);
-            }
-        }
-        self.before.clear();
-        self.before.push(before as u32);
-        self.found[before] = searches;
-        let mut reached = 0;
-        while let Some(&at) = self.before.get(reached) {
-            reached += 1;
-            for previous in self.channels.behind(at as usize) {
-                let dependency = self.channels.dependency(previous, at as usize);
-                if self.held[dependency] & bit != 0
-                    && places[previous] >= low
-                    && self.found[previous] != searches
-                {
-                    self.found[previous] = searches;
-                    self.before.push(previous as u32);
-                }
-            }
-        }
-        for side in [&mut self.before, &mut self.after] {
-            side.sort_unstable_by_key(|&channel| places[channel as usize]);
-        }
-        let moved = self.before.iter().chain(&self.after);
-        let mut free: Vec<u32> = moved
-            .clone()
-            .map(|&channel| places[channel as usize])
-            .collect();
-        free.sort_unstable();
-        for (&channel, place) in moved.zip(free) {
-            places[channel as usize] = place;
-        }
-        true
     }
 }
 
@@ -202,10 +105,10 @@ mod tests {
         /// A dependency is refused exactly if it makes a circle with those that are held.
         #[test]
         fn circles_alone_are_refused(
-            places in Just((0..20u32).collect::<Vec<_>>()).prop_shuffle(),
+            order in Just((0..20u32).collect::<Vec<_>>()).prop_shuffle(),
             steps in vec((0..2u8, 0..20usize, 0..4usize, 0..8u8), 1..200),
         ) {
-            let mut lanes = AcyclicLanes::new(complete(5), places, 2);
+            let mut lanes = AcyclicLanes::new(complete(5), &order, 2);
             let mut held = [vec![false; 80], vec![false; 80]];
             let mut mark = (0, held.clone());
             for (lane, before, turn, what) in steps {

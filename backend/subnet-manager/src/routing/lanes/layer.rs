@@ -11,10 +11,10 @@ use super::dependency::Channels;
 pub(in crate::routing) struct Layer {
     /// By channel: its place.
     place: Vec<u32>,
-    held: FixedBitSet,
+    pub(super) held: FixedBitSet,
     /// Dependencies that would close a circle: dependencies are only ever taken back along with the
     /// path that brought them, so that they would do so at any later time, too.
-    refused: FixedBitSet,
+    pub(super) refused: FixedBitSet,
     seen: FixedBitSet,
 }
 
@@ -30,6 +30,15 @@ impl Layer {
             seen: FixedBitSet::with_capacity(order.len()),
             held: FixedBitSet::with_capacity(channels.dependencies()),
             refused: FixedBitSet::with_capacity(channels.dependencies()),
+        }
+    }
+
+    /// The dependencies that are held, or those that are refused.
+    pub(super) fn noted(&mut self, is_held: bool) -> &mut FixedBitSet {
+        if is_held {
+            &mut self.held
+        } else {
+            &mut self.refused
         }
     }
 
@@ -62,7 +71,7 @@ impl Layer {
 
     /// Makes the order one in which `before` comes before `after`; false if `after` leads to
     /// `before`.
-    fn arrange(&mut self, channels: &Channels, before: usize, after: usize) -> bool {
+    pub(super) fn arrange(&mut self, channels: &Channels, before: usize, after: usize) -> bool {
         let (low, high) = (self.place[after], self.place[before]);
         if low > high {
             return true;
