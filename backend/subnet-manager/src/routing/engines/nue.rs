@@ -286,39 +286,48 @@ impl<'a> Search<'a> {
     /// Tries paths that are no longer than they must be; false if some vertex has none.
     fn shortest(&mut self, target: &Target) -> bool {
         self.begin();
-        let mut offers: Vec<(u64, u32)> = Vec::new();
         for place in 1..self.nearest.len() {
             let (at, first) = self.nearest[place];
             let end = self
                 .nearest
                 .get(place + 1)
                 .map(|&(_, first)| first as usize);
-            let closer = &self.closer[first as usize..end.unwrap_or(self.closer.len())];
-            offers.clear();
-            offers.extend(closer.iter().map(|&arc| {
-                let to = self.skeleton.heads()[arc as usize] as usize;
-                (self.cost[to] + self.load[arc as usize], arc)
-            }));
-            let Some(&best) = offers.iter().min() else {
+            let closer = first as usize..end.unwrap_or(self.closer.len());
+            let (mut best, mut arc) = (u64::MAX, NONE);
+            for &other in &self.closer[closer.clone()] {
+                let cost = self.offered(other);
+                let is_less = cost < best;
+                best = if is_less { cost } else { best };
+                arc = if is_less { other } else { arc };
+            }
+            if arc == NONE {
                 return false;
-            };
-            let mut lanes = self.lanes_of(at);
-            let found = if self.take(best.1, self.lanes_of(at).next().unwrap_or(0), target) {
-                Some(best)
-            } else {
-                offers.sort_unstable();
-                let on_lane = |lane| {
-                    let admits = |&(_, arc): &(u64, u32)| self.take(arc, lane, target);
-                    offers.iter().copied().find(admits)
-                };
-                lanes.find_map(on_lane)
-            };
+            }
+            let first = self.lanes_of(at).next().unwrap_or(0);
+            if self.take(arc, first, target) {
+                self.cost[at as usize] = best;
+                continue;
+            }
+            let mut offers: Vec<(u64, u32)> = self.closer[closer]
+                .iter()
+                .map(|&arc| (self.offered(arc), arc))
+                .collect();
+            offers.sort_unstable();
+            let found = self.lanes_of(at).find_map(|lane| {
+                let admits = |&(_, arc): &(u64, u32)| self.take(arc, lane, target);
+                offers.iter().copied().find(admits)
+            });
             let Some((cost, _)) = found else {
                 return false;
             };
             self.cost[at as usize] = cost;
         }
         true
+    }
+
+    /// Paths on the links from the beginning of an arc to the target.
+    fn offered(&self, arc: u32) -> u64 {
+        self.cost[self.head(arc)] + self.load[arc as usize]
     }
 
     /// Finds paths that are as short as the lanes admit, and escape paths where they admit none.
@@ -643,6 +652,28 @@ mod tests {
             prop_assert!(verdict.is_connected(), "{:?}", verdict.faults);
             prop_assert!(verdict.is_free_of_deadlock(), "{}", verdict);
             prop_assert!(verdict.lanes <= lanes);
+        }
+    }
+
+    /// Nine groups of four switches, each with two cables to other groups.
+    #[test]
+    fn a_dragonfly() {
+        let within = |group: usize| {
+            (0..4).flat_map(move |one| {
+                (0..one).map(move |other| (4 * group + one, 4 * group + other))
+            })
+        };
+        let end = |group: usize, to: usize| 4 * group + (to + 8 - group) % 9 / 2;
+        let between =
+            (0..9).flat_map(|group| (0..group).map(move |to| (end(group, to), end(to, group))));
+        let cables: Vec<_> = (0..9).flat_map(within).chain(between).collect();
+        let graph = network(&cables, &[2; 36]);
+        for (lanes, detours) in [(1, 1000), (2, 500), (8, 0)] {
+            let routing = Nue { lanes }.route(&graph).expect("is routed");
+            let verdict = Verdict::new(&graph, &routing);
+            println!("{lanes} lanes: {verdict}");
+            assert!(verdict.is_connected() && verdict.is_free_of_deadlock());
+            assert!(verdict.detours <= detours, "{verdict}");
         }
     }
 
