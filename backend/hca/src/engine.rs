@@ -11,7 +11,6 @@ use std::task::Waker;
 
 use wire::{MadPacket, Qpn};
 
-use crate::engine::cost::{REMOVAL_COST, SHARED_TURN};
 use crate::engine::executor::Executor;
 use crate::engine::requests::Requests;
 use crate::engine::scheduler::Clock;
@@ -93,18 +92,14 @@ impl<F: QueueFormat> Engine<F> {
     pub fn vf_mut(&mut self, vf: VfId) -> &mut Vf<F> {
         self.executor.objects.vf_mut(vf)
     }
-}
 
-impl<F: QueueFormat> Engine<F> {
     /// Number of times that connections have looked their peers up: for the first message, and after something
     /// changed on the way or at either end.
     #[must_use]
     pub const fn peer_lookups(&self) -> u64 {
         self.executor.network.lookups
     }
-}
 
-impl<F: QueueFormat> Engine<F> {
     /// Has frames watched from now on, or not any more. Watched traffic goes in frames.
     pub fn set_watch(&mut self, watch: Option<Box<dyn Watch>>) {
         self.executor.network.exits.endpoint.watch = watch;
@@ -119,26 +114,22 @@ impl<F: QueueFormat> Engine<F> {
     pub fn set_endpoint(&mut self, endpoint: Box<dyn Endpoint>) {
         self.executor.network.exits.replace(endpoint);
     }
-}
 
-impl<F: QueueFormat> Engine<F> {
     /// Destroys all objects of a function: it was reset, or its guest is gone. Nobody finds them from
     /// now on, and the function may have new ones at once. To give the memory of the old ones back
     /// takes as long as there are many: call [`Engine::clear_away`] until nothing is left, and drop what
     /// [`Engine::take_discarded`] returns, with others at the engine between.
     pub fn reset_vf(&mut self, vf: VfId) {
-        self.executor.requests.bury(&mut self.executor.objects, vf);
-        self.executor
-            .requests
-            .forget_held(&mut self.executor.objects, vf);
-        let polled = self
-            .executor
-            .requests
-            .completions
-            .scheduler
-            .polling
-            .forget(&mut self.executor.objects, vf);
-        let state = &mut self.executor.objects.vfs[usize::from(vf.0)];
+        let Executor {
+            objects,
+            requests,
+            network,
+            ..
+        } = &mut self.executor;
+        requests.bury(objects, vf);
+        requests.forget_held(objects, vf);
+        let polled = requests.completions.scheduler.polling.forget(objects, vf);
+        let state = objects.vf_mut(vf);
         let gone = (
             state.pds.replace(),
             state.xrcds.replace(),
@@ -149,7 +140,7 @@ impl<F: QueueFormat> Engine<F> {
             std::mem::take(&mut state.sets),
             polled,
         );
-        self.executor.network.exits.injections.forget(vf);
+        network.exits.injections.forget(vf);
         state.special = [None; 2];
         state.faults = Faults::default();
         if let Some(rest) = &mut state.quiesced {
@@ -159,20 +150,18 @@ impl<F: QueueFormat> Engine<F> {
         state.multicast_left = 1 << state.quota.log_multicast;
         state.memory.clear();
         state.taken = 0;
-        self.executor.requests.trim();
-        self.executor.requests.discard(gone);
+        requests.trim();
+        requests.discard(gone);
     }
-}
 
-impl<F: QueueFormat> Engine<F> {
-    /// The same for a queue that its owner armed.
+    /// The event of a completion queue, which its owner armed, waits for more entries, no longer than these
+    /// nanoseconds (completion queue moderation).
     pub fn hold_armed(&mut self, vf: VfId, cqn: u32, nanoseconds: u32) {
-        if let Ok(cq) = self.executor.objects.vf(vf).cq_index(cqn) {
-            self.executor.requests.completions.hold_event(
-                &mut self.executor.objects,
-                cq,
-                nanoseconds,
-            );
+        let Executor {
+            objects, requests, ..
+        } = &mut self.executor;
+        if let Ok(cq) = objects.vf(vf).cq_index(cqn) {
+            requests.completions.hold_event(objects, cq, nanoseconds);
         }
     }
 
@@ -191,6 +180,7 @@ impl<F: QueueFormat> Engine<F> {
 
     /// One turn: looks for posted work and does some of it. Returns whether
     /// there was any.
+    #[inline]
     pub fn poll(&mut self) -> bool {
         self.executor.poll()
     }
@@ -209,12 +199,14 @@ impl<F: QueueFormat> Engine<F> {
 
     /// Executes posted work until none is left or a bounded amount is done.
     /// Returns whether some is left.
+    #[inline]
     pub fn run(&mut self) -> bool {
         self.executor.run()
     }
 
     /// A turn of one function, out of order, for a caller who brings it work and would have to wait
     /// for another thread to do it.
+    #[inline]
     pub fn run_vf(&mut self, vf: VfId) {
         self.executor.run_vf(vf);
     }
@@ -266,43 +258,10 @@ impl<F: QueueFormat> Engine<F> {
     /// Takes away objects that a function had before it was reset, a bounded number of them; returns whether some
     /// are left. The objects are discarded.
     pub fn clear_away(&mut self, vf: VfId) -> bool {
-        let mut left = SHARED_TURN;
-        while left > 0
-            && let Some(remains) = self
-                .executor
-                .objects
-                .vf_mut(vf)
-                .run_queue
-                .remains
-                .last_mut()
-        {
-            left -= REMOVAL_COST;
-            if let Some(slot) = remains.qps.pop() {
-                if let Some(qp) = slot.and_then(|index| self.executor.objects.qps.remove(index.0)) {
-                    if let Role::Target(target) = &qp.resp.role {
-                        for context in target.contexts() {
-                            left -= REMOVAL_COST;
-                            if let Some(context) = self.executor.objects.qps.remove(context.0) {
-                                self.executor.requests.discarded.keep(context);
-                            }
-                        }
-                    }
-                    self.executor.requests.discarded.keep(qp);
-                }
-            } else if let Some(slot) = remains.cqs.pop() {
-                if let Some(cq) = slot.and_then(|index| self.executor.objects.cqs.remove(index.0)) {
-                    self.executor.requests.discarded.keep(cq);
-                }
-            } else if let Some(slot) = remains.srqs.pop() {
-                if let Some(srq) = slot.and_then(|index| self.executor.objects.srqs.remove(index.0))
-                {
-                    self.executor.requests.discarded.keep(srq);
-                }
-            } else {
-                self.executor.objects.vf_mut(vf).run_queue.remains.pop();
-            }
-        }
-        !self.executor.objects.vf(vf).run_queue.remains.is_empty()
+        let Executor {
+            objects, requests, ..
+        } = &mut self.executor;
+        requests.clear_away(objects, vf)
     }
 
     /// Whether [`Engine::take_discarded`] has something.
@@ -411,13 +370,7 @@ impl<F: QueueFormat> Engine<F> {
     /// # Errors
     /// [`VerbError::NotFound`].
     pub fn query_qp(&self, vf: VfId, qpn: Qpn) -> Result<QpView, VerbError> {
-        let index = self.executor.objects.qp_index(vf, qpn)?;
-        let qp = self
-            .executor
-            .objects
-            .qps
-            .get(index.0)
-            .ok_or(VerbError::NotFound)?;
+        let qp = self.executor.objects.qp(vf, qpn)?;
         let attr = QpAttr {
             rq_psn: qp.resp.psn,
             sq_psn: qp.req.psn,
@@ -435,13 +388,7 @@ impl<F: QueueFormat> Engine<F> {
     /// # Errors
     /// [`VerbError::NotFound`].
     pub fn qp_queues(&self, vf: VfId, qpn: Qpn) -> Result<QpQueues<'_, F>, VerbError> {
-        let index = self.executor.objects.qp_index(vf, qpn)?;
-        let qp = self
-            .executor
-            .objects
-            .qps
-            .get(index.0)
-            .ok_or(VerbError::NotFound)?;
+        let qp = self.executor.objects.qp(vf, qpn)?;
         let recv = if let RecvQueue::Own(queue) = &qp.resp.queue {
             Some(queue)
         } else {
@@ -460,11 +407,8 @@ impl<F: QueueFormat> Engine<F> {
             {
                 F::ring_send(queue, through);
             }
-            self.executor
-                .requests
-                .completions
-                .scheduler
-                .make_ready(&mut self.executor.objects, index);
+            let scheduler = &mut self.executor.requests.completions.scheduler;
+            scheduler.make_ready(&mut self.executor.objects, index);
         }
     }
 

@@ -217,6 +217,11 @@ impl<F: QueueFormat> Objects<F> {
         })
     }
 
+    pub fn qp(&self, vf: VfId, qpn: Qpn) -> Result<&Qp<F>, VerbError> {
+        let index = self.qp_index(vf, qpn)?;
+        self.qps.get(index.0).ok_or(VerbError::NotFound)
+    }
+
     pub fn qp_index(&self, vf: VfId, qpn: Qpn) -> Result<QpIndex, VerbError> {
         let index = self.vf(vf).qps.get(u32::from(qpn)).copied();
         // Targets of dynamic connections have verbs of their own.

@@ -155,9 +155,7 @@ impl<F: QueueFormat> Completions<F> {
             self.hold_event(objects, cq, attention.hold);
         }
     }
-}
 
-impl<F: QueueFormat> Completions<F> {
     /// Completes a receive request of a connected queue pair.
     #[inline]
     pub fn complete_recv(

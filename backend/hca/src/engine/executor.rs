@@ -62,10 +62,8 @@ impl<F: QueueFormat> Executor<F> {
         }
         self.visit(vf);
         if self.objects.vf(vf).run_queue.is_pending() {
-            self.requests
-                .completions
-                .scheduler
-                .queue(&mut self.objects, vf);
+            let scheduler = &mut self.requests.completions.scheduler;
+            scheduler.queue(&mut self.objects, vf);
         } else {
             let run_queue = &mut self.objects.vfs[usize::from(vf.0)].run_queue;
             self.requests.completions.scheduler.withdraw(vf, run_queue);
@@ -84,10 +82,8 @@ impl<F: QueueFormat> Executor<F> {
             self.objects.vf_mut(vf).run_queue.queued = false;
             left -= self.visit(vf).max(LOOK_COST);
             if self.objects.vf(vf).run_queue.is_pending() {
-                self.requests
-                    .completions
-                    .scheduler
-                    .queue(&mut self.objects, vf);
+                let scheduler = &mut self.requests.completions.scheduler;
+                scheduler.queue(&mut self.objects, vf);
             }
         }
         !self.requests.completions.scheduler.is_empty() || self.network.exits.have_arrivals()
@@ -110,10 +106,8 @@ impl<F: QueueFormat> Executor<F> {
                 self.requests
                     .look_at_errored(&mut self.objects, vf, now, &mut left);
             }
-            self.requests
-                .completions
-                .scheduler
-                .set_alarm(&mut self.objects, vf);
+            let scheduler = &mut self.requests.completions.scheduler;
+            scheduler.set_alarm(&mut self.objects, vf);
         }
         self.requests.search_users(&mut self.objects, vf, &mut left);
         while left > 0
@@ -138,10 +132,8 @@ impl<F: QueueFormat> Executor<F> {
         // An owner that is told of a completion queue that failed in this turn finds its users failed, if they are
         // few.
         self.requests.search_users(&mut self.objects, vf, &mut left);
-        self.requests
-            .completions
-            .scheduler
-            .end(&mut self.objects, vf, left <= 0);
+        let scheduler = &mut self.requests.completions.scheduler;
+        scheduler.end(&mut self.objects, vf, left <= 0);
         allowance - left
     }
 
@@ -171,10 +163,8 @@ impl<F: QueueFormat> Executor<F> {
             let run_queue = &mut self.objects.vf_mut(vf).run_queue;
             run_queue.alarm = u64::MAX;
             run_queue.rang = true;
-            self.requests
-                .completions
-                .scheduler
-                .queue(&mut self.objects, vf);
+            let scheduler = &mut self.requests.completions.scheduler;
+            scheduler.queue(&mut self.objects, vf);
         }
         if self.network.exits.deadline().is_some_and(|at| at <= now) {
             self.arrivals(now);

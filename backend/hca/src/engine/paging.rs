@@ -52,34 +52,26 @@ impl<F: QueueFormat> Verbs<'_, F> {
                 Role::Target(target) => target.waits.take(),
                 _ => Some(index),
             };
-            self.requests
-                .completions
-                .scheduler
-                .responder_goes_on(self.objects, waits, there);
+            let scheduler = &mut self.requests.completions.scheduler;
+            scheduler.responder_goes_on(self.objects, waits, there);
         } else {
             qp.req.wait = Wait::None;
             if let Some(away) = &mut qp.req.away {
                 away.requester.paged(there);
                 self.requests.finish_requests(self.objects, index);
-                self.requests
-                    .completions
-                    .scheduler
-                    .make_ready(self.objects, index);
+                let scheduler = &mut self.requests.completions.scheduler;
+                scheduler.make_ready(self.objects, index);
             } else if there {
-                self.requests
-                    .completions
-                    .scheduler
-                    .make_ready(self.objects, index);
+                let scheduler = &mut self.requests.completions.scheduler;
+                scheduler.make_ready(self.objects, index);
             } else if let Some(mut wr) = qp.req.current.take() {
                 wr.reason = Reason::LocalKey(KeyFault::Absent);
                 self.requests
                     .finish(self.objects, index, wr, Status::LocalProtection, 0);
             }
         }
-        self.requests
-            .completions
-            .scheduler
-            .gone_on(self.objects, self.vf);
+        let scheduler = &mut self.requests.completions.scheduler;
+        scheduler.gone_on(self.objects, self.vf);
         Ok(())
     }
 }
@@ -107,6 +99,53 @@ impl<F: QueueFormat> Scheduler<F> {
         {
             self.end_wait(objects, index);
             self.make_ready(objects, index);
+        }
+    }
+
+    /// A queue pair waits for no page any more: its state or the whole of it goes.
+    pub fn forget_faults(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+        let Objects { qps, vfs, .. } = objects;
+        let Some(qp) = qps.get_mut(index.0) else {
+            return;
+        };
+        let vf = qp.core.vf;
+        let faults = &mut vfs[usize::from(vf.0)].faults;
+        for paging in [&mut qp.req.paging, &mut qp.resp.paging] {
+            match std::mem::take(paging) {
+                Paging::Told => faults.told = faults.told.saturating_sub(1),
+                Paging::Later(number) => {
+                    faults.later.remove(&(number, index.0));
+                }
+                Paging::None | Paging::Denied => {}
+            }
+        }
+        if qp.req.wait == Wait::Page {
+            qp.req.wait = Wait::None;
+        }
+        self.call_later(objects, vf);
+    }
+
+    /// Somebody of whom the function was told goes on.
+    fn gone_on(&mut self, objects: &mut Objects<F>, vf: VfId) {
+        let faults = &mut objects.vf_mut(vf).faults;
+        faults.told = faults.told.saturating_sub(1);
+        self.call_later(objects, vf);
+    }
+
+    /// Has those try again of whom the function may be told now.
+    fn call_later(&mut self, objects: &mut Objects<F>, vf: VfId) {
+        let Objects { qps, vfs, .. } = objects;
+        let faults = &mut vfs[usize::from(vf.0)].faults;
+        if faults.told >= MAX_PAGE_FAULTS {
+            return;
+        }
+        let Some((_, index)) = faults.later.pop_first() else {
+            return;
+        };
+        if let Some(qp) = qps.get_mut(index) {
+            qp.req.paging = Paging::None;
+            qp.req.wait = Wait::None;
+            self.make_ready(objects, QpIndex(index));
         }
     }
 }
@@ -194,34 +233,7 @@ impl<F: QueueFormat> Objects<F> {
         }
         true
     }
-}
 
-impl<F: QueueFormat> Scheduler<F> {
-    /// A queue pair waits for no page any more: its state or the whole of it goes.
-    pub fn forget_faults(&mut self, objects: &mut Objects<F>, index: QpIndex) {
-        let Objects { qps, vfs, .. } = objects;
-        let Some(qp) = qps.get_mut(index.0) else {
-            return;
-        };
-        let vf = qp.core.vf;
-        let faults = &mut vfs[usize::from(vf.0)].faults;
-        for paging in [&mut qp.req.paging, &mut qp.resp.paging] {
-            match std::mem::take(paging) {
-                Paging::Told => faults.told = faults.told.saturating_sub(1),
-                Paging::Later(number) => {
-                    faults.later.remove(&(number, index.0));
-                }
-                Paging::None | Paging::Denied => {}
-            }
-        }
-        if qp.req.wait == Wait::Page {
-            qp.req.wait = Wait::None;
-        }
-        self.call_later(objects, vf);
-    }
-}
-
-impl<F: QueueFormat> Objects<F> {
     /// A queue pair of an image waits for pages of which its owner was told there.
     pub(crate) fn waits_for_pages(&mut self, index: QpIndex, [req, resp]: [Paging; 2]) {
         let Self { qps, vfs, .. } = self;
@@ -255,32 +267,6 @@ impl<F: QueueFormat> Objects<F> {
             faults.last += 1;
             qp.req.paging = Paging::Later(faults.last);
             faults.later.insert((faults.last, index.0));
-        }
-    }
-}
-
-impl<F: QueueFormat> Scheduler<F> {
-    /// Somebody of whom the function was told goes on.
-    fn gone_on(&mut self, objects: &mut Objects<F>, vf: VfId) {
-        let faults = &mut objects.vf_mut(vf).faults;
-        faults.told = faults.told.saturating_sub(1);
-        self.call_later(objects, vf);
-    }
-
-    /// Has those try again of whom the function may be told now.
-    fn call_later(&mut self, objects: &mut Objects<F>, vf: VfId) {
-        let Objects { qps, vfs, .. } = objects;
-        let faults = &mut vfs[usize::from(vf.0)].faults;
-        if faults.told >= MAX_PAGE_FAULTS {
-            return;
-        }
-        let Some((_, index)) = faults.later.pop_first() else {
-            return;
-        };
-        if let Some(qp) = qps.get_mut(index) {
-            qp.req.paging = Paging::None;
-            qp.req.wait = Wait::None;
-            self.make_ready(objects, QpIndex(index));
         }
     }
 }

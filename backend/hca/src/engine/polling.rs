@@ -9,6 +9,8 @@
 //! was rung. All of this is done for each function by itself, and a turn is
 //! bounded, so that nobody waits for what others have rung.
 
+use std::marker::PhantomData;
+
 use wire::Qpn;
 
 use crate::objects::Objects;
@@ -16,7 +18,6 @@ use crate::objects::ids::{CqIndex, QpIndex, VfId};
 use crate::objects::qp::Qp;
 use crate::objects::vf::polled::Polled;
 use crate::queue_format::{Attention, QueueFormat};
-use std::marker::PhantomData;
 
 /// Doorbell records of all functions that the engine looks at.
 #[derive(Debug)]
@@ -54,9 +55,7 @@ impl<F: QueueFormat> Polling<F> {
     pub const fn is_hot_beside(&self, own: usize) -> bool {
         self.hot > own
     }
-}
 
-impl<F: QueueFormat> Polling<F> {
     /// Whether any queue pair is polled.
     pub const fn is_needed(&self) -> bool {
         self.all > 0

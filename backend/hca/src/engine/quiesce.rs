@@ -60,11 +60,8 @@ impl<F: QueueFormat> Executor<F> {
         self.call_own(vf);
         self.network.exits.rests.patience.push((until, vf));
         self.network.exits.look();
-        self.requests
-            .completions
-            .scheduler
-            .polling
-            .quiesce(&mut self.objects, vf);
+        let polling = &mut self.requests.completions.scheduler.polling;
+        polling.quiesce(&mut self.objects, vf);
         let run_queue = &mut self.objects.vfs[usize::from(vf.0)].run_queue;
         self.requests.completions.scheduler.quiesce(vf, run_queue);
     }
@@ -86,25 +83,7 @@ impl<F: QueueFormat> Executor<F> {
         self.network.exits.rests.returning.push(vf);
         self.network.exits.look();
     }
-}
 
-impl<F: QueueFormat> Vf<F> {
-    /// Whether a function rests, or has not got yet what has come for it meanwhile.
-    #[must_use]
-    pub fn is_quiet(&self) -> bool {
-        self.quiesced.is_some()
-    }
-}
-
-impl<F: QueueFormat> Scheduler<F> {
-    /// The clock of a function, in nanoseconds: it stands still while the function is quiesced.
-    pub fn time_of(&self, objects: &Objects<F>, vf: VfId) -> u64 {
-        let rest = objects.vf(vf).quiesced.as_ref();
-        rest.map_or_else(|| self.clock.now(), |rest| rest.since)
-    }
-}
-
-impl<F: QueueFormat> Executor<F> {
     pub fn come_back(&mut self, vf: VfId) {
         let now = self.requests.completions.scheduler.clock.now();
         let state = self.objects.vf_mut(vf);
@@ -113,19 +92,14 @@ impl<F: QueueFormat> Executor<F> {
         for change in rest.into_iter().flat_map(|rest| rest.changes) {
             self.objects.notify(vf, Event::Port(change));
         }
-        self.requests
-            .completions
-            .scheduler
-            .polling
-            .resume(&mut self.objects, vf);
+        let polling = &mut self.requests.completions.scheduler.polling;
+        polling.resume(&mut self.objects, vf);
         let run_queue = &mut self.objects.vfs[usize::from(vf.0)].run_queue;
         self.requests.completions.scheduler.resume(vf, run_queue);
         self.network.exits.rests.forget(vf);
         self.network.exits.look();
     }
-}
 
-impl<F: QueueFormat> Executor<F> {
     /// Works for quiesced functions: those that go on get the packets held for them, queue pairs that have waited
     /// look again, and a function that does not come back counts as dead.
     pub(crate) fn look_at_rests(&mut self, now: u64) {
@@ -158,10 +132,8 @@ impl<F: QueueFormat> Executor<F> {
             let Some((_, index)) = self.network.exits.rests.called.pop_first() else {
                 break;
             };
-            self.requests
-                .completions
-                .scheduler
-                .call(&mut self.objects, QpIndex(index));
+            let scheduler = &mut self.requests.completions.scheduler;
+            scheduler.call(&mut self.objects, QpIndex(index));
         }
         while let Some(&(_, vf)) =
             { self.network.exits.rests.patience.iter() }.find(|it| it.0 <= now)
@@ -191,65 +163,26 @@ impl<F: QueueFormat> Executor<F> {
         let state = self.objects.vf_mut(vf);
         (state.quiesced, state.back) = (rest, back);
     }
-}
 
-impl<F: QueueFormat> Scheduler<F> {
-    /// A queue pair is to look again at the other end of its connection.
-    pub fn call(&mut self, objects: &mut Objects<F>, index: QpIndex) {
-        if let Some(qp) = objects.qps.get_mut(index.0) {
-            if qp.req.wait == Wait::Quiesced {
-                qp.req.wait = Wait::None;
-            }
-            self.make_ready(objects, index);
-        }
-    }
-}
-
-impl<F: QueueFormat> Executor<F> {
     /// The queue pairs of a function that wait for others are to look again.
     pub fn call_own(&mut self, vf: VfId) {
         let own = (vf, 0)..=(vf, u32::MAX);
         let waiting = self.network.exits.rests.waiting.range(own);
         for (_, index) in waiting.copied().collect::<Vec<_>>() {
             self.network.exits.rests.waiting.remove(&(vf, index));
-            self.requests
-                .completions
-                .scheduler
-                .call(&mut self.objects, QpIndex(index));
+            let scheduler = &mut self.requests.completions.scheduler;
+            scheduler.call(&mut self.objects, QpIndex(index));
         }
     }
 }
 
-impl<F: QueueFormat> Scheduler<F> {
-    /// Nanoseconds left to an answer that is overdue after a wait `since` then: as long as one of both ends has
-    /// been quiesced meanwhile. `None` where none has.
-    #[cold]
-    pub fn time_left(&self, objects: &Objects<F>, index: QpIndex, since: u64) -> Option<u64> {
-        let qp = objects.qps.get(index.0)?;
-        let (own, now) = (qp.core.vf, self.clock.now());
-        let other = objects.other_end(index);
-        let others = match &other {
-            Some(end) => std::slice::from_ref(end),
-            // One of those at the port; which of them, its engine knows.
-            None => {
-                let route = qp.req.found.route.and_then(|found| found.route.ok());
-                let port = route.and_then(|route| route.here());
-                port.map_or(&[][..], |port| &objects.vf(port).sharers)
-            }
-        };
-        let rested = |vf: &VfId| objects.vf(*vf).rested_since(since, now);
-        let left = rested(&own) + others.iter().map(rested).max().unwrap_or(0);
-        let rests = |vf: &VfId| objects.vf(*vf).back == QUIESCED;
-        let shortest = if rests(&own) || others.iter().any(rests) {
-            MIN_RECHECK_NS
-        } else {
-            0
-        };
-        Some(left.max(shortest)).filter(|&left| left > 0)
-    }
-}
-
 impl<F: QueueFormat> Vf<F> {
+    /// Whether a function rests, or has not got yet what has come for it meanwhile.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.quiesced.is_some()
+    }
+
     /// Has a frame wait for a function that rests.
     #[cold]
     pub(crate) fn hold(&mut self, to: For, mut frame: Frame, in_flight: Option<Arc<InFlight>>) {
@@ -292,6 +225,51 @@ impl<F: QueueFormat> Vf<F> {
         rests
             .map(|(from, to)| to.min(end).saturating_sub(from.max(begin)))
             .sum()
+    }
+}
+
+impl<F: QueueFormat> Scheduler<F> {
+    /// The clock of a function, in nanoseconds: it stands still while the function is quiesced.
+    pub fn time_of(&self, objects: &Objects<F>, vf: VfId) -> u64 {
+        let rest = objects.vf(vf).quiesced.as_ref();
+        rest.map_or_else(|| self.clock.now(), |rest| rest.since)
+    }
+
+    /// A queue pair is to look again at the other end of its connection.
+    pub fn call(&mut self, objects: &mut Objects<F>, index: QpIndex) {
+        if let Some(qp) = objects.qps.get_mut(index.0) {
+            if qp.req.wait == Wait::Quiesced {
+                qp.req.wait = Wait::None;
+            }
+            self.make_ready(objects, index);
+        }
+    }
+
+    /// Nanoseconds left to an answer that is overdue after a wait `since` then: as long as one of both ends has
+    /// been quiesced meanwhile. `None` where none has.
+    #[cold]
+    pub fn time_left(&self, objects: &Objects<F>, index: QpIndex, since: u64) -> Option<u64> {
+        let qp = objects.qps.get(index.0)?;
+        let (own, now) = (qp.core.vf, self.clock.now());
+        let other = objects.other_end(index);
+        let others = match &other {
+            Some(end) => std::slice::from_ref(end),
+            // One of those at the port; which of them, its engine knows.
+            None => {
+                let route = qp.req.found.route.and_then(|found| found.route.ok());
+                let port = route.and_then(|route| route.here());
+                port.map_or(&[][..], |port| &objects.vf(port).sharers)
+            }
+        };
+        let rested = |vf: &VfId| objects.vf(*vf).rested_since(since, now);
+        let left = rested(&own) + others.iter().map(rested).max().unwrap_or(0);
+        let rests = |vf: &VfId| objects.vf(*vf).back == QUIESCED;
+        let shortest = if rests(&own) || others.iter().any(rests) {
+            MIN_RECHECK_NS
+        } else {
+            0
+        };
+        Some(left.max(shortest)).filter(|&left| left > 0)
     }
 }
 

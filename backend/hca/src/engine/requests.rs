@@ -5,9 +5,10 @@ use std::sync::Arc;
 use wire::Qpn;
 
 use crate::engine::completion::Completions;
-use crate::engine::cost::FAILURE_COST;
+use crate::engine::cost::{FAILURE_COST, REMOVAL_COST, SHARED_TURN};
 use crate::engine::scheduler::Clock;
 use crate::objects::Objects;
+use crate::objects::dynamic::Role;
 use crate::objects::ids::{CqIndex, QpIndex, VfId};
 use crate::objects::qp::attributes::{QpState, Transport};
 use crate::objects::qp::timers::{local_ack_timeout, rnr_time};
@@ -143,9 +144,8 @@ impl<F: QueueFormat> Requests<F> {
     pub fn wait(&mut self, objects: &mut Objects<F>, index: QpIndex, wait: Wait, nanoseconds: u64) {
         let now = self.completions.scheduler.clock.now();
         let term = (now, now + nanoseconds);
-        self.completions
-            .scheduler
-            .set_wait(objects, index, wait, term);
+        let scheduler = &mut self.completions.scheduler;
+        scheduler.set_wait(objects, index, wait, term);
         self.trim();
     }
 
@@ -464,5 +464,40 @@ impl<F: QueueFormat> Requests<F> {
     /// ([`Engine::take_discarded`](crate::Engine::take_discarded)): to drop it takes time.
     pub fn discard<T: Send + 'static>(&mut self, thing: T) {
         self.discarded.keep(Box::new(thing));
+    }
+
+    /// Takes away objects that a function had before it was reset, a bounded number of them; returns whether some
+    /// are left.
+    pub fn clear_away(&mut self, objects: &mut Objects<F>, vf: VfId) -> bool {
+        let mut left = SHARED_TURN;
+        while left > 0
+            && let Some(remains) = objects.vf_mut(vf).run_queue.remains.last_mut()
+        {
+            left -= REMOVAL_COST;
+            if let Some(slot) = remains.qps.pop() {
+                if let Some(qp) = slot.and_then(|index| objects.qps.remove(index.0)) {
+                    if let Role::Target(target) = &qp.resp.role {
+                        for context in target.contexts() {
+                            left -= REMOVAL_COST;
+                            if let Some(context) = objects.qps.remove(context.0) {
+                                self.discarded.keep(context);
+                            }
+                        }
+                    }
+                    self.discarded.keep(qp);
+                }
+            } else if let Some(slot) = remains.cqs.pop() {
+                if let Some(cq) = slot.and_then(|index| objects.cqs.remove(index.0)) {
+                    self.discarded.keep(cq);
+                }
+            } else if let Some(slot) = remains.srqs.pop() {
+                if let Some(srq) = slot.and_then(|index| objects.srqs.remove(index.0)) {
+                    self.discarded.keep(srq);
+                }
+            } else {
+                objects.vf_mut(vf).run_queue.remains.pop();
+            }
+        }
+        !objects.vf(vf).run_queue.remains.is_empty()
     }
 }

@@ -112,10 +112,8 @@ impl<F: QueueFormat> Restorer<'_, F> {
             }
         }
         if image.watched {
-            self.completions
-                .scheduler
-                .polling
-                .watch_arming(self.objects, index);
+            let polling = &mut self.completions.scheduler.polling;
+            polling.watch_arming(self.objects, index);
         }
         Ok(())
     }
@@ -315,18 +313,15 @@ impl<F: QueueFormat> Restorer<'_, F> {
             self.objects.qps.remove(index.0);
             return Err(ImageError::NoPlace(of));
         }
-        self.completions
-            .scheduler
-            .enlist(self.objects, index, special);
+        let scheduler = &mut self.completions.scheduler;
+        scheduler.enlist(self.objects, index, special);
         if waits {
             let term = (self.now, later(self.now, req.due));
-            self.completions
-                .scheduler
-                .set_wait(self.objects, index, req.wait, term);
+            let scheduler = &mut self.completions.scheduler;
+            scheduler.set_wait(self.objects, index, req.wait, term);
         }
-        self.completions
-            .scheduler
-            .start_frames(self.objects, index, under_way);
+        let scheduler = &mut self.completions.scheduler;
+        scheduler.start_frames(self.objects, index, under_way);
         self.objects
             .waits_for_pages(index, [req.paging, resp.paging]);
         match resp.target {

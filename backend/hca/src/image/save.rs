@@ -304,42 +304,7 @@ impl<F: QueueFormat> Objects<F> {
             ring: F::save_shared(&srq.ring),
         }
     }
-}
 
-impl<F: QueueFormat> QueuePairs<F> {
-    fn save_target(&self, target: &Target, now: u64) -> TargetImageV1 {
-        let contexts = target.contexts().iter().filter_map(|index| {
-            let Qp { core, resp, .. } = self.get(index.0)?;
-            let Role::Context(context) = &resp.role else {
-                return None;
-            };
-            Some(ContextImageV1 {
-                initiator: context.initiator,
-                session: context.session,
-                earlier: context.earlier,
-                refused: !core.state.receives(),
-                idle: now.saturating_sub(context.used),
-                mtu: core.attr.mtu,
-                path: core.attr.path?,
-                psn: resp.psn,
-                msn: resp.msn,
-                inbound: resp.inbound.as_ref().map(save_inbound),
-                received: resp.received,
-                receiving: resp.receiving.clone(),
-            })
-        });
-        TargetImageV1 {
-            key: target.key,
-            route: target.route,
-            armed: target.armed,
-            violations: target.violations,
-            left_behind: target.left_behind.iter().map(save_inbound).collect(),
-            contexts: contexts.collect(),
-        }
-    }
-}
-
-impl<F: QueueFormat> Objects<F> {
     pub(crate) fn save_qp(&self, Qp { core, req, resp }: &Qp<F>, now: u64) -> QpImageV1<F> {
         let wait = match req.wait {
             Wait::Quiesced | Wait::Page => Wait::None,
@@ -404,6 +369,39 @@ impl<F: QueueFormat> Objects<F> {
                     Role::None | Role::Target(_) | Role::Context(_) => None,
                 },
             },
+        }
+    }
+}
+
+impl<F: QueueFormat> QueuePairs<F> {
+    fn save_target(&self, target: &Target, now: u64) -> TargetImageV1 {
+        let contexts = target.contexts().iter().filter_map(|index| {
+            let Qp { core, resp, .. } = self.get(index.0)?;
+            let Role::Context(context) = &resp.role else {
+                return None;
+            };
+            Some(ContextImageV1 {
+                initiator: context.initiator,
+                session: context.session,
+                earlier: context.earlier,
+                refused: !core.state.receives(),
+                idle: now.saturating_sub(context.used),
+                mtu: core.attr.mtu,
+                path: core.attr.path?,
+                psn: resp.psn,
+                msn: resp.msn,
+                inbound: resp.inbound.as_ref().map(save_inbound),
+                received: resp.received,
+                receiving: resp.receiving.clone(),
+            })
+        });
+        TargetImageV1 {
+            key: target.key,
+            route: target.route,
+            armed: target.armed,
+            violations: target.violations,
+            left_behind: target.left_behind.iter().map(save_inbound).collect(),
+            contexts: contexts.collect(),
         }
     }
 }

@@ -142,9 +142,7 @@ impl<F: QueueFormat> Executor<F> {
             Err(reason) => Err(failed(wr, Status::LocalProtection, reason)),
         }
     }
-}
 
-impl<F: QueueFormat> Executor<F> {
     /// Sends a gathered datagram to whom it may concern.
     pub fn dispatch_datagram(
         &mut self,
@@ -303,9 +301,7 @@ impl<F: QueueFormat> Executor<F> {
             TrafficCounters::add(&self.objects.vf(from).counters.xmit_discards, 1);
         }
     }
-}
 
-impl<F: QueueFormat> Executor<F> {
     /// Sends the segments of a request that have not gone yet, as far as the turn's bytes go, each as long as the
     /// request says and no longer than `most` bytes with its headers.
     #[cold]

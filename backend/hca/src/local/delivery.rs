@@ -294,10 +294,8 @@ impl<F: QueueFormat> Delivery<'_, F> {
         if status != Status::Success {
             // Flushed on its own turn: this one is the sender's.
             if self.requests.completions.enter_error(self.objects, index) {
-                self.requests
-                    .completions
-                    .scheduler
-                    .make_ready(self.objects, index);
+                let scheduler = &mut self.requests.completions.scheduler;
+                scheduler.make_ready(self.objects, index);
                 self.objects.last_request_reached(index);
             }
         }

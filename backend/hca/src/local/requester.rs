@@ -367,64 +367,7 @@ impl<F: QueueFormat> Requests<F> {
         let transport = transport.unwrap_or(Transport::Rc);
         self.refused(objects, index, peer, transport, refusal, wr.payload_len())
     }
-}
 
-impl<F: QueueFormat> Network<F> {
-    /// Nobody is there to take the message.
-    #[cold]
-    pub fn unheard(
-        &mut self,
-        objects: &mut Objects<F>,
-        index: QpIndex,
-        wr: &mut SendWr,
-        len: u64,
-    ) -> Outcome {
-        let Some(qp) = objects.qps.get(index.0) else {
-            return Outcome::Failed(Status::LocalQpOperation);
-        };
-        let mtu = qp.core.attr.mtu.bytes();
-        let vf = objects.vf(qp.core.vf);
-        let domain = vf.domain(qp.core.pd);
-        if let Err(error) = check_local(domain, wr) {
-            let reason = Reason::LocalKey(error.into());
-            return failed(wr, Status::LocalProtection, reason);
-        }
-        if vf.port.active && (objects.other_end_rests(index) || objects.other_end_moves(index)) {
-            return Outcome::OtherEndQuiesced;
-        }
-        if let Some(CachedRoute {
-            route: Ok(route), ..
-        }) = qp.req.found.route
-            && (route.here().is_none_or(|port| objects.vf(port).elsewhere)
-                || qp.core.transport == Transport::Dci)
-            && vf.port.active
-        {
-            // Somebody may be elsewhere. What a target refuses for its key, and who has no context, is told in frames.
-            return Outcome::Departs;
-        }
-        if vf.port.active
-            && let Some(CachedRoute {
-                route: Err(reason @ (NoRoute::Lost(path) | NoRoute::Held(path))),
-                ..
-            }) = qp.req.found.route
-        {
-            let packets = len.div_ceil(u64::from(mtu)).max(1);
-            let words = len / 4 + packets * HEADER_WORDS;
-            if matches!(reason, NoRoute::Lost(_)) {
-                let sl = qp.core.attr.path.map_or_else(Sl::default, |path| path.sl);
-                vf.counters.sent(sl, words, packets);
-            }
-            self.traffic.add(path, words, packets);
-        }
-        if qp.core.transport == Transport::Uc {
-            objects.qps.dropped(index, len, mtu)
-        } else {
-            Outcome::Unanswered
-        }
-    }
-}
-
-impl<F: QueueFormat> Requests<F> {
     /// Applies a refusal to both ends (specification tables 59 to 62).
     #[cold]
     pub fn refused(
@@ -527,6 +470,61 @@ impl<F: QueueFormat> Requests<F> {
                 .map(|srq| srq.srqn)
         {
             objects.notify(vf, Event::SrqCatastrophic(srqn));
+        }
+    }
+}
+
+impl<F: QueueFormat> Network<F> {
+    /// Nobody is there to take the message.
+    #[cold]
+    pub fn unheard(
+        &mut self,
+        objects: &mut Objects<F>,
+        index: QpIndex,
+        wr: &mut SendWr,
+        len: u64,
+    ) -> Outcome {
+        let Some(qp) = objects.qps.get(index.0) else {
+            return Outcome::Failed(Status::LocalQpOperation);
+        };
+        let mtu = qp.core.attr.mtu.bytes();
+        let vf = objects.vf(qp.core.vf);
+        let domain = vf.domain(qp.core.pd);
+        if let Err(error) = check_local(domain, wr) {
+            let reason = Reason::LocalKey(error.into());
+            return failed(wr, Status::LocalProtection, reason);
+        }
+        if vf.port.active && (objects.other_end_rests(index) || objects.other_end_moves(index)) {
+            return Outcome::OtherEndQuiesced;
+        }
+        if let Some(CachedRoute {
+            route: Ok(route), ..
+        }) = qp.req.found.route
+            && (route.here().is_none_or(|port| objects.vf(port).elsewhere)
+                || qp.core.transport == Transport::Dci)
+            && vf.port.active
+        {
+            // Somebody may be elsewhere. What a target refuses for its key, and who has no context, is told in frames.
+            return Outcome::Departs;
+        }
+        if vf.port.active
+            && let Some(CachedRoute {
+                route: Err(reason @ (NoRoute::Lost(path) | NoRoute::Held(path))),
+                ..
+            }) = qp.req.found.route
+        {
+            let packets = len.div_ceil(u64::from(mtu)).max(1);
+            let words = len / 4 + packets * HEADER_WORDS;
+            if matches!(reason, NoRoute::Lost(_)) {
+                let sl = qp.core.attr.path.map_or_else(Sl::default, |path| path.sl);
+                vf.counters.sent(sl, words, packets);
+            }
+            self.traffic.add(path, words, packets);
+        }
+        if qp.core.transport == Transport::Uc {
+            objects.qps.dropped(index, len, mtu)
+        } else {
+            Outcome::Unanswered
         }
     }
 }

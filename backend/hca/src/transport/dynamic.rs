@@ -229,9 +229,7 @@ impl<F: QueueFormat> QueuePairs<F> {
         let is = |vector| req.far.is(vector, wr.access_key);
         core.transport == Transport::Dci && !wr.address.as_ref().is_some_and(is)
     }
-}
 
-impl<F: QueueFormat> QueuePairs<F> {
     /// An initiator calls that has a context.
     fn call_again(&mut self, index: QpIndex, call: &Call, now: u64) -> Result<LetIn, Denied> {
         let Some(qp) = self.get_mut(index.0) else {

@@ -110,18 +110,14 @@ impl<F: QueueFormat> Executor<F> {
         }
         self.make_ready(index);
     }
-}
 
-impl<F: QueueFormat> Executor<F> {
     pub fn next_frame(&mut self, index: QpIndex, budget: &mut i64) -> Option<Frame> {
         let address = self.objects.address(index)?;
         self.with_requester(index, |requester, around| {
             requester.poll_transmit(address, around, budget)
         })?
     }
-}
 
-impl<F: QueueFormat> Executor<F> {
     /// Does something with a queue pair's requesting side.
     pub(crate) fn with_requester<R>(
         &mut self,
@@ -150,9 +146,7 @@ impl<F: QueueFormat> Executor<F> {
             .tell_half(&mut self.objects, index, Half::Requester);
         Some(done)
     }
-}
 
-impl<F: QueueFormat> Executor<F> {
     /// Takes in what has arrived, as far as one long turn goes.
     pub(crate) fn arrivals(&mut self, now: u64) {
         // There may be room afterwards. Who waits for it has a turn before those whose answers come now.

@@ -253,9 +253,7 @@ impl<F: QueueFormat> Completions<F> {
             self.scheduler.make_ready(objects, index);
         }
     }
-}
 
-impl<F: QueueFormat> Completions<F> {
     /// The sender of a rendezvous knows that its message has been read.
     #[cold]
     pub fn step_ends(&mut self, objects: &mut Objects<F>, index: QpIndex) {

@@ -127,54 +127,11 @@ impl<F: QueueFormat> Verbs<'_, F> {
             state.memory.give_all(held);
             return Err(VerbError::Exhausted);
         };
-        self.requests
-            .completions
-            .scheduler
-            .enlist(self.objects, index, special);
+        let scheduler = &mut self.requests.completions.scheduler;
+        scheduler.enlist(self.objects, index, special);
         Ok(Qpn::new(number))
     }
-}
 
-impl<F: QueueFormat> Scheduler<F> {
-    /// A new queue pair is one more user of what it uses, and where it is to be polled, it is from now on.
-    /// Management's has a slot of its own.
-    pub fn enlist(&mut self, objects: &mut Objects<F>, index: QpIndex, special: Option<usize>) {
-        let Objects {
-            vfs,
-            qps,
-            cqs,
-            srqs,
-            ..
-        } = objects;
-        let Some(Qp { core, req, resp }) = qps.get(index.0) else {
-            return;
-        };
-        let state = &mut vfs[usize::from(core.vf.0)];
-        state.hold_pd(core.pd);
-        if let Some(slot) = special {
-            state.special[slot] = Some(index);
-        }
-        for cq in [req.cq, resp.cq].into_iter().flatten() {
-            if let Some(cq) = cqs.get_mut(cq.0) {
-                cq.users += 1;
-            }
-        }
-        match resp.queue {
-            RecvQueue::Shared(srq) | RecvQueue::Tagged(srq) => {
-                if let Some(srq) = srqs.get_mut(srq.0) {
-                    srq.users += 1;
-                }
-            }
-            RecvQueue::Xrc(xrcd) => state.hold_xrcd(xrcd),
-            RecvQueue::None | RecvQueue::Own(_) => {}
-        }
-        if core.polled {
-            self.polling.watch_record(objects, index);
-        }
-    }
-}
-
-impl<F: QueueFormat> Verbs<'_, F> {
     /// Moves a queue pair to `next`, changing what `change` names.
     ///
     /// # Errors
@@ -225,10 +182,8 @@ impl<F: QueueFormat> Verbs<'_, F> {
         match next {
             QpState::Error => self.requests.fail_qp(self.objects, index),
             QpState::Reset => {
-                self.requests
-                    .completions
-                    .scheduler
-                    .forget_faults(self.objects, index);
+                let scheduler = &mut self.requests.completions.scheduler;
+                scheduler.forget_faults(self.objects, index);
                 self.requests.empty_qp(self.objects, index);
             }
             _ => {
@@ -256,10 +211,8 @@ impl<F: QueueFormat> Verbs<'_, F> {
                 if next == QpState::ReadyToSend {
                     qp.req.retries_left = qp.core.attr.retry_count;
                     qp.req.rnr_left = qp.core.attr.rnr_retry;
-                    self.requests
-                        .completions
-                        .scheduler
-                        .make_ready(self.objects, index);
+                    let scheduler = &mut self.requests.completions.scheduler;
+                    scheduler.make_ready(self.objects, index);
                 } else if next == QpState::SendQueueDrain
                     && earlier == QpState::ReadyToSend
                     && qp.req.current.is_none()
@@ -271,9 +224,7 @@ impl<F: QueueFormat> Verbs<'_, F> {
         }
         Ok(())
     }
-}
 
-impl<F: QueueFormat> Verbs<'_, F> {
     /// Destroys a queue pair. Requests in progress are dropped.
     ///
     /// # Errors
@@ -281,6 +232,45 @@ impl<F: QueueFormat> Verbs<'_, F> {
     pub fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), VerbError> {
         self.objects.qp_index(self.vf, qpn)?;
         self.requests.remove_qp(self.objects, self.vf, qpn)
+    }
+}
+
+impl<F: QueueFormat> Scheduler<F> {
+    /// A new queue pair is one more user of what it uses, and where it is to be polled, it is from now on.
+    /// Management's has a slot of its own.
+    pub fn enlist(&mut self, objects: &mut Objects<F>, index: QpIndex, special: Option<usize>) {
+        let Objects {
+            vfs,
+            qps,
+            cqs,
+            srqs,
+            ..
+        } = objects;
+        let Some(Qp { core, req, resp }) = qps.get(index.0) else {
+            return;
+        };
+        let state = &mut vfs[usize::from(core.vf.0)];
+        state.hold_pd(core.pd);
+        if let Some(slot) = special {
+            state.special[slot] = Some(index);
+        }
+        for cq in [req.cq, resp.cq].into_iter().flatten() {
+            if let Some(cq) = cqs.get_mut(cq.0) {
+                cq.users += 1;
+            }
+        }
+        match resp.queue {
+            RecvQueue::Shared(srq) | RecvQueue::Tagged(srq) => {
+                if let Some(srq) = srqs.get_mut(srq.0) {
+                    srq.users += 1;
+                }
+            }
+            RecvQueue::Xrc(xrcd) => state.hold_xrcd(xrcd),
+            RecvQueue::None | RecvQueue::Own(_) => {}
+        }
+        if core.polled {
+            self.polling.watch_record(objects, index);
+        }
     }
 }
 
@@ -299,10 +289,8 @@ impl<F: QueueFormat> Requests<F> {
         self.forget_away(objects, index);
         self.completions.scheduler.forget_faults(objects, index);
         self.completions.scheduler.end_wait(objects, index);
-        self.completions
-            .scheduler
-            .polling
-            .forget_record(objects, index);
+        let polling = &mut self.completions.scheduler.polling;
+        polling.forget_record(objects, index);
         self.completions.scheduler.forget_errored(objects, index);
         objects.qps.forget_as_peer(index);
         objects.release_tags(index);

@@ -78,10 +78,8 @@ impl<F: QueueFormat> Verbs<'_, F> {
     /// [`VerbError::NotFound`].
     pub fn drain_dct(&mut self, dctn: Qpn) -> Result<(), VerbError> {
         let index = self.objects.dct_index(self.vf, dctn)?;
-        self.requests
-            .completions
-            .scheduler
-            .forget_errored(self.objects, index);
+        let scheduler = &mut self.requests.completions.scheduler;
+        scheduler.forget_errored(self.objects, index);
         if let Some(qp) = self.objects.qps.get_mut(index.0) {
             qp.core.state = QpState::Reset;
         }
@@ -111,9 +109,7 @@ impl<F: QueueFormat> Verbs<'_, F> {
         self.objects.vf_mut(self.vf).memory.give(OF_TARGET);
         self.requests.remove_qp(self.objects, self.vf, dctn)
     }
-}
 
-impl<F: QueueFormat> Verbs<'_, F> {
     /// The next request with another key than a DC target's raises an event.
     ///
     /// # Errors

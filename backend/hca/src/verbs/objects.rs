@@ -93,9 +93,7 @@ impl<F: QueueFormat> Verbs<'_, F> {
         state.hold_pd(pd);
         Ok(index)
     }
-}
 
-impl<F: QueueFormat> Verbs<'_, F> {
     // Completion queues.
 
     /// Creates a completion queue; `make` builds its ring, knowing its number.
@@ -127,9 +125,7 @@ impl<F: QueueFormat> Verbs<'_, F> {
         }
         Err(VerbError::Exhausted)
     }
-}
 
-impl<F: QueueFormat> Verbs<'_, F> {
     /// Destroys a completion queue.
     ///
     /// # Errors
@@ -140,11 +136,8 @@ impl<F: QueueFormat> Verbs<'_, F> {
             return Err(VerbError::InUse);
         }
         self.objects.vf_mut(self.vf).cqs.remove(cqn);
-        self.requests
-            .completions
-            .scheduler
-            .polling
-            .forget_watched(self.objects, index);
+        let polling = &mut self.requests.completions.scheduler.polling;
+        polling.forget_watched(self.objects, index);
         let cq = self
             .objects
             .cqs
@@ -235,9 +228,7 @@ impl<F: QueueFormat> Verbs<'_, F> {
         self.objects.attach_tags(index, tags);
         Ok(number)
     }
-}
 
-impl<F: QueueFormat> Verbs<'_, F> {
     /// Has completions of an XRC shared receive queue carry this index from now on, or the queue's number again; see
     /// [`CompletionEntry::user_index`](crate::work::CompletionEntry::user_index).
     ///

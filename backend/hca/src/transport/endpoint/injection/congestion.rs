@@ -69,9 +69,7 @@ impl<F: QueueFormat> Network<F> {
         waiting.push(Reverse((until, sent, index.0)));
         self.exits.look();
     }
-}
 
-impl<F: QueueFormat> Network<F> {
     /// A queue pair sends a request or a datagram: the next one may have to wait.
     pub(crate) fn hold_back(&mut self, vf: VfId, qp: Qpn, route: &Route, frame: &Frame) {
         let Some(Shares { rate, .. }) = route.shares else {
