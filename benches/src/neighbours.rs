@@ -22,6 +22,7 @@ mod neighbour;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use control::EngineCalls;
 
 use crate::daemons::pace::median;
 use crate::{Context, Effort, Measurement, Processors, Reference, Result, Tell};
@@ -124,7 +125,7 @@ impl Doorbells {
     }
 }
 
-/// Names of an attack's results: the ratio, the longest message, and the longest call of an engine.
+/// Names of an attack's results: the ratio, the longest message, and a long call of an engine.
 #[derive(Debug, Clone, Copy)]
 struct Names {
     ratio: &'static str,
@@ -181,9 +182,8 @@ struct Rounds {
     rest: Vec<Latencies>,
     spinning: Vec<Latencies>,
     attacked: Vec<Latencies>,
-    /// The longest call of an engine in a round beside these, in microseconds: of turns, and of all. [`None`] where
-    /// the daemon did not survive to tell.
-    longest_calls: Option<[f64; 2]>,
+    /// Times of the engine's calls in a round beside these. [`None`] where the daemon did not survive to tell.
+    calls: Option<EngineCalls>,
 }
 
 impl Rounds {
@@ -195,13 +195,13 @@ impl Rounds {
 
     fn measurements(&self, names: Names) -> Vec<Measurement> {
         let worst = |of: &[Latencies]| of.iter().map(|each| each.worst).fold(0.0, f64::max) / 1e6;
-        let call = self.longest_calls.map(|[turn, all]| Measurement {
+        let call = self.calls.map(|calls| Measurement {
             name: names.call,
-            value: all,
+            value: calls.long_ns as f64 / 1e3,
             unit: "us",
             reference: Some(Reference {
-                name: "the longest turn, us",
-                value: turn,
+                name: "the longest of all, breaks of the processor counted, us",
+                value: calls.longest_ns as f64 / 1e3,
             }),
         });
         let mut measurements = vec![
@@ -256,9 +256,7 @@ fn rounds(lab: &Lab, neighbour: &mut Neighbour, attack: Attack) -> Result<Rounds
         neighbour.measure(lab, scale.attack, || progress.is_enough())
     })?;
     if !attacked.stuck {
-        let calls = lab.engine_calls()?;
-        let us = |nanoseconds: u64| nanoseconds as f64 / 1e3;
-        rounds.longest_calls = Some([us(calls.turn_ns), us(calls.turn_ns.max(calls.request_ns))]);
+        rounds.calls = Some(lab.engine_calls()?);
     }
     Ok(rounds)
 }

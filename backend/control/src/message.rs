@@ -55,7 +55,7 @@ pub enum Request {
     },
     /// Moves a VF to another engine: answered with [`Response::Pinned`].
     Pin(PinRequest),
-    /// The longest calls of the engines since the last such request: answered with [`Response::EngineCalls`].
+    /// Times of the engines' calls since the last such request: answered with [`Response::EngineCalls`].
     EngineCalls {},
     /// Has another program take the daemon's place: not answered, but for the reason if it does not. The
     /// connection ends when it does.

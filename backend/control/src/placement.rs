@@ -37,14 +37,14 @@ pub struct PinSuggestion {
     pub bytes: u64,
 }
 
-/// The longest calls of any engine since the last question; the first question begins to time them. During a call
-/// nobody else has the engine. Only the time counts in which the thread had a processor.
+/// Times of the calls of the engine with the longest, since the last question; the first question begins to time them.
+/// During a call nobody else has the engine. Only the time counts in which the thread had a processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineCalls {
-    /// Nanoseconds of the longest turn of queue pairs.
-    pub turn_ns: u64,
-    /// Nanoseconds of the longest command, trapped doorbell or other request.
-    pub request_ns: u64,
+    /// Nanoseconds that one call in ten thousand exceeds.
+    pub long_ns: u64,
+    /// Nanoseconds of the longest call. A virtual machine's processor takes breaks of milliseconds, which count.
+    pub longest_ns: u64,
 }
 
 /// Moves a VF to an engine.

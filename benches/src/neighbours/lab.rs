@@ -123,7 +123,7 @@ impl Lab {
         self.config.control_socket()
     }
 
-    /// The longest calls of the daemon's engines since the last question.
+    /// Times of the calls of the daemon's engines since the last question.
     pub(super) fn engine_calls(&self) -> Result<EngineCalls> {
         let asked = Client::connect(&self.control())
             .and_then(|mut daemon| daemon.ask(&Request::EngineCalls {}));

@@ -86,7 +86,7 @@ pub trait StatusSource: fmt::Debug + Send + Sync {
     /// What kind of error, and what is wrong; then it lives where it did.
     fn pin(&self, request: &PinRequest) -> Result<Pinned, (ErrorKind, String)>;
 
-    /// The longest calls of the engines since the last question.
+    /// Times of the engines' calls since the last question.
     fn engine_calls(&self) -> EngineCalls;
 
     /// Has another program take the daemon's place. Returns only where it does not.

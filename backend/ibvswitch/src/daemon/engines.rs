@@ -22,6 +22,7 @@ use hca::transport::{Crossings, Homes, Mesh};
 use hca::{Clock, Engine, PortView, QueueFormat, VfId};
 use parking_lot::MutexGuard;
 
+use crate::daemon::engines::call_times::Calls;
 use crate::daemon::engines::deferred::{Bell, Deferred, Later, Task};
 use crate::daemon::engines::engine::{EngineThread, Guarded, Hints, Idle, SharedEngine};
 use crate::daemon::ports::Inbox;
@@ -216,12 +217,13 @@ impl<F: QueueFormat + 'static> Engines<F> {
         self.all.get(self.homes.of(vf)).unwrap_or(&self.all[0])
     }
 
-    /// Returns the longest turn and the longest request of any engine since the last question, in nanoseconds.
+    /// Returns the times of the slowest engine's calls since the last question.
     #[must_use]
-    pub fn longest_calls(&self) -> [u64; 2] {
-        let each = self.all.iter().map(|engine| engine.longest_calls());
-        each.fold([0, 0], |[turn, request], it| {
-            [turn.max(it[0]), request.max(it[1])]
+    pub fn calls(&self) -> Calls {
+        let each = self.all.iter().map(|engine| engine.calls());
+        each.fold(Calls::default(), |most, it| Calls {
+            long: most.long.max(it.long),
+            longest: most.longest.max(it.longest),
         })
     }
 

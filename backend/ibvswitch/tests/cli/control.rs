@@ -131,8 +131,8 @@ impl StatusSource for Fixed {
 
     fn engine_calls(&self) -> EngineCalls {
         EngineCalls {
-            turn_ns: 1,
-            request_ns: 2,
+            long_ns: 1,
+            longest_ns: 2,
         }
     }
 

@@ -29,7 +29,7 @@ use nix::sys::prctl::set_timerslack;
 use nix::unistd::Pid;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::daemon::engines::call_times::{Call, CallTimes};
+use crate::daemon::engines::call_times::{CallTimes, Calls};
 use crate::daemon::engines::deferred::Deferred;
 use crate::daemon::engines::mailbox::Mailbox;
 
@@ -163,8 +163,8 @@ impl<F: QueueFormat + 'static> SharedEngine<F> {
         self.busy.load(Ordering::Relaxed)
     }
 
-    /// Returns the longest turn and the longest request since the last question, in nanoseconds.
-    pub fn longest_calls(&self) -> [u64; 2] {
+    /// Returns the times of calls since the last question.
+    pub fn calls(&self) -> Calls {
         self.calls.ask()
     }
 
@@ -185,7 +185,7 @@ impl<F: QueueFormat + 'static> SharedEngine<F> {
             Ok(result) => result,
             Err(act) => {
                 let mut guarded = self.guarded.lock();
-                let result = self.calls.time(Call::Request, || act(&mut guarded.engine));
+                let result = self.calls.time(|| act(&mut guarded.engine));
                 self.leave(guarded);
                 result
             }
@@ -309,7 +309,7 @@ impl<F: QueueFormat + 'static> SharedEngine<F> {
                 }
                 self.look_at_door(&mut guarded.engine);
                 let since = Instant::now();
-                let more = self.calls.time(Call::Turn, || guarded.engine.run());
+                let more = self.calls.time(|| guarded.engine.run());
                 self.worked(since);
                 if !self.tidy(&mut guarded) {
                     if more {
@@ -336,7 +336,7 @@ impl<F: QueueFormat + 'static> SharedEngine<F> {
                 hints.look(&mut guarded.engine);
             }
             self.look_at_door(&mut guarded.engine);
-            if self.calls.time(Call::Turn, || guarded.engine.poll()) {
+            if self.calls.time(|| guarded.engine.poll()) {
                 quiet = 0;
             } else {
                 quiet = quiet.saturating_add(1);
@@ -349,7 +349,7 @@ impl<F: QueueFormat + 'static> SharedEngine<F> {
             {
                 quiet = 0;
                 let engine = &mut guarded.engine;
-                self.calls.time(Call::Request, || job.run(engine));
+                self.calls.time(|| job.run(engine));
             }
             if !self.tidy(guarded) {
                 MutexGuard::bump(guarded);

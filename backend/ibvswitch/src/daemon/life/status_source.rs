@@ -180,10 +180,10 @@ impl StatusSource for DaemonState {
     }
 
     fn engine_calls(&self) -> EngineCalls {
-        let [turn_ns, request_ns] = self.engines.longest_calls();
+        let calls = self.engines.calls();
         EngineCalls {
-            turn_ns,
-            request_ns,
+            long_ns: calls.long,
+            longest_ns: calls.longest,
         }
     }
 
