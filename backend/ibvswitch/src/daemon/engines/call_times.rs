@@ -9,7 +9,7 @@ use nix::time::{ClockId, clock_gettime};
 const STEPS: u64 = 8;
 /// All ranges: of less than [`STEPS`] nanoseconds each has its own.
 const RANGES: usize = 62 * STEPS as usize;
-/// Of so many calls one may take longer than the time that is told. A processor that is a virtual machine's takes breaks
+/// Calls of which one may take longer than the time that is told. A processor that is a virtual machine's takes breaks
 /// of milliseconds, which count as the thread's.
 const CALLS_PER_EXCEPTION: u64 = 10_000;
 
