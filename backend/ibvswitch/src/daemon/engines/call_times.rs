@@ -87,7 +87,8 @@ fn range(nanoseconds: u64) -> usize {
 fn end(range: usize) -> u64 {
     let range = range as u64;
     let shift = (range / STEPS).saturating_sub(1);
-    ((range - shift * STEPS + 1) << shift) - 1
+    // The end of the last one is the largest number.
+    ((range - shift * STEPS + 1) << shift).wrapping_sub(1)
 }
 
 /// Time that this thread has had a processor, in nanoseconds.
