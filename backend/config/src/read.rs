@@ -163,7 +163,7 @@ impl<'d> Reader<'d> {
         Some(guid)
     }
 
-    /// The GUID of a VF's node as its guest sees it, where it is not that of its `port`.
+    /// The GUID of the node that a VF's guest sees, if it is not the `port`'s GUID.
     pub(super) fn node_guid(
         &mut self,
         section: &Section<'d>,

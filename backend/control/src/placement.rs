@@ -43,7 +43,7 @@ pub struct PinSuggestion {
 pub struct EngineCalls {
     /// Nanoseconds that one call in ten thousand exceeds.
     pub long_ns: u64,
-    /// Nanoseconds of the longest call. A virtual machine's processor takes breaks of milliseconds, which count.
+    /// Nanoseconds of the longest call. The host of a virtual machine takes its processor away for milliseconds, which count.
     pub longest_ns: u64,
 }
 

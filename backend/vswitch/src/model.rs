@@ -81,7 +81,7 @@ pub struct Fabric {
     pub grh_required: bool,
     /// Whether VMs get LIDs of 18 bits, where all nodes speak them.
     pub extended_lids: bool,
-    /// Whether switches answer management packets as strictly as those of NDR.
+    /// Whether switches answer management packets as strictly as NDR switches.
     pub strict: bool,
     /// Largest packet payload of all links.
     pub mtu: Mtu,

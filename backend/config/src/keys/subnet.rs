@@ -42,7 +42,7 @@ pub static FABRIC: &[Key] = &[
         "strict",
         Flag,
         "`false`",
-        "Switches answer as those of NDR: extended speeds (FDR and faster) only to a PortInfo request with bit 31 of its modifier, and \
+        "Switches answer as NDR switches do: extended speeds (FDR and faster) only to a PortInfo request with bit 31 of its modifier, and \
          reserved bits of that modifier are refused. For [tests of subnet managers](subnet-manager.md#strict-switches).",
     ),
     key(

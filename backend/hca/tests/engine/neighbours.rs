@@ -284,7 +284,7 @@ fn memory_that_takes_long_is_copied_in_short_turns() {
 
 /// A key that leads through four levels of stretches of one byte each to `len` bytes of its
 /// function's memory.
-fn chain(lab: &mut Lab, node: usize, len: u32) -> u32 {
+pub fn chain(lab: &mut Lab, node: usize, len: u32) -> u32 {
     let (vf, pd) = (lab.nodes[node].vf, lab.nodes[node].pd);
     let mut key = lab.nodes[node].key;
     let mut addr = base(node);
@@ -763,48 +763,5 @@ fn blocks_in_tiny_pieces_hold_nobody_up() {
         }
         let done = sent(&a.cq.poll());
         assert_ne!(done[0].1, Status::Success, "{operation:?}");
-    }
-}
-
-/// A frame that is carried out in part, and those behind it, go along in an image of either end.
-#[test]
-fn frames_in_line_go_along_in_images() {
-    const LEN: u32 = 8 << 10;
-    let mut lab = Lab::new(3);
-    lab.go(Way::Frames);
-    let far = chain(&mut lab, 1, LEN);
-    let own = chain(&mut lab, 0, LEN);
-    let bytes = crate::lab::pattern(6, LEN as usize);
-    let operations = [Operation::Write, Operation::Send, Operation::Read];
-    for (operation, node) in operations.into_iter().flat_map(|it| [(it, 0), (it, 1)]) {
-        let (a, b) = lab.pair(Transport::Rc);
-        let (from, to) = match operation {
-            Operation::Read => (1, 0),
-            _ => (0, 1),
-        };
-        lab.memory(from).write(base(from), &bytes);
-        lab.memory(to).write(base(to), &vec![0; LEN as usize]);
-        let sge = |lkey| Sge {
-            addr: 0,
-            lkey,
-            len: LEN,
-        };
-        for index in [1, 2] {
-            lab.receive(&b, index, &[sge(far)]);
-            lab.post(&a, remote(operation, index, &[sge(own)], 0, far));
-        }
-        for _ in 0..8 {
-            for _ in 0..200 {
-                lab.engine.run();
-            }
-            assert!(a.cq.poll().is_empty(), "{operation:?}: too early");
-            lab.save_and_restore(node, true);
-        }
-        lab.settle();
-        let done = [1, 2].map(|index| (index, Status::Success));
-        assert_eq!(sent(&a.cq.poll()), done, "{operation:?}, {node}");
-        let got = lab.memory(to).read(base(to), LEN as usize);
-        assert!(got == bytes, "{operation:?}, {node}");
-        b.cq.poll();
     }
 }

@@ -5,14 +5,17 @@ use std::sync::Arc;
 use hca::image::{ImageError, VfImage};
 use hca::mr::{Klm, KlmList, MemoryKey, Translation};
 use hca::transport::{Delayed, Loopback, Lossy, Single};
-use hca::work::{Operation, Status};
+use hca::work::{Operation, Sge, Status};
 use hca::{
     Engine, PageList, PortView, QpChange, QpState, Quota, RecvSide, Transport, VerbError, VfId,
 };
 use wire::{Gid, Qpn};
 
 use crate::lab::net::NetState;
-use crate::lab::{Lab, Plain, Qp, Way, base, datagram, physical, received, remote, request, sent};
+use crate::lab::{
+    Lab, Plain, Qp, Way, base, datagram, pattern, physical, received, remote, request, sent,
+};
+use crate::neighbours::chain;
 
 /// Renames a function in the settings of ways from and to it.
 fn rename(net: &mut NetState, old: VfId, new: VfId) {
@@ -384,5 +387,48 @@ fn a_message_goes_on_where_it_was() {
         assert_eq!(sent(&a.cq.poll()), [(2, Status::Success)]);
         let entries = received(&b.cq.poll());
         assert_eq!((entries.len(), entries[0].0, entries[0].2), (1, 1, LEN));
+    }
+}
+
+/// An image of either end has a frame that is carried out in part, and the frames behind it.
+#[test]
+fn frames_in_line_go_along_in_images() {
+    const LEN: u32 = 8 << 10;
+    let mut lab = Lab::new(3);
+    lab.go(Way::Frames);
+    let far = chain(&mut lab, 1, LEN);
+    let own = chain(&mut lab, 0, LEN);
+    let bytes = pattern(6, LEN as usize);
+    let operations = [Operation::Write, Operation::Send, Operation::Read];
+    for (operation, node) in operations.into_iter().flat_map(|it| [(it, 0), (it, 1)]) {
+        let (a, b) = lab.pair(Transport::Rc);
+        let (from, to) = match operation {
+            Operation::Read => (1, 0),
+            _ => (0, 1),
+        };
+        lab.memory(from).write(base(from), &bytes);
+        lab.memory(to).write(base(to), &vec![0; LEN as usize]);
+        let sge = |lkey| Sge {
+            addr: 0,
+            lkey,
+            len: LEN,
+        };
+        for index in [1, 2] {
+            lab.receive(&b, index, &[sge(far)]);
+            lab.post(&a, remote(operation, index, &[sge(own)], 0, far));
+        }
+        for _ in 0..8 {
+            for _ in 0..200 {
+                lab.engine.run();
+            }
+            assert!(a.cq.poll().is_empty(), "{operation:?}: too early");
+            lab.save_and_restore(node, true);
+        }
+        lab.settle();
+        let done = [1, 2].map(|index| (index, Status::Success));
+        assert_eq!(sent(&a.cq.poll()), done, "{operation:?}, {node}");
+        let got = lab.memory(to).read(base(to), LEN as usize);
+        assert!(got == bytes, "{operation:?}, {node}");
+        b.cq.poll();
     }
 }

@@ -7,10 +7,10 @@ use nix::time::{ClockId, clock_gettime};
 
 /// Ranges of times within a power of two.
 const STEPS: u64 = 8;
-/// All ranges: of less than [`STEPS`] nanoseconds each has its own.
+/// Number of ranges. Each time below [`STEPS`] nanoseconds has a range of its own.
 const RANGES: usize = 62 * STEPS as usize;
-/// Calls of which one may take longer than the time that is told. A processor that is a virtual machine's takes breaks
-/// of milliseconds, which count as the thread's.
+/// Number of calls of which the longest is left out. The host of a virtual machine takes its processor away for
+/// milliseconds, and the clock of the thread runs on.
 const CALLS_PER_EXCEPTION: u64 = 10_000;
 
 /// Times of an engine's calls, in nanoseconds.
