@@ -17,7 +17,7 @@ pub mod scope;
 mod tests;
 mod wiring;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -101,6 +101,8 @@ pub struct Config {
     pub subnets: Vec<Subnet>,
     /// Programs of the host on the subnet.
     pub external: External,
+    /// By name, the P_Keys of the table `[partitions]`, without the bit of full membership.
+    pub partitions: HashMap<String, u16>,
     /// The virtual clusters.
     pub clusters: Vec<Cluster>,
     /// VMs of clusters that have their VFs at other daemons.
@@ -153,6 +155,8 @@ pub const ENGINES_MAX: usize = 64;
 pub struct ManagerFiles {
     /// Partition configuration file in OpenSM's format.
     pub partitions: Option<PathBuf>,
+    /// Policy of service levels, in OpenSM's format.
+    pub policy: Option<PathBuf>,
     /// GUIDs of the switches that are roots, in OpenSM's format, as the next two.
     pub roots: Option<PathBuf>,
     /// GUIDs of the ports of compute nodes.
@@ -177,7 +181,7 @@ impl ManagerFiles {
     /// The files that are read, also when the daemon runs.
     pub fn read(&self) -> impl Iterator<Item = &PathBuf> {
         let guids = [&self.roots, &self.compute, &self.io, &self.order];
-        let files = [&self.partitions, &self.tables, &self.hops];
+        let files = [&self.partitions, &self.policy, &self.tables, &self.hops];
         files.into_iter().chain(guids).flatten()
     }
 }

@@ -134,6 +134,7 @@ impl<'d> Reader<'d> {
             files,
             subnets,
             external,
+            partitions: self.names.partitions.clone(),
             clusters: std::mem::take(&mut self.names.clusters.found),
             elsewhere: std::mem::take(&mut self.names.clusters.elsewhere),
             wiring,

@@ -471,6 +471,11 @@ pub const SCOPES: &[Scope] = &[
         "OpenSM's option is `partition_config_file`"
     ),
     manager!(
+        "sm.qos_policy_file",
+        "",
+        "OpenSM's option has the same name"
+    ),
+    manager!(
         "sm.enforce_partitions",
         "false",
         "OpenSM's option is `part_enforce`"

@@ -93,6 +93,15 @@ pub struct Cli {
     /// Partition configuration file.
     #[arg(long = "Pconfig", short = 'P', value_name = "FILE")]
     partitions: Option<String>,
+    /// Set up lanes and service levels, as the configuration file and the policy say.
+    #[arg(long, short = 'Q')]
+    qos: bool,
+    /// Policy file: service levels and limits of paths by request; acts with --qos.
+    #[arg(long = "qos_policy_file", short = 'Y', value_name = "FILE")]
+    qos_policy_file: Option<String>,
+    /// File with names for nodes, by node GUID.
+    #[arg(long = "node-name-map", value_name = "FILE")]
+    node_name_map: Option<String>,
     /// Seconds from a sweep to the next look for changes; 0 for none [default: 10].
     #[arg(long, short, value_name = "SECONDS")]
     sweep: Option<String>,
@@ -141,6 +150,7 @@ impl Cli {
                 warn!("{path}: keys without a meaning here: {}", ignored.join(" "));
             }
         }
+        let qos = self.qos.then(|| "TRUE".to_owned());
         let cache = self.ucast_cache.then(|| "TRUE".to_owned());
         for (option, key, value) in [
             ("--guid", "guid", &self.guid),
@@ -163,6 +173,13 @@ impl Cli {
             ("--io_guid_file", "io_guid_file", &self.io_guid_file),
             ("--lmc", "lmc", &self.lmc),
             ("--Pconfig", "partition_config_file", &self.partitions),
+            ("--qos", "qos", &qos),
+            (
+                "--qos_policy_file",
+                "qos_policy_file",
+                &self.qos_policy_file,
+            ),
+            ("--node-name-map", "node_name_map_name", &self.node_name_map),
             ("--sweep", "sweep_interval", &self.sweep),
             ("--timeout", "transaction_timeout", &self.timeout),
             ("--retries", "transaction_retries", &self.retries),
@@ -174,7 +191,9 @@ impl Cli {
                 settings.option(option, key, value)?;
             }
         }
-        settings.check()?;
+        for idle in settings.complete()? {
+            warn!("{idle}");
+        }
         Ok(settings)
     }
 }

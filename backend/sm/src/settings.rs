@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,11 +15,11 @@ use subnet_manager::routing::{
     TableFile, TableSource, parse_guids,
 };
 use subnet_manager::{
-    Arbitration, Config, FILE_MAX, KeyPolicy, MinHop, Mistake, Partitions, PortKind, PortQuality,
-    QualityError, RoutingEngine, VirtualPorts, parse_lanes,
+    Arbitration, Config, FILE_MAX, KeyPolicy, MinHop, Mistake, NodeNames, Partitions, Policy,
+    PortKind, PortQuality, QualityError, RoutingEngine, VirtualPorts, check_levels, parse_lanes,
 };
 use wire::attribute::SlToVl;
-use wire::{Guid, Lid};
+use wire::{Guid, Lid, PKey, Sl};
 
 /// The tables of arbitration that OpenSM has where only some are given.
 const HIGH: &str = "0:4";
@@ -82,6 +83,8 @@ pub struct Settings {
     tables: Option<Arc<dyn TableSource>>,
     hops: Option<Arc<dyn TableSource>>,
     partitions: Option<(PathBuf, Partitions)>,
+    /// The file of the policy, and its text: what it means depends on the partitions.
+    policy_file: Option<(PathBuf, String)>,
     quality: Quality,
     /// Quality of kinds of ports.
     kinds: BTreeMap<PortKind, Quality>,
@@ -102,6 +105,7 @@ impl Default for Settings {
             tables: None,
             hops: None,
             partitions: None,
+            policy_file: None,
             quality: Quality::default(),
             kinds: BTreeMap::new(),
         }
@@ -166,12 +170,16 @@ fn text_up_to(path: &Path, max: usize) -> Result<String, Refusal> {
 }
 
 /// Mistakes of a file, each with its line.
-fn of_file(path: &Path, mistakes: &[Mistake]) -> Refusal {
+fn in_file(path: &Path, mistakes: &[Mistake]) -> String {
     let path = path.display();
     let lines = mistakes
         .iter()
         .map(|it| format!("{path}:{}: {}", it.line, it.what));
-    Refusal::Wrong(lines.collect::<Vec<_>>().join("\n"))
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn of_file(path: &Path, mistakes: &[Mistake]) -> Refusal {
+    Refusal::Wrong(in_file(path, mistakes))
 }
 
 /// A file of GUIDs, one at the beginning of each line.
@@ -353,6 +361,18 @@ impl Settings {
             }
             "max_op_vls" => config.max_lanes = Some(lanes_of_code(number(value, 1..=5)?)),
             "subnet_timeout" => config.subnet_timeout = number(value, 0..=31)?,
+            "qos_policy_file" => {
+                let path = Path::new(value);
+                self.policy_file = None;
+                if !is_default(path) {
+                    self.policy_file = Some((path.to_owned(), text(path)?));
+                }
+            }
+            "node_name_map_name" => {
+                let path = Path::new(value);
+                let names = NodeNames::parse(&text(path)?);
+                config.names = Arc::new(names.map_err(|mistakes| of_file(path, &mistakes))?);
+            }
             "partition_config_file" => self.partitions = partitions(Path::new(value))?,
             "prefix_routes_file" => config.prefix_routes = prefix_routes(Path::new(value))?,
             "part_enforce" => {
@@ -405,28 +425,61 @@ impl Settings {
         Ok(())
     }
 
-    /// Whether the settings agree with each other.
+    /// Whether the settings agree with each other. Returns what does not act, with its place and its remedy.
     ///
     /// # Errors
-    /// Partitions have service levels where the routing engine chooses them.
-    pub fn check(&self) -> Result<(), Mistakes> {
-        let Some((path, partitions)) = &self.partitions else {
-            return Ok(());
+    /// Mistakes in the policy, and service levels that cannot act.
+    pub fn complete(&mut self) -> Result<Vec<String>, Mistakes> {
+        let mut idle = Vec::new();
+        let chooser = format!("the routing engine {}", self.engine.name());
+        let chooser = self.engine.is_layered().then_some(chooser.as_str());
+        let tables = self.kinds.values().chain([&self.quality]);
+        let tables: Vec<SlToVl> = tables
+            .filter(|_| self.quality.is_on)
+            .filter_map(|quality| quality.service_levels)
+            .collect();
+        let check = |path: &Path, levels: &mut dyn Iterator<Item = (usize, Sl)>| {
+            let mistakes = check_levels(levels, chooser, &tables);
+            (mistakes.is_empty())
+                .then_some(())
+                .ok_or_else(|| Mistakes(vec![in_file(path, &mistakes)]))
         };
-        let chosen = partitions.levels().filter(|(.., level)| level.value() != 0);
-        let mistakes = chosen.map(|(line, _, level)| {
-            let (path, engine) = (path.display(), self.engine.name());
-            let level = level.value();
-            format!(
-                "{path}:{line}: sl={level}: the routing engine {engine} chooses the service levels of paths; leave sl= \
-                 out, or choose another engine"
-            )
-        });
-        let mistakes: Vec<String> = mistakes.take(MAX_MISTAKES).collect();
-        if mistakes.is_empty() || !self.engine.is_layered() {
-            return Ok(());
+        if let Some((path, partitions)) = &self.partitions {
+            let levels = partitions.levels();
+            check(path, &mut levels.map(|(line, _, level)| (line, level)))?;
         }
-        Err(Mistakes(mistakes))
+        let Some((path, text)) = &self.policy_file else {
+            return Ok(idle);
+        };
+        if !self.quality.is_on {
+            let path = path.display();
+            idle.push(format!(
+                "{path}: the policy acts with `qos TRUE` or --qos alone"
+            ));
+            return Ok(idle);
+        }
+        let file = self.partitions.as_ref().map(|(_, file)| file);
+        let policy = Policy::parse(text, |name| {
+            let mut names = file.into_iter().flat_map(Partitions::names);
+            let found = names.find(|&(known, _)| known == name);
+            let default = (name == "Default").then_some(PKey::DEFAULT_FULL);
+            found.map(|(_, pkey)| pkey).or(default)
+        });
+        let policy = policy.map_err(|mistakes| Mistakes(vec![in_file(path, &mistakes)]))?;
+        check(path, &mut policy.levels())?;
+        idle.extend(
+            policy
+                .idle()
+                .iter()
+                .map(|it| in_file(path, slice::from_ref(it))),
+        );
+        if let Some((path, partitions)) = &self.partitions {
+            let path = path.display();
+            let overridden = policy.overridden(partitions);
+            idle.extend(overridden.map(|(line, what)| format!("{path}:{line}: {what}")));
+        }
+        self.config.policy = Some(policy);
+        Ok(idle)
     }
 
     /// Settings of the manager itself, with these LIDs from an earlier run.
@@ -544,7 +597,7 @@ mod tests {
         let mut settings = Settings::default();
         let mut set = |key: &str, path: &str| {
             let set = settings.parse("f", &format!("routing_engine dfsssp\n{key} {path}\n"));
-            let checked = set.and_then(|_| settings.check());
+            let checked = set.and_then(|_| settings.complete());
             checked.map_err(|error| error.to_string()).err()
         };
         let routes = file("routes", "# none\n0xfec0000000000001 0x11 # a router\n");
@@ -587,6 +640,7 @@ mod tests {
             set("partition_config_file", "/etc/opensm/no-such-file"),
             None
         );
+        assert_eq!(set("qos_policy_file", "/etc/opensm/no-such-file"), None);
         let error = set(
             "partition_config_file",
             &file("p", "A=0x1,sl=3: ALL=full;\n"),
@@ -598,6 +652,72 @@ mod tests {
         );
         let error = set("partition_config_file", &file("p", "A=0x1: everybody;\n"));
         assert!(error.expect("is wrong").contains("p:1: "));
+        let error = set("node_name_map_name", &file("names", "0x1 a\nspine1\n"));
+        assert!(
+            error
+                .expect("is wrong")
+                .contains("names:2: no name of a node; ")
+        );
+    }
+
+    #[test]
+    fn a_policy_knows_the_partitions() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, text).expect("is written");
+            path.display().to_string()
+        };
+        let group = "name: a\npartition: Default\npartition: A\n";
+        let group = format!("port-groups\nport-group\n{group}end-port-group\nend-port-groups\n");
+        let policy =
+            format!("{group}qos-setup\nend-qos-setup\nqos-ulps\ndefault: 1\nend-qos-ulps\n");
+        let (policy, partitions) = (file("q", &policy), file("p", "A=0x1,sl=2: ALL=full;\n"));
+        let complete = |more: &str| {
+            let mut settings = Settings::default();
+            let text = format!("qos_policy_file {policy}\n{more}");
+            settings.parse("f", &text).expect("is right");
+            let told = settings.complete().map_err(|error| error.to_string());
+            (told, settings.manager(BTreeMap::new()).policy.is_some())
+        };
+        let (told, acts) = complete("");
+        assert_eq!(
+            told.expect("is right"),
+            [format!(
+                "{policy}: the policy acts with `qos TRUE` or --qos alone"
+            )]
+        );
+        assert!(!acts);
+        let (told, acts) = complete("qos TRUE\n");
+        let error = told.expect_err("is wrong");
+        assert!(
+            error.contains("q:5: no partition has the name A; "),
+            "{error}"
+        );
+        assert!(!acts);
+        let partitions = format!("qos TRUE\npartition_config_file {partitions}\n");
+        let (told, acts) = complete(&partitions);
+        let told = told.expect("is right");
+        assert!(told[0].contains("q:8: qos-setup does not act"), "{told:?}");
+        assert!(
+            told[1].contains("p:1: sl=2: paths in the partition 0x8001 have sl=1 by line 11"),
+            "{told:?}"
+        );
+        assert!(acts);
+        for (more, error) in [
+            (
+                "routing_engine lash\n",
+                "p:1: sl=2: the routing engine lash chooses",
+            ),
+            (
+                "qos_sl2vl 0,15,2,3,4,5,6,7,0,1,2,3,4,5,6,7\n",
+                "q:11: sl=1: qos_sl2vl has lane 15",
+            ),
+        ] {
+            let (told, acts) = complete(&format!("{partitions}{more}"));
+            assert!(told.expect_err("is wrong").contains(error));
+            assert!(!acts);
+        }
     }
 
     proptest! {

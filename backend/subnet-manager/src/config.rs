@@ -1,6 +1,8 @@
 //! Configuration of a subnet manager.
 
+pub(crate) mod node_names;
 pub(crate) mod partitions;
+pub(crate) mod policy;
 pub(crate) mod preset_group;
 pub(crate) mod quality;
 
@@ -11,7 +13,9 @@ use std::time::Duration;
 use wire::attribute::SlToVl;
 use wire::{Gid, Guid, Lid, Mtu, PKey};
 
+use crate::config::node_names::NodeNames;
 use crate::config::partitions::{Candidate, Partitions};
+use crate::config::policy::Policy;
 use crate::config::preset_group::PresetGroup;
 use crate::config::quality::{Arbitration, PortKind, PortQuality};
 use crate::keys::{KeyPolicy, ManagementKeys};
@@ -67,6 +71,10 @@ pub struct Config {
     pub partitions: BTreeMap<Guid, Vec<PKey>>,
     /// Partitions of the ports that are not in `partitions`.
     pub partition_file: Option<Partitions>,
+    /// Service levels and limits of paths, by request.
+    pub policy: Option<Policy>,
+    /// Names of nodes in place of those that they tell.
+    pub names: Arc<NodeNames>,
     /// P_Key table of the other ports.
     pub default_partitions: Vec<PKey>,
     /// Whether switches check, at ports with an adapter, that packets have one of its P_Keys.
@@ -139,6 +147,8 @@ impl Default for Config {
             known_lids: BTreeMap::new(),
             partitions: BTreeMap::new(),
             partition_file: None,
+            policy: None,
+            names: Arc::default(),
             enforce_partitions: false,
             default_partitions: vec![PKey::DEFAULT_FULL],
             spare_functions: BTreeSet::new(),
@@ -165,6 +175,17 @@ impl Default for Config {
             window: 64,
         }
     }
+}
+
+/// Contents of files that can change while the manager runs.
+#[derive(Debug, Clone, Default)]
+pub struct Files {
+    /// As [`Config::partition_file`].
+    pub partitions: Option<Partitions>,
+    /// As [`Config::policy`].
+    pub policy: Option<Policy>,
+    /// As [`Config::roles`].
+    pub roles: Roles,
 }
 
 /// An error in a [`Config`].
@@ -287,7 +308,21 @@ impl Config {
     /// Multicast groups that are there from the start.
     pub(crate) fn preset_groups(&self) -> Vec<PresetGroup> {
         let file = self.partition_file.iter().flat_map(Partitions::groups);
-        self.groups.iter().chain(file).copied().collect()
+        let groups = self.groups.iter().chain(file).copied();
+        groups.map(|group| self.on_its_level(group)).collect()
+    }
+
+    /// A group on the service level of its partition, unless it has its own.
+    pub(crate) fn on_its_level(&self, mut group: PresetGroup) -> PresetGroup {
+        if !group.has_own_level {
+            let pkey = group.record.pkey;
+            let policy = self.policy.as_ref();
+            let by_policy = policy.and_then(|policy| policy.partition_level(pkey));
+            let file = self.partition_file.as_ref();
+            let level = by_policy.or_else(|| file.and_then(|file| file.level(pkey)));
+            group.record.sl = level.unwrap_or_default();
+        }
+        group
     }
 }
 

@@ -54,10 +54,14 @@ pub mod routing;
 mod sa;
 mod tables;
 
+pub use config::node_names::NodeNames;
 pub use config::partitions::{FILE_MAX, Mistake, Partitions};
+pub use config::policy::Policy;
 pub use config::preset_group::PresetGroup;
-pub use config::quality::{Arbitration, PortKind, PortQuality, QualityError, parse_lanes};
-pub use config::{Config, ConfigError, VirtualPorts};
+pub use config::quality::{
+    Arbitration, PortKind, PortQuality, QualityError, check_levels, parse_lanes,
+};
+pub use config::{Config, ConfigError, Files, VirtualPorts};
 pub use keys::{KeyPolicy, ManagementKeys};
 pub use manager::{Balance, Report, SubnetManager, Ticket};
 pub use migration::{

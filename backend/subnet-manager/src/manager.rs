@@ -25,11 +25,11 @@ use wire::smp::{DATA, Destination, Request, Route};
 use wire::{Guid, Lid, MadPacket, PKey, PortState, Sl};
 
 use crate::config::partitions::Partitions;
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, Files};
 use crate::keys::{KeySource, ManagementKeys};
 use crate::model::{At, Subnet};
 use crate::requests::{Failure, Outcome, Requests, Transport};
-use crate::routing::{Roles, RoutingEngine};
+use crate::routing::RoutingEngine;
 use crate::sa::{Administration, Paths, View};
 use crate::tables::Tables;
 pub use balance::Balance;
@@ -313,20 +313,17 @@ impl SubnetManager {
         self.sweeps.changed = true;
     }
 
-    /// Gives the ports without a table of their own those of another partition configuration file, nodes
-    /// other roles, and the subnet the paths of another engine, if there is one; takes effect with the sweep that this begins.
-    pub fn set_files(
-        &mut self,
-        partitions: Option<Partitions>,
-        roles: Roles,
-        routing: Option<Box<dyn RoutingEngine>>,
-    ) {
+    /// Takes over the contents of other files: ports without a table of their own have the partitions of these, and
+    /// requests their policy. The subnet gets the paths of another engine, if there is one. Takes effect with the sweep
+    /// that this begins.
+    pub fn set_files(&mut self, files: Files, routing: Option<Box<dyn RoutingEngine>>) {
         if let Some(routing) = routing {
             self.known.routing = routing;
             self.known.outdated = true;
         }
-        self.known.config.partition_file = partitions;
-        self.known.config.roles = Arc::new(roles);
+        self.known.config.partition_file = files.partitions;
+        self.known.config.policy = files.policy;
+        self.known.config.roles = Arc::new(files.roles);
         self.sweeps.changed = true;
     }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use subnet_manager::routing::{MAX_LANES, Roles, TableSource};
-use subnet_manager::{KeyPolicy, MinHop, Partitions, RoutingEngine};
+use subnet_manager::routing::{MAX_LANES, TableSource};
+use subnet_manager::{Files, KeyPolicy, MinHop, RoutingEngine};
 use wire::{Guid, PKey};
 
 use crate::model::{Address, KeyChoice, Manager, Model, RouterPort, RoutingChoice};
@@ -12,10 +12,8 @@ use crate::model::{Address, KeyChoice, Manager, Model, RouterPort, RoutingChoice
 /// Contents of the files that settings of the subnet managers name.
 #[derive(Debug, Clone, Default)]
 pub struct SettingsFiles {
-    /// The partitions of a partition configuration file.
-    pub partitions: Option<Partitions>,
-    /// Roles of nodes besides the roots that the model has.
-    pub roles: Roles,
+    /// Those that the managers take over. Roots are besides those that the model has.
+    pub manager: Files,
     /// Forwarding tables that the managers do not compute themselves.
     pub tables: Option<Arc<dyn TableSource>>,
 }
@@ -38,17 +36,18 @@ pub(crate) fn manager_config(
     running: &BTreeSet<Guid>,
     subnet: usize,
 ) -> subnet_manager::Config {
-    let SettingsFiles {
+    let Files {
         partitions,
+        policy,
         mut roles,
-        tables: _,
-    } = files;
+    } = files.manager;
     roles.roots.extend(&model.manager.roots);
     let host = &model.subnets[subnet].manager;
     let mut manager = subnet_manager::Config {
         gid_prefix: model.subnets[subnet].prefix,
         prefix_routes: prefix_routes(model, subnet),
         lmc: model.manager.lmc,
+        policy,
         roles: Arc::new(roles),
         ucast_cache: model.manager.ucast_cache,
         mtu: model.fabric.mtu,

@@ -220,6 +220,13 @@ pub static SM: &[Key] = &[
          VF may stand for a port GUID. Mistakes that OpenSM ignores are errors. Multicast groups of the file exist from the start.",
     ),
     key(
+        "qos_policy_file",
+        Other("path"),
+        "none",
+        "File in the format of OpenSM's `qos-policy.conf`: [service levels and limits of paths](subnet-manager.md#quality-of-service-by-request). \
+         OpenSM reads it with `qos TRUE` alone; here it acts once it is named.",
+    ),
+    key(
         "enforce_partitions",
         Flag,
         "`false`",

@@ -188,6 +188,53 @@ fn the_check_tells_the_p_keys_of_the_partition_file() {
     );
 }
 
+/// A policy that cannot act as it is written is told with its line.
+#[test]
+fn the_check_of_a_policy_file() {
+    let policy = "port-groups\nport-group\nname: a\nport-guid: 0x2c9030000beef\npartition: storage\nend-port-group\n\
+                  end-port-groups\nqos-setup\nend-qos-setup\nqos-ulps\ndefault : 3\nend-qos-ulps\n";
+    let configuration = Configuration::new()
+        .set("partitions.storage", 0x10)
+        .set("sm.qos_policy_file", "p.conf");
+    let configuration = configuration.hypervisor("hv1", ["vm1"]);
+    let told = check(&configuration, policy);
+    assert_eq!(told.status, SUCCESS, "{}", told.err);
+    for warning in [
+        "p.conf:4: no port has the GUID 0x0002c9030000beef; ",
+        "p.conf:8: qos-setup does not act, as in OpenSM; write the keys qos_sl2vl, ",
+    ] {
+        assert!(told.out.contains(warning), "{}", told.out);
+    }
+    for (key, value, policy, error) in [
+        (
+            "sm.routing",
+            "lash",
+            policy.to_owned(),
+            "p.conf:11: sl=3: sm.routing chooses the service levels",
+        ),
+        (
+            "sm.qos_sl2vl",
+            "0,1,2,15,4,5,6,7,0,1,2,3,4,5,6,7",
+            policy.to_owned(),
+            "p.conf:11: sl=3: qos_sl2vl has lane 15 for this level, which drops its packets; write another",
+        ),
+        (
+            "sm.priority",
+            "",
+            policy.replace("storage", "archive"),
+            "p.conf:5: no partition has the name archive; ",
+        ),
+    ] {
+        let configuration = match value {
+            "" => configuration.clone(),
+            value => configuration.clone().set(key, value),
+        };
+        let refused = check(&configuration, &policy);
+        assert_eq!(refused.status, CONFIGURATION);
+        assert!(refused.err.contains(error), "{}", refused.err);
+    }
+}
+
 /// With an external manager the check does not promise addresses, and partitions are refused.
 #[test]
 fn the_check_with_an_external_manager() {

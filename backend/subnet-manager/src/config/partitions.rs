@@ -153,19 +153,9 @@ impl Partitions {
                 },
             ),
         }
-        let level = |pkey: PKey| {
-            let of = |one: &&Partition| one.key == pkey.value() & DEFAULT;
-            partitions.iter().find(of).and_then(|one| one.level)
-        };
-        let groups = reader.groups.into_iter().map(|(mut group, own)| {
-            let level = own.or_else(|| level(group.record.pkey).map(|(_, level)| level));
-            group.record.sl = level.unwrap_or_default();
-            group
-        });
-        let groups = groups.collect();
         Ok(Self {
             partitions,
-            groups,
+            groups: reader.groups,
             named: reader.named,
         })
     }
@@ -264,8 +254,7 @@ struct GroupFlags {
 struct Reader<'a> {
     port: &'a dyn Fn(&str) -> Option<Guid>,
     partitions: Vec<Partition>,
-    /// With the service levels that are their own.
-    groups: Vec<(PresetGroup, Option<Sl>)>,
+    groups: Vec<PresetGroup>,
     mistakes: Vec<Mistake>,
     named: Vec<(usize, Guid)>,
     /// Keys that the file names, so that none of them is invented for another partition.
@@ -303,7 +292,7 @@ fn token(line: usize, text: &str) -> Token<'_> {
 }
 
 /// A number as C reads it: hexadecimal, octal or decimal by how it begins.
-fn number(text: &str) -> Option<u64> {
+pub(super) fn number(text: &str) -> Option<u64> {
     let lower = text.to_ascii_lowercase();
     match lower.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
@@ -602,10 +591,11 @@ impl Reader<'_> {
             let bits = bits & !(0xf << 112) | scope << 112;
             let mgid = Gid::from_bits(bits);
             let mut known = self.groups.iter();
-            if known.any(|(group, _)| group.record.mgid == mgid) {
+            if known.any(|group| group.record.mgid == mgid) {
                 continue;
             }
-            let group = PresetGroup {
+            self.groups.push(PresetGroup {
+                has_own_level: flags.sl.is_some(),
                 record: McMemberRecord {
                     mgid,
                     qkey: QKey::new(qkey),
@@ -618,11 +608,11 @@ impl Reader<'_> {
                     packet_life_time_selector: Selector::Exactly.code(),
                     packet_life_time: LIFE_TIME,
                     flow_label: flags.flow_label,
+                    sl: flags.sl.unwrap_or_default(),
                     scope: scope as u8,
                     ..McMemberRecord::default()
                 },
-            };
-            self.groups.push((group, flags.sl));
+            });
         }
     }
 }

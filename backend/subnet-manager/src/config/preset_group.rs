@@ -11,6 +11,8 @@ const IPOIB_QKEY: u32 = 0x0b1b;
 pub struct PresetGroup {
     /// GID, partition, MTU, rate and so on; LID, port and join state do not count.
     pub record: McMemberRecord,
+    /// Its service level is its own, not that of its partition.
+    pub has_own_level: bool,
 }
 
 impl PresetGroup {
@@ -21,6 +23,7 @@ impl PresetGroup {
         let pkey = PKey::new(pkey.value() | 0x8000);
         let partition = u128::from(pkey.value());
         Self {
+            has_own_level: false,
             record: McMemberRecord {
                 mgid: Gid::from_bits(0xff12_401b << 96 | partition << 80 | 0xffff_ffff),
                 qkey: QKey::new(IPOIB_QKEY),

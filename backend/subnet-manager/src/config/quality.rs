@@ -1,8 +1,10 @@
 //! Quality of service: which lanes service levels take and how lanes share a link, by the options
 //! that OpenSM has for it.
 
-use wire::Vl;
 use wire::attribute::{NodeType, PortInfo, SlToVl, VlArbitration, VlWeight};
+use wire::{Sl, Vl};
+
+use crate::config::partitions::{MISTAKES, Mistake};
 
 /// An option that cannot be what it says.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -149,6 +151,37 @@ pub fn parse_lanes(text: &str) -> Result<SlToVl, QualityError> {
         .and_then(|lanes| lanes.try_into().ok())
         .ok_or_else(wrong)?;
     Ok(SlToVl(lanes))
+}
+
+/// Mistakes of a file that gives paths these service levels, by line. Where a routing engine chooses the levels, `chooser`
+/// names it. `tables` are those of all kinds of ports.
+pub fn check_levels(
+    levels: impl Iterator<Item = (usize, Sl)>,
+    chooser: Option<&str>,
+    tables: &[SlToVl],
+) -> Vec<Mistake> {
+    let is_dropped = |level: Sl| {
+        let mut lanes = tables
+            .iter()
+            .map(|table| table.0[usize::from(level.value())]);
+        lanes.any(|lane| lane == Vl::new(15))
+    };
+    let mistakes = levels.filter_map(|(line, level)| {
+        let what = match chooser {
+            Some(chooser) if level != Sl::default() => format!(
+                "sl={}: {chooser} chooses the service levels of paths; write 0, or another routing engine",
+                level.value()
+            ),
+            None if is_dropped(level) => format!(
+                "sl={}: qos_sl2vl has lane 15 for this level, which drops its packets; write another level, or lane",
+                level.value()
+            ),
+            _ => return None,
+        };
+        let unknown = None;
+        Some(Mistake { line, what, unknown })
+    });
+    mistakes.take(MISTAKES).collect()
 }
 
 #[cfg(test)]

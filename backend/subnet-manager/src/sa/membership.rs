@@ -112,6 +112,13 @@ impl Groups {
             let mgid = preset.record.mgid;
             if let Some(group) = self.by_gid.get_mut(&mgid) {
                 group.preset = true;
+                if group.members.is_empty() {
+                    let mlid = group.of.mlid;
+                    group.of = McMemberRecord {
+                        mlid,
+                        ..preset.record
+                    };
+                }
                 events.extend(self.tend(mgid));
                 continue;
             }
@@ -432,10 +439,8 @@ fn presets(directory: &Directory, view: &View<'_>) -> Vec<PresetGroup> {
     partitions.sort_unstable();
     partitions.dedup();
     for partition in partitions {
-        let mut group = PresetGroup::ipoib(PKey::new(partition));
-        let file = view.config.partition_file.as_ref();
-        let level = file.and_then(|file| file.level(group.record.pkey));
-        group.record.sl = level.unwrap_or_default();
+        let group = PresetGroup::ipoib(PKey::new(partition));
+        let group = view.config.on_its_level(group);
         if !all.iter().any(|own| own.record.mgid == group.record.mgid) {
             all.push(group);
         }

@@ -8,6 +8,7 @@ use super::View;
 use super::directory::{Capacity, Directory, Port, PortIndex};
 use super::membership::Groups;
 use super::request::{Request, Table};
+use crate::config::policy::{self, Level, Query};
 
 /// Paths between two ports that a request may ask for, unless it says how many.
 const NUMB_PATH: u8 = 127;
@@ -100,6 +101,9 @@ impl End {
 /// the first, nobody asks.
 const HOP_LIMIT: u8 = 255;
 
+/// The longest life time of a packet, by code.
+const MAX_LIFE: u8 = 63;
+
 /// Request for paths.
 pub(super) struct Asked<'a> {
     pub(super) request: &'a Request<'a>,
@@ -150,8 +154,36 @@ impl Asked<'_> {
         self.end(gid, lid, End::toward)
     }
 
+    /// The level that the policy has for paths between two ports, if there is a policy.
+    fn policy(&self, from: End, to: End) -> Option<&Level> {
+        let policy = self.view.config.policy.as_ref()?;
+        Some(policy.level(&Query {
+            source: self.policy_end(from),
+            destination: self.policy_end(to),
+            wanted: &self.wanted,
+            mask: self.request.mask,
+        }))
+    }
+
+    fn policy_end(&self, end: End) -> policy::End<'_> {
+        let port = self.directory.port(end.port);
+        let node = self.directory.node_of(port);
+        let name = self.view.config.names.get(node.info.node_guid);
+        policy::End {
+            guids: [end.guid, port.guid],
+            kind: node.info.node_type,
+            name: name.map_or_else(
+                || String::from_utf8_lossy(node.description.as_bytes()),
+                Into::into,
+            ),
+            number: port.number,
+            pkeys: self.directory.pkeys(port, end.guid),
+            is_own: self.directory.own == Some(end.port),
+        }
+    }
+
     /// The key that packets from one port to the other carry.
-    fn partition(&self, from: End, to: End) -> Option<PKey> {
+    fn partition(&self, from: End, to: End, level: Option<&Level>) -> Option<PKey> {
         let pkeys = |end: End| {
             self.directory
                 .pkeys(self.directory.port(end.port), end.guid)
@@ -163,10 +195,15 @@ impl Asked<'_> {
                 let same = |own: &&PKey| own.partition() == pkey.partition();
                 pkeys.iter().copied().filter(|own| same(&own)).max()
             };
-            return of(from)?.matches(of(to)?).then_some(pkey);
+            let admitted = level.is_none_or(|level| level.admits(pkey));
+            return (admitted && of(from)?.matches(of(to)?)).then_some(pkey);
         }
         let both = |own: &PKey| to.iter().any(|other| other.matches(*own));
-        from.iter().copied().find(both)
+        let mut shared = from.iter().copied().filter(both);
+        match level {
+            Some(level) => level.choose(shared),
+            None => shared.next(),
+        }
     }
 
     /// Adds the paths between two ports.
@@ -177,7 +214,8 @@ impl Asked<'_> {
         {
             return;
         }
-        let Some(pkey) = self.partition(from, to) else {
+        let level = self.policy(from, to);
+        let Some(pkey) = self.partition(from, to, level) else {
             return;
         };
         let (base, lmc) = self.directory.lids_of(destination, to.guid);
@@ -200,7 +238,7 @@ impl Asked<'_> {
             let Some(capacity) = self.directory.capacity(from.port, dlid) else {
                 continue;
             };
-            let Some(sl) = self.level(source, dlid, pkey) else {
+            let Some(sl) = self.level(source, dlid, pkey, level) else {
                 continue;
             };
             let slid = if self.gives(PathRecord::SLID) {
@@ -209,7 +247,7 @@ impl Asked<'_> {
                 let own = (1u16 << own_lmc.min(7)) - 1;
                 Lid::new(own_base.value() + (bits & own))
             };
-            if let Some(record) = self.path(from, to, (slid, dlid), pkey, capacity) {
+            if let Some(record) = self.path(from, to, (slid, dlid), pkey, (capacity, level)) {
                 table.push(&PathRecord { sl, ..record });
                 found += 1;
                 if found >= most || table.is_full() {
@@ -220,19 +258,22 @@ impl Asked<'_> {
     }
 
     /// The service level of the path to a LID: where levels keep paths from waiting for each other,
-    /// the path's own, and `None` if another one is asked for, as by OpenSM; elsewhere the one that
-    /// is asked for, or else the partition's.
-    fn level(&self, from: &Port, dlid: Lid, pkey: PKey) -> Option<Sl> {
+    /// the path's own, elsewhere the policy's, and `None` if another one is asked for, as by OpenSM. Without either,
+    /// the one that is asked for, or else the partition's.
+    fn level(&self, from: &Port, dlid: Lid, pkey: PKey, policy: Option<&Level>) -> Option<Sl> {
         let levels = &self.view.paths.levels;
         let given = self.gives(PathRecord::SL).then_some(self.wanted.sl);
+        let is_wanted = |own: &Sl| given.is_none_or(|given| given == *own);
         if levels.count() < 2 {
+            if let Some(policy) = policy {
+                return Some(policy.sl).filter(is_wanted);
+            }
             let file = self.view.config.partition_file.as_ref();
             let of_partition = || file.and_then(|file| file.level(pkey));
             return Some(given.or_else(of_partition).unwrap_or_default());
         }
         let vertex = self.directory.vertex(from)?;
-        let own = levels.level(vertex, dlid);
-        given.is_none_or(|given| given == own).then_some(own)
+        Some(levels.level(vertex, dlid)).filter(is_wanted)
     }
 
     /// A path with what was asked for of it, if it can be had.
@@ -242,14 +283,22 @@ impl Asked<'_> {
         to: End,
         (slid, dlid): (Lid, Lid),
         pkey: PKey,
-        capacity: Capacity,
+        (capacity, level): (Capacity, Option<&Level>),
     ) -> Option<PathRecord> {
+        let longest = level.and_then(|level| level.life);
+        let longest = longest.unwrap_or(self.view.config.subnet_timeout);
         let life = match (capacity.loops, to.beyond) {
             (true, None) => 0,
-            (_, None) => self.view.config.subnet_timeout,
+            (_, None) => longest,
             // There is a subnet beyond, and that takes time, too.
-            (_, Some(_)) => self.view.config.subnet_timeout + 1,
+            (_, Some(_)) => (longest + 1).min(MAX_LIFE),
         };
+        let (mut mtu, mut rate) = (capacity.mtu, capacity.rate);
+        if let Some(level) = level {
+            mtu = level.mtu.map_or(mtu, |limit| limit.min(mtu));
+            let slower = |limit: &Rate| limit.gigabits() < rate.gigabits();
+            rate = level.rate.filter(slower).unwrap_or(rate);
+        }
         let wanted = &self.wanted;
         // A VF that shares a LID is found by the global route header alone, which a limit above 0 asks for (IBA
         // 12.7.19).
@@ -270,7 +319,7 @@ impl Asked<'_> {
             reversible: true,
             numb_path: 0,
             pkey,
-            ..self.common(capacity.mtu, capacity.rate, life)?
+            ..self.common(mtu, rate, life)?
         };
         // Components that the subnet has no use for are answered as they were asked.
         let given = |component, value, default| {

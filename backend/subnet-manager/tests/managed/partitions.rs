@@ -1,11 +1,13 @@
 //! Partitions of a file, by packets into adapters and switches.
 
 use fabric::{NoRoute, PortRef};
-use ibvswitch_subnet_manager::routing::Roles;
-use ibvswitch_subnet_manager::{Config, Migration, Partitions, Target};
+use ibvswitch_subnet_manager::{Config, Files, Migration, Partitions, Policy, Target};
 use topologies::Hypervisors;
+use wire::mad::Status;
+use wire::sa::{McMemberRecord, PathRecord};
 use wire::{Guid, PKey, PortState, Sl};
 
+use crate::guests::Bed;
 use crate::harness::Managed;
 
 const FILE: &str = "
@@ -14,12 +16,15 @@ const FILE: &str = "
     red  = 0x20, ipoib : vm3=full, ALL_CAS ;   # the last word counts: all limited
 ";
 
-fn file(text: &str, hypervisor: impl Fn(u16) -> Guid) -> Partitions {
-    Partitions::parse(text, |name| {
+fn file(text: &str, hypervisor: impl Fn(u16) -> Guid) -> Files {
+    let partitions = Partitions::parse(text, |name| {
         let number: u16 = name.strip_prefix("vm")?.parse().ok()?;
         Some(hypervisor(number - 1))
-    })
-    .unwrap()
+    });
+    Files {
+        partitions: Some(partitions.unwrap()),
+        ..Files::default()
+    }
 }
 
 fn may(managed: &Managed, from: Guid, to: Guid, pkey: u16) -> Result<(), NoRoute> {
@@ -35,9 +40,7 @@ fn may(managed: &Managed, from: Guid, to: Guid, pkey: u16) -> Result<(), NoRoute
 fn a_file_fills_the_tables() {
     let (mut managed, layout) = Managed::hypervisors(3, 1, Config::default());
     let guid = |hypervisor| layout.vf_guid(hypervisor, 0);
-    managed
-        .manager
-        .set_files(Some(file(FILE, guid)), Roles::default(), None);
+    managed.manager.set_files(file(FILE, guid), None);
     managed.settle();
     assert_eq!(managed.manager.report().errors, Vec::<String>::new());
     let keys = |managed: &Managed, guid| {
@@ -51,7 +54,7 @@ fn a_file_fills_the_tables() {
     assert_eq!(keys(&managed, guid(2)), [0xffff, 0x20]);
     // Another file, at run time.
     let red = file("Default : SELF=full, ALL ; red=0x20 : ALL_CAS=full ;", guid);
-    managed.manager.set_files(Some(red), Roles::default(), None);
+    managed.manager.set_files(red, None);
     managed.settle();
     assert_eq!(keys(&managed, guid(0)), [0x7fff, 0x8020]);
     assert_eq!(keys(&managed, layout.manager_guid()), [0xffff, 0x8020]);
@@ -70,9 +73,7 @@ fn switches_enforce() {
     };
     let (mut managed, layout) = Managed::hypervisors(3, 1, config);
     let guid = |hypervisor| layout.vf_guid(hypervisor, 0);
-    managed
-        .manager
-        .set_files(Some(file(FILE, guid)), Roles::default(), None);
+    managed.manager.set_files(file(FILE, guid), None);
     managed.settle();
     assert_eq!(managed.manager.report().errors, Vec::<String>::new());
     managed.all_active_and_reachable();
@@ -97,9 +98,7 @@ fn switches_enforce() {
     assert_eq!(managed.manager.report().sets, 0);
     // Fewer keys, and the switch forgets them.
     let none = file("Default : ALL=full ;", guid);
-    managed
-        .manager
-        .set_files(Some(none), Roles::default(), None);
+    managed.manager.set_files(none, None);
     managed.settle();
     let keys = managed.link.fabric.pkeys(facing).unwrap();
     assert_eq!(keys[..2], [PKey::DEFAULT_FULL, PKey::INVALID]);
@@ -142,5 +141,88 @@ fn what_switches_enforce_moves_with_a_vm() {
         managed.manager.report().sets,
         0,
         "a sweep finds it all done"
+    );
+}
+
+/// Paths and groups have the service levels, limits and partitions of a policy file.
+#[test]
+fn a_policy_decides_by_request() {
+    const POLICY: &str = "qos-levels
+qos-level\nname: DEFAULT\nsl: 1\nend-qos-level
+qos-level\nname: small\nsl: 2\nmtu-limit: 2\nrate-limit: 2\npacket-life: 9\nend-qos-level
+qos-level\nname: kept\nsl: 3\npkey: 0x20\nend-qos-level
+end-qos-levels
+port-groups\nport-group\nname: self\nnode-type: SELF\nend-port-group\nend-port-groups
+qos-match-rules
+qos-match-rule\nservice-id: 7\nqos-level-name: small\nend-qos-match-rule
+qos-match-rule\nqos-class: 9\nqos-level-name: kept\nend-qos-match-rule
+qos-match-rule\ndestination: self\nqos-level-name: small\nend-qos-match-rule
+end-qos-match-rules
+qos-ulps\nipoib, pkey 0x10 : 4\nend-qos-ulps";
+    let partitions = "Default : ALL=full ; blue=0x10, sl=5 : ALL=full ; red=0x20, sl=6 : ALL=full\n\
+                      mgid=ff12:401b::7, sl=7\n ;";
+    let mut files = file(partitions, |_| Guid::NONE);
+    files.policy = Some(Policy::parse(POLICY, |_| None).unwrap());
+    let config = Config {
+        partition_file: files.partitions,
+        policy: files.policy,
+        ..Config::default()
+    };
+    let mut bed = Bed::new(2, config);
+    const ENDS: u64 = PathRecord::SGID | PathRecord::DGID | PathRecord::NUMB_PATH;
+    let whole = bed.get(0, ENDS, &bed.path(0, 3)).unwrap();
+    assert_eq!((whole.sl.value(), whole.pkey), (1, PKey::DEFAULT_FULL));
+    let wanted = PathRecord {
+        service_id: 7,
+        qos_class: 9,
+        pkey: PKey::new(0x8010),
+        sl: Sl::new(1),
+        ..bed.path(0, 3)
+    };
+    let mut ask = |mask: u64| bed.get(0, ENDS | mask, &wanted);
+    let small = ask(PathRecord::SERVICE_ID | PathRecord::QOS_CLASS).unwrap();
+    let of = |path: PathRecord| (path.sl.value(), path.mtu, path.rate, path.packet_life_time);
+    assert_eq!(of(small), (2, 2, 2, 9));
+    let kept = ask(PathRecord::QOS_CLASS).unwrap();
+    assert_eq!((kept.sl.value(), kept.pkey.value()), (3, 0x8020));
+    assert_eq!(of(kept), (3, whole.mtu, whole.rate, whole.packet_life_time));
+    assert_eq!(ask(PathRecord::PKEY).unwrap().sl.value(), 4);
+    assert_eq!(ask(PathRecord::SL).unwrap().sl.value(), 1);
+    // What the level does not admit.
+    for mask in [
+        PathRecord::QOS_CLASS | PathRecord::PKEY,
+        PathRecord::PKEY | PathRecord::SL,
+    ] {
+        assert_eq!(ask(mask), Err(Status::SA_NO_RECORDS));
+    }
+    let manager = PathRecord {
+        dlid: bed.info(0).master_sm_lid,
+        ..wanted
+    };
+    let mask = PathRecord::SGID | PathRecord::DLID;
+    assert_eq!(bed.get(0, mask, &manager).unwrap().sl.value(), 2);
+    let level = |bed: &mut Bed, mgid: &str| {
+        let mgid = mgid.parse().unwrap();
+        let group = McMemberRecord {
+            mgid,
+            ..McMemberRecord::default()
+        };
+        bed.get(0, McMemberRecord::MGID, &group).unwrap().sl.value()
+    };
+    // The rule's, the partition's, the group's own.
+    assert_eq!(level(&mut bed, "ff12:401b:8010::ffff:ffff"), 4);
+    assert_eq!(level(&mut bed, "ff12:401b:8020::ffff:ffff"), 6);
+    assert_eq!(level(&mut bed, "ff12:401b:8020::7"), 7);
+    // Without the policy, and with nobody in the groups, all is as the partitions say.
+    let manager = &mut bed.managed.manager;
+    manager.set_files(file(partitions, |_| Guid::NONE), None);
+    bed.managed.settle();
+    assert_eq!(level(&mut bed, "ff12:401b:8010::ffff:ffff"), 5);
+    assert_eq!(
+        bed.get(0, ENDS | PathRecord::PKEY, &wanted)
+            .unwrap()
+            .sl
+            .value(),
+        5
     );
 }

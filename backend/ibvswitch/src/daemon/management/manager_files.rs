@@ -11,10 +11,11 @@ use subnet_manager::persistence::{self, settings_text};
 use subnet_manager::routing::{
     DUMP_MAX, HopMatrix, MatrixFile, Roles, TableDump, TableFile, TableSource, parse_guids,
 };
-use subnet_manager::{FILE_MAX, Partitions};
+use subnet_manager::{FILE_MAX, Files, Partitions, Policy};
 use tracing::{debug, warn};
 use vswitch::{Environment, Plan, SettingsFiles};
-use wire::{Guid, Lid, PKey};
+use wire::attribute::SlToVl;
+use wire::{Guid, Lid, PKey, Sl};
 
 use super::routing_program::RoutingProgram;
 use crate::warnings;
@@ -92,13 +93,17 @@ pub fn read_settings(config: &Config) -> Result<SettingsFiles, FileError> {
     let set = |guids: Vec<Guid>| guids.into_iter().collect::<BTreeSet<Guid>>();
     let mut roots = set(roots?.unwrap_or_default());
     roots.extend(&config.manager.roots);
+    let partitions = read_partitions(config)?;
     Ok(SettingsFiles {
-        partitions: read_partitions(config)?,
-        roles: Roles {
-            roots,
-            compute: compute?.map(set),
-            io: set(io?.unwrap_or_default()),
-            order: order?.unwrap_or_default(),
+        manager: Files {
+            policy: read_policy(config, partitions.as_ref())?,
+            partitions,
+            roles: Roles {
+                roots,
+                compute: compute?.map(set),
+                io: set(io?.unwrap_or_default()),
+                order: order?.unwrap_or_default(),
+            },
         },
         tables: tables(config)?,
     })
@@ -182,23 +187,52 @@ fn read_partitions(config: &Config) -> Result<Option<Partitions>, FileError> {
         }
         wrong(mistakes)
     })?;
-    let routing = config.manager.routing;
-    if routing.is_layered() {
-        let chosen = partitions.levels().filter(|(.., level)| level.value() != 0);
-        let mistakes = chosen.map(|(line, _, level)| subnet_manager::Mistake {
-            line,
-            what: format!(
-                "sl={}: sm.routing chooses the service levels of paths; leave sl= out, or write another sm.routing",
-                level.value()
-            ),
-            unknown: None,
-        });
-        let mistakes: Vec<_> = mistakes.collect();
-        if !mistakes.is_empty() {
-            return Err(wrong(mistakes));
-        }
-    }
+    let levels = partitions.levels().map(|(line, _, level)| (line, level));
+    check_levels(config, levels).map_err(wrong)?;
     Ok(Some(partitions))
+}
+
+/// The policy of the file that a configuration names, if it names one.
+///
+/// # Errors
+/// [`FileError`].
+fn read_policy(
+    config: &Config,
+    partitions: Option<&Partitions>,
+) -> Result<Option<Policy>, FileError> {
+    let Some(path) = &config.files.policy else {
+        return Ok(None);
+    };
+    let in_file = |mistakes| FileError::Mistakes {
+        path: path.clone(),
+        mistakes,
+    };
+    let policy = Policy::parse(&read(path, FILE_MAX)?, |name| {
+        let mut names = partitions.iter().flat_map(|file| file.names());
+        let of_file = names.find(|&(known, _)| known == name);
+        let of_table = || config.partitions.get(name).map(|&pkey| PKey::new(pkey));
+        of_file.map(|(_, pkey)| pkey).or_else(of_table)
+    });
+    let policy = policy.map_err(in_file)?;
+    check_levels(config, policy.levels()).map_err(in_file)?;
+    Ok(Some(policy))
+}
+
+/// Whether service levels of a file can act, given by line.
+fn check_levels(
+    config: &Config,
+    levels: impl Iterator<Item = (usize, Sl)>,
+) -> Result<(), Vec<subnet_manager::Mistake>> {
+    let manager = &config.manager;
+    let chooser = manager.routing.is_layered().then_some("sm.routing");
+    let kinds = manager.kinds.values().map(|own| own.sl_to_vl);
+    let tables: Vec<SlToVl> = kinds.chain([manager.sl_to_vl]).flatten().collect();
+    let mistakes = subnet_manager::check_levels(levels, chooser, &tables);
+    if mistakes.is_empty() {
+        Ok(())
+    } else {
+        Err(mistakes)
+    }
 }
 
 /// Members of the partition file and GUIDs of other files that no port of the subnet has, and VFs that may not use the
@@ -233,10 +267,32 @@ pub fn strangers(config: &Config, plan: &Plan) -> Result<Vec<String>, FileError>
             tell(path, &guids);
         }
     }
-    if let (Some(path), Some(partitions)) = (&config.files.partitions, read_partitions(config)?) {
-        tell(path, partitions.named());
-        let levels = unusable_levels(config, &partitions);
-        warnings.extend(levels.map(|warning| format!("{}:{warning}", path.display())));
+    let partitions = read_partitions(config)?;
+    let policy = read_policy(config, partitions.as_ref())?;
+    for (path, named) in [
+        (
+            &config.files.partitions,
+            partitions.as_ref().map(Partitions::named),
+        ),
+        (&config.files.policy, policy.as_ref().map(Policy::named)),
+    ] {
+        if let (Some(path), Some(named)) = (path, named) {
+            tell(path, named);
+        }
+    }
+    if let (Some(path), Some(policy)) = (&config.files.policy, &policy) {
+        let path = path.display();
+        let idle = policy.idle().iter();
+        warnings.extend(idle.map(|it| format!("{path}:{}: {}", it.line, it.what)));
+    }
+    if let (Some(path), Some(partitions)) = (&config.files.partitions, &partitions) {
+        let path = path.display();
+        let levels = unusable_levels(config, partitions);
+        warnings.extend(levels.map(|warning| format!("{path}:{warning}")));
+        let overridden = policy
+            .iter()
+            .flat_map(|policy| policy.overridden(partitions));
+        warnings.extend(overridden.map(|(line, what)| format!("{path}:{line}: {what}")));
     }
     Ok(warnings)
 }

@@ -1,6 +1,7 @@
 //! Files that are right, and mistakes with their lines.
 
 use super::*;
+use crate::config::Config;
 use testing::Random;
 
 fn read(text: &str) -> Partitions {
@@ -124,13 +125,16 @@ fn names_both_and_index_zero() {
 fn service_levels() {
     let levels = |text: &str| {
         let partitions = read(text);
-        let groups = partitions.groups().iter();
-        let groups: Vec<u8> = groups.map(|group| group.record.sl.value()).collect();
         let own = partitions.level(PKey::new(5)).map(Sl::value);
         assert_eq!(own, partitions.level(PKey::new(0x8005)).map(Sl::value));
-        (own, groups)
+        let config = Config {
+            partition_file: Some(partitions),
+            ..Config::default()
+        };
+        let groups = config.preset_groups().into_iter();
+        (own, groups.map(|group| group.record.sl.value()).collect())
     };
-    assert_eq!(levels("a=5, ipoib : ;"), (None, vec![0]));
+    assert_eq!(levels("a=5, ipoib : ;"), (None, vec![0u8]));
     assert_eq!(levels("a=5, ipoib, sl=3 : ;"), (Some(3), vec![3]));
     assert_eq!(
         levels("a=5, ipoib : ; a=5, sl=3 : vm1 ;"),

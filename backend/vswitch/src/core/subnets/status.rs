@@ -157,7 +157,7 @@ pub(crate) fn sweep(
                 let routing = files
                     .tables
                     .map(|source| Box::new(Imported::new(source)) as _);
-                manager.set_files(files.partitions, files.roles, routing);
+                manager.set_files(files.manager, routing);
             }
         }
         managed.swept.push(tag());
