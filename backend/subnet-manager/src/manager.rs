@@ -8,6 +8,7 @@ mod extended;
 mod lanes;
 mod mastery;
 mod migration;
+mod priority;
 mod routes;
 mod sweeps;
 mod traps;

@@ -93,6 +93,13 @@ impl Graph {
         lids.max().unwrap_or(Lid::NONE)
     }
 
+    /// The switch that a port of a switch leads to.
+    pub(crate) fn neighbour(&self, switch: usize, port: u8) -> Option<usize> {
+        let trunks = &self.switches[switch].trunks;
+        let found = trunks.binary_search_by_key(&port, |trunk| trunk.port);
+        found.ok().map(|found| trunks[found].to)
+    }
+
     /// Links from every switch to the switch `to`; `None` where there is no way.
     pub fn distances(&self, to: usize) -> Vec<Option<u32>> {
         let mut distances = vec![None; self.switches.len()];
@@ -144,6 +151,18 @@ impl ForwardingTable {
         }
     }
 
+    /// The entries that do not drop their LID.
+    fn entries(&self) -> impl Iterator<Item = (Lid, u8)> + '_ {
+        let entries = (0u16..).map(Lid::new).zip(self.0.iter().copied());
+        entries.filter(|&(_, port)| port != LinearBlock::DROP)
+    }
+
+    /// The highest LID that has an entry.
+    pub(crate) fn top(&self) -> Lid {
+        let last = self.0.iter().rposition(|&port| port != LinearBlock::DROP);
+        Lid::new(last.unwrap_or_default() as u16)
+    }
+
     /// Sets the ports for a block of 64 LIDs.
     pub(crate) fn set_block(&mut self, number: u16, block: &LinearBlock) {
         let first = usize::from(number) * usize::from(LinearBlock::LIDS);
@@ -168,10 +187,8 @@ impl ForwardingTable {
 
 impl fmt::Debug for ForwardingTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let entries = (0u16..).zip(&self.0);
-        f.debug_map()
-            .entries(entries.filter(|(_, port)| **port != LinearBlock::DROP))
-            .finish()
+        let entries = self.entries().map(|(lid, port)| (lid.value(), port));
+        f.debug_map().entries(entries).finish()
     }
 }
 

@@ -55,7 +55,7 @@ impl Knowledge {
     }
 
     /// LIDs that no VM has.
-    fn spare_lids(&self) -> BTreeSet<Lid> {
+    pub(super) fn spare_lids(&self) -> BTreeSet<Lid> {
         let spares = self.config.spare_functions.iter();
         spares.flat_map(|&guid| self.lids_of(guid)).collect()
     }
@@ -158,7 +158,7 @@ impl SubnetManager {
             now: crowd,
             rebalanced: self.known.balance.rebalanced + 1,
         };
-        self.send_tables(&fresh);
+        self.send_tables(&fresh, false);
         self.known.paths = fresh;
         self.known.find_manager_levels();
     }

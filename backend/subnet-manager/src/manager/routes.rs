@@ -11,6 +11,7 @@ use wire::{Guid, Lid, PortState, Sl};
 use super::cache::part_of;
 use super::discovery::switch_info_data;
 use super::lanes::levels_apart;
+use super::priority::{Change, by_active_routes};
 use super::{Knowledge, Purpose, SubnetManager};
 use crate::model::At;
 use crate::routing::{
@@ -53,7 +54,7 @@ impl Knowledge {
     fn route(&mut self, graph: Graph, nodes: Vec<usize>) -> (Paths, bool) {
         let before = mem::take(&mut self.paths);
         let lanes = self.service_lanes();
-        let outdated = mem::take(&mut self.outdated);
+        let outdated = self.outdated;
         if !outdated
             && !before.tables.is_empty()
             && (&before.graph, before.lanes) == (&graph, lanes)
@@ -88,7 +89,9 @@ impl Knowledge {
         before: Option<&Paths>,
     ) -> Paths {
         let mut refusals = Vec::new();
-        let own = match before {
+        // Paths of another engine are none of this one's to keep, nor those of a fallback.
+        let former = before.filter(|before| !self.outdated && before.refusals.is_empty());
+        let own = match former {
             None => self.routing.route(&graph),
             // A path that is good stays: each change costs packets, and may reorder others.
             Some(before) => self
@@ -196,14 +199,18 @@ impl Knowledge {
 
 impl SubnetManager {
     pub(super) fn set_paths(&mut self) {
+        let is_first = self.known.paths.tables.is_empty();
         let (graph, nodes) = graph(&self.known);
         let (paths, computed) = self.known.route(graph, nodes);
+        self.known.outdated = false;
         for refusal in &paths.refusals {
             self.sweeps.error(refusal.to_string());
         }
-        self.send_tables(&paths);
+        self.send_tables(&paths, is_first);
         let whole = self.known.whole.as_ref().unwrap_or(&paths);
-        self.set_tops(whole.graph.top(), &paths.nodes);
+        let tops = whole.tables.iter().map(ForwardingTable::top);
+        let top = tops.max().unwrap_or_default().max(whole.graph.top());
+        self.set_tops(top, &paths.nodes);
         self.known.paths = paths;
         self.migrations.paths_are_new();
         self.known.find_manager_levels();
@@ -213,24 +220,32 @@ impl SubnetManager {
         self.set_multicast();
     }
 
-    /// Sends the blocks in which forwarding tables differ from what switches hold.
-    pub(super) fn send_tables(&mut self, paths: &Paths) {
-        for (&node, table) in paths.nodes.iter().zip(&paths.tables) {
-            let guid = self.known.subnet.nodes[node].info.node_guid;
-            for (number, block) in self.known.tables.linear_changes(guid, table) {
-                self.known.tables.writes_linear(guid, number);
-                let purpose = Purpose::Linear {
-                    switch: guid,
-                    number,
-                };
-                self.set_at_switch(
-                    node,
-                    AttributeId::LINEAR_FORWARDING,
-                    u32::from(number),
-                    block.0,
-                    purpose,
-                );
-            }
+    /// Sends the blocks in which forwarding tables differ from what switches hold, in the order of their active routes
+    /// if there were routes before.
+    pub(super) fn send_tables(&mut self, paths: &Paths, is_first: bool) {
+        let mut changes: Vec<Change> = Vec::new();
+        for (switch, table) in paths.tables.iter().enumerate() {
+            let guid = paths.graph.switches[switch].guid;
+            let blocks = self.known.tables.linear_changes(guid, table).into_iter();
+            changes.extend(blocks.map(|(number, block)| (switch, number, block)));
+        }
+        if !is_first {
+            by_active_routes(&self.known, paths, &mut changes);
+        }
+        for (switch, number, block) in changes {
+            let guid = paths.graph.switches[switch].guid;
+            self.known.tables.writes_linear(guid, number);
+            let purpose = Purpose::Linear {
+                switch: guid,
+                number,
+            };
+            self.set_at_switch(
+                paths.nodes[switch],
+                AttributeId::LINEAR_FORWARDING,
+                u32::from(number),
+                block.0,
+                purpose,
+            );
         }
     }
 

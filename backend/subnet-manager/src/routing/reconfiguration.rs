@@ -4,7 +4,9 @@
 //! vSwitch-enabled Lossless Networks" (sections 3 and 6): paths are not computed anew, since those to
 //! where the machine goes are there already.
 
+mod active;
 mod fat_tree;
+mod kept;
 mod rounds;
 mod skyline;
 
@@ -15,7 +17,9 @@ use wire::attribute::LinearBlock;
 
 use super::ForwardingTable;
 
+pub use active::ActiveRoutes;
 pub use fat_tree::FatTreeMinimum;
+pub(in crate::routing) use kept::{Before, keep, keep_absent};
 pub use rounds::rounds;
 pub use skyline::skyline;
 

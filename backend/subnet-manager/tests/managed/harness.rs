@@ -29,6 +29,8 @@ pub struct Link {
     pub cut_after: Option<u32>,
     /// Packets that are on their way until the test delivers them, where it does.
     pub held: Option<Vec<MadPacket>>,
+    /// All packets sent, where a test asks for them.
+    pub log: Option<Vec<MadPacket>>,
     /// Lets this many requests pass; the next one is lost however often it is sent, or its answer.
     pub lose_request: Option<(u32, Lost)>,
     lost: Option<[u8; 256]>,
@@ -37,6 +39,9 @@ pub struct Link {
 
 impl Transport for Link {
     fn send(&mut self, packet: MadPacket) {
+        if let Some(log) = &mut self.log {
+            log.push(packet.clone());
+        }
         match &mut self.cut_after {
             Some(0) => return,
             Some(pass) => *pass -= 1,
@@ -109,6 +114,7 @@ impl Managed {
             lose: 0,
             cut_after: None,
             held: None,
+            log: None,
             lose_request: None,
             lost: None,
             inbox: VecDeque::new(),

@@ -30,6 +30,7 @@ mod moves {
 mod routes {
     mod balance;
     mod failures;
+    mod least;
     mod multipath;
     mod routing;
     mod several_paths;

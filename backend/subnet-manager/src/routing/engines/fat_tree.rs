@@ -5,6 +5,7 @@ use std::ops::Range;
 use wire::attribute::LinearBlock;
 
 use crate::routing::columns::Columns;
+use crate::routing::reconfiguration::{Before, keep, keep_absent};
 use crate::routing::skeleton::{Skeleton, Target};
 use crate::routing::tree::{self, NAME_COMPUTE_NODES, Tree, trees};
 use crate::routing::{Graph, Routing, RoutingEngine, RoutingError};
@@ -17,6 +18,9 @@ use crate::routing::{Graph, Routing, RoutingEngine, RoutingError};
 /// cables is still routed as a tree, as long as every adapter can be reached by going up and then down. A subnet with
 /// cables between switches of a level is no fat-tree. A single switch is one. Adapters that are no compute nodes (`Roles`) reach
 /// each other from any level, by a way down and up again if there is no other.
+///
+/// When cables, switches or LIDs come or go, the entries stay that still lead by a shortest way: as few switches change
+/// as can.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FatTree;
 
@@ -32,10 +36,16 @@ impl RoutingEngine for FatTree {
     }
 
     fn route(&self, graph: &Graph) -> Result<Routing, RoutingError> {
-        route(self.name(), graph, |targets| {
-            targets.iter().map(|&target| (target, WHOLE)).collect()
-        })
+        route(self.name(), graph, None, alike)
     }
+
+    fn reroute(&self, graph: &Graph, before: Before<'_>) -> Result<Routing, RoutingError> {
+        route(self.name(), graph, Some(before), alike)
+    }
+}
+
+fn alike(targets: &[Target]) -> Vec<(Target, u64)> {
+    targets.iter().map(|&target| (target, WHOLE)).collect()
 }
 
 impl RoutingEngine for VSwitchFatTree {
@@ -44,21 +54,27 @@ impl RoutingEngine for VSwitchFatTree {
     }
 
     fn route(&self, graph: &Graph) -> Result<Routing, RoutingError> {
-        route(self.name(), graph, |targets| {
-            let sharing = |port| targets.iter().filter(|other| other.port == port).count();
-            let mut weighed: Vec<_> = targets
-                .chunk_by(|a, b| a.port == b.port)
-                .flat_map(|machines| {
-                    let count = sharing(machines[0].port);
-                    machines.iter().map(move |&machine| (count, machine))
-                })
-                .collect();
-            // Those of the emptiest vSwitches first; ports and LIDs are in order already.
-            weighed.sort_by_key(|&(count, _)| count);
-            let weigh = |(count, machine)| (machine, WHOLE / count as u64);
-            weighed.into_iter().map(weigh).collect()
-        })
+        route(self.name(), graph, None, by_vswitch)
     }
+
+    fn reroute(&self, graph: &Graph, before: Before<'_>) -> Result<Routing, RoutingError> {
+        route(self.name(), graph, Some(before), by_vswitch)
+    }
+}
+
+fn by_vswitch(targets: &[Target]) -> Vec<(Target, u64)> {
+    let sharing = |port| targets.iter().filter(|other| other.port == port).count();
+    let mut weighed: Vec<_> = targets
+        .chunk_by(|a, b| a.port == b.port)
+        .flat_map(|machines| {
+            let count = sharing(machines[0].port);
+            machines.iter().map(move |&machine| (count, machine))
+        })
+        .collect();
+    // Those of the emptiest vSwitches first; ports and LIDs are in order already.
+    weighed.sort_by_key(|&(count, _)| count);
+    let weigh = |(count, machine)| (machine, WHOLE / count as u64);
+    weighed.into_iter().map(weigh).collect()
 }
 
 /// The weight of an uplink: divides evenly among up to 16 machines.
@@ -70,12 +86,13 @@ const DUMMY: Option<Target> = None;
 fn route(
     engine: &'static str,
     graph: &Graph,
+    before: Option<Before<'_>>,
     weigh: impl Fn(&[Target]) -> Vec<(Target, u64)>,
 ) -> Result<Routing, RoutingError> {
     let mut error = None;
     for tree in trees(graph) {
         let routed =
-            tree.and_then(|(skeleton, tree)| route_tree(graph, (&skeleton, &tree), &weigh));
+            tree.and_then(|(skeleton, tree)| route_tree(graph, (&skeleton, &tree), before, &weigh));
         match routed {
             Ok(routing) => return Ok(routing),
             // The error with adapters on leaves alone is the plainest.
@@ -89,6 +106,7 @@ fn route(
 fn route_tree(
     graph: &Graph,
     (skeleton, tree): (&Skeleton, &Tree),
+    before: Option<Before<'_>>,
     weigh: &impl Fn(&[Target]) -> Vec<(Target, u64)>,
 ) -> Result<Routing, String> {
     let mut router = Router::new(graph, skeleton, tree);
@@ -150,8 +168,15 @@ fn route_tree(
             },
         ));
     }
-    let tables = router.columns.into_tables();
-    Ok(skeleton.unfold(graph, tables).into())
+    let mut tables = router.columns.into_tables();
+    if let Some(before) = before {
+        keep(graph, (skeleton, tree), before, &mut tables);
+    }
+    let mut tables = skeleton.unfold(graph, tables);
+    if let Some(before) = before {
+        keep_absent(graph, before, &mut tables);
+    }
+    Ok(tables.into())
 }
 
 /// The cables between two vertices, seen from the upper one or from the lower one.

@@ -66,12 +66,7 @@ fn fewest(
     from: usize,
     to: usize,
 ) -> Option<Vec<usize>> {
-    let next = |at: usize, lid: Lid| {
-        let port = tables.get(at)?.port(lid);
-        let trunks = &graph.switches[at].trunks;
-        let trunk = trunks.binary_search_by_key(&port, |trunk| trunk.port);
-        trunk.ok().map(|trunk| trunks[trunk].to)
-    };
+    let next = |at: usize, lid: Lid| graph.neighbour(at, tables.get(at)?.port(lid));
     // By switch: the one before it in the chain.
     let mut before = vec![None; tables.len()];
     before[from] = Some(from);

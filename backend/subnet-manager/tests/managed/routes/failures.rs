@@ -237,7 +237,7 @@ fn without(
 }
 
 /// Forwarding tables of all switches.
-fn tables(fabric: &Fabric) -> BTreeMap<NodeId, Vec<Option<u8>>> {
+pub fn tables(fabric: &Fabric) -> BTreeMap<NodeId, Vec<Option<u8>>> {
     let lids = || (1..512).map(Lid::new);
     let switches = fabric.nodes().filter(|&node| is_switch(fabric, node));
     switches
@@ -250,12 +250,12 @@ fn tables(fabric: &Fabric) -> BTreeMap<NodeId, Vec<Option<u8>>> {
         .collect()
 }
 
-fn is_switch(fabric: &Fabric, node: NodeId) -> bool {
+pub fn is_switch(fabric: &Fabric, node: NodeId) -> bool {
     let info = fabric.node_info(PortRef { node, port: 1 });
     info.is_some_and(|info| info.node_type == NodeType::Switch)
 }
 
-fn ports_of(fabric: &Fabric, node: NodeId) -> impl Iterator<Item = PortRef> + use<> {
+pub fn ports_of(fabric: &Fabric, node: NodeId) -> impl Iterator<Item = PortRef> + use<> {
     let info = fabric.node_info(PortRef { node, port: 1 });
     (1..=info.map_or(0, |info| info.num_ports)).map(move |port| PortRef { node, port })
 }
