@@ -312,7 +312,7 @@ fn work(
     .map_err(SmError::Port)
 }
 
-fn read_lids(path: &Path) -> Result<BTreeMap<Guid, Lid>, SmError> {
+fn read_lids(path: &Path) -> Result<BTreeMap<Guid, (Lid, u8)>, SmError> {
     let memory = |what: String| SmError::Memory {
         path: path.to_owned(),
         what,

@@ -484,7 +484,7 @@ impl Settings {
 
     /// Settings of the manager itself, with these LIDs from an earlier run.
     #[must_use]
-    pub fn manager(&self, known_lids: BTreeMap<Guid, Lid>) -> Config {
+    pub fn manager(&self, known_lids: BTreeMap<Guid, (Lid, u8)>) -> Config {
         let mut config = self.config.clone();
         config.known_lids = known_lids;
         config.roles = Arc::new(self.roles.clone());

@@ -20,6 +20,7 @@ use crate::config::preset_group::PresetGroup;
 use crate::config::quality::{Arbitration, PortKind, PortQuality};
 use crate::keys::{KeyPolicy, ManagementKeys};
 use crate::routing::Roles;
+use crate::routing::multipath::Multipath;
 
 /// Treatment of ports that can have virtual ports. NVIDIA's OpenSM has the same three, as `virt_enabled`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -65,8 +66,10 @@ pub struct Config {
     pub lmc: u8,
     /// LIDs that ports must get, by port GUID; the first, of those with several.
     pub pinned_lids: BTreeMap<Guid, Lid>,
-    /// LIDs that ports had earlier, by port GUID: they get them again.
-    pub known_lids: BTreeMap<Guid, Lid>,
+    /// LIDs that ports had earlier, by port GUID: the first, and the LID mask control. They get them again.
+    pub known_lids: BTreeMap<Guid, (Lid, u8)>,
+    /// LIDs by the paths of pairs of ports, which take the place of the routing engine's.
+    pub multipath: Multipath,
     /// P_Key tables of channel adapter ports, by port GUID, in the order of their indexes.
     pub partitions: BTreeMap<Guid, Vec<PKey>>,
     /// Partitions of the ports that are not in `partitions`.
@@ -145,6 +148,7 @@ impl Default for Config {
             lmc: 0,
             pinned_lids: BTreeMap::new(),
             known_lids: BTreeMap::new(),
+            multipath: Multipath::default(),
             partitions: BTreeMap::new(),
             partition_file: None,
             policy: None,
@@ -234,6 +238,14 @@ pub enum ConfigError {
     /// A protection level has 2 bits.
     #[error("M_Key protection level {0} is out of range; use 0 to 3")]
     Protection(u8),
+    /// LIDs are given by paths, and something else says which there are.
+    #[error("LIDs are given by paths ({lids}), which {what} contradicts; leave one of the two out")]
+    ByPaths {
+        /// Name of the LID assignment.
+        lids: &'static str,
+        /// The other setting.
+        what: &'static str,
+    },
     /// Nothing would ever be sent.
     #[error("a window of 0 requests; use 1 or more")]
     Window,
@@ -267,6 +279,20 @@ impl Config {
                     owner,
                     first,
                 });
+            }
+        }
+        if self.multipath.is_on() {
+            let others = [
+                (self.lmc > 0, "an LMC for all ports"),
+                (self.extended_lids, "LIDs of 18 bits"),
+                (
+                    self.rebalance_threshold.is_some(),
+                    "a threshold for spreading paths anew",
+                ),
+            ];
+            if let Some(&(_, what)) = others.iter().find(|(is_set, _)| *is_set) {
+                let lids = self.multipath.lids.name();
+                return Err(ConfigError::ByPaths { lids, what });
             }
         }
         if self.priority > 15 {

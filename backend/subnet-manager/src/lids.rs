@@ -77,17 +77,16 @@ const SOMEBODY: Guid = Guid::new(u64::MAX);
 ///
 /// A port gets, in this order: the base LID it is pinned to, the one it is known by, the one it has,
 /// the lowest free one. LIDs that absent ports are known by count as taken as long as there are
-/// others, so that a port that comes back finds its own; `lmc` is that of those which can have it.
+/// others, so that a port that comes back finds its own; `likely` tells the LID mask control of ports that may be absent.
 pub(crate) fn assign(
     candidates: &[Candidate],
     pinned: &BTreeMap<Guid, Lid>,
     known: &mut BTreeMap<Guid, Lid>,
-    lmc: u8,
+    likely: impl Fn(Guid, Lid) -> u8,
 ) -> Vec<Guid> {
-    let likely = |base: Lid| if is_aligned(base, lmc) { lmc } else { 0 };
     let mut reserved = Taken::new();
     for (&guid, &lid) in pinned {
-        reserved.take(lid, likely(lid), guid);
+        reserved.take(lid, likely(guid, lid), guid);
     }
     let mut taken = Taken::new();
     let mut given: BTreeMap<Guid, Lid> = BTreeMap::new();
@@ -112,7 +111,7 @@ pub(crate) fn assign(
     let here: BTreeSet<Guid> = candidates.iter().map(|candidate| candidate.guid).collect();
     let mut absent = Taken::new();
     for (&guid, &lid) in known.iter().filter(|(guid, _)| !here.contains(guid)) {
-        absent.take(lid, likely(lid), guid);
+        absent.take(lid, likely(guid, lid), guid);
     }
     // Where the search for LIDs that were never anybody's, and for any, goes on, by their number.
     let mut next = [[1u16; 2]; 8];
@@ -138,7 +137,7 @@ pub(crate) fn assign(
         }
     }
     known.retain(|guid, lid| {
-        given.contains_key(guid) || taken.allows(*lid, likely(*lid), Guid::NONE)
+        given.contains_key(guid) || taken.allows(*lid, likely(*guid, *lid), Guid::NONE)
     });
     known.extend(given);
     without
@@ -166,7 +165,7 @@ mod tests {
     fn in_order_from_one() {
         let mut known = BTreeMap::new();
         let ports = [candidate(9, 0), candidate(4, 0), candidate(5, 0)];
-        assert!(assign(&ports, &BTreeMap::new(), &mut known, 0).is_empty());
+        assert!(assign(&ports, &BTreeMap::new(), &mut known, |_, _| 0).is_empty());
         assert_eq!(known, map(&[(9, 1), (4, 2), (5, 3)]));
     }
 
@@ -179,7 +178,7 @@ mod tests {
             candidate(3, 7),
             candidate(4, 7),
         ];
-        assign(&ports, &map(&[(1, 5), (8, 1)]), &mut known, 0);
+        assign(&ports, &map(&[(1, 5), (8, 1)]), &mut known, |_, _| 0);
         // 2 loses 5 to the pin; 3 may keep 7, 4 has it too and must go; 1 is kept for port 8.
         assert_eq!(known, map(&[(1, 5), (2, 2), (3, 7), (4, 3)]));
     }
@@ -187,7 +186,7 @@ mod tests {
     #[test]
     fn an_absent_port_keeps_its_lid() {
         let mut known = map(&[(1, 1), (2, 2)]);
-        assign(&[candidate(3, 0)], &BTreeMap::new(), &mut known, 0);
+        assign(&[candidate(3, 0)], &BTreeMap::new(), &mut known, |_, _| 0);
         assert_eq!(known, map(&[(1, 1), (2, 2), (3, 3)]));
     }
 
@@ -195,13 +194,14 @@ mod tests {
     fn exhaustion() {
         let mut known = BTreeMap::new();
         let ports: Vec<_> = (1..=49_152).map(|guid| candidate(guid, 0)).collect();
-        let without = assign(&ports, &BTreeMap::new(), &mut known, 0);
+        let without = assign(&ports, &BTreeMap::new(), &mut known, |_, _| 0);
         assert_eq!(without, [Guid::new(49_152)]);
         assert_eq!(known.len(), 49_151);
     }
 
     #[test]
     fn several_each() {
+        let of_adapters = |_, base| if is_aligned(base, 2) { 2 } else { 0 };
         let adapter = |guid, current| Candidate {
             lmc: 2,
             ..candidate(guid, current)
@@ -216,7 +216,7 @@ mod tests {
             adapter(6, 0),
         ];
         let mut known = map(&[(6, 13), (9, 20)]);
-        assert!(assign(&ports, &map(&[(1, 1)]), &mut known, 2).is_empty());
+        assert!(assign(&ports, &map(&[(1, 1)]), &mut known, of_adapters).is_empty());
         // 9 is absent, and has 20 to 23.
         assert_eq!(
             known,
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(range(Lid::new(0xbffc), 2).last(), Some(last));
         let mut known = BTreeMap::new();
         let many: Vec<_> = (1..=12_288).map(|guid| adapter(guid, 0)).collect();
-        let without = assign(&many, &BTreeMap::new(), &mut known, 2);
+        let without = assign(&many, &BTreeMap::new(), &mut known, of_adapters);
         assert_eq!(without, [Guid::new(12_288)], "0 to 3 are nobody's");
     }
 }

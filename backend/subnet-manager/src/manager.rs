@@ -8,13 +8,14 @@ mod extended;
 mod lanes;
 mod mastery;
 mod migration;
+mod multipath;
 mod priority;
 mod routes;
 mod sweeps;
 mod traps;
 mod virtualization;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +40,7 @@ use extended::Extended;
 use mastery::Mastery;
 use migration::Migrations;
 pub use migration::Ticket;
+use multipath::Ranges;
 pub use sweeps::Report;
 use sweeps::Sweeps;
 use traps::Traps;
@@ -161,8 +163,7 @@ struct Knowledge {
     /// Migrations have crowded a link.
     crowded: bool,
     lids: BTreeMap<Guid, Lid>,
-    /// Ports that have several LIDs each.
-    multipath: BTreeSet<Guid>,
+    ranges: Ranges,
     tables: Tables,
     keys: ManagementKeys,
     key_source: KeySource,
@@ -206,8 +207,10 @@ impl SubnetManager {
                 manager_levels: BTreeMap::new(),
                 balance: Balance::default(),
                 crowded: false,
-                lids: config.known_lids.clone(),
-                multipath: BTreeSet::new(),
+                lids: { config.known_lids.iter() }
+                    .map(|(&guid, &(first, _))| (guid, first))
+                    .collect(),
+                ranges: Ranges::new(&config),
                 tables: Tables::default(),
                 keys: config.known_m_keys.clone(),
                 key_source: KeySource(Box::new(|| 0)),
@@ -269,9 +272,9 @@ impl SubnetManager {
         self.traps.counts()
     }
 
-    /// The name of the routing engine that is to compute paths.
+    /// The name of the routing engine that is to compute paths, or of the scheme by which LIDs are given to them.
     pub fn routing(&self) -> &'static str {
-        self.known.routing.name()
+        multipath::engine(&self.known)
     }
 
     /// The name of the engine that has computed the paths there are: another one than
@@ -286,7 +289,7 @@ impl SubnetManager {
         self.known.paths.levels.count()
     }
 
-    /// Base LIDs by port GUID, those of absent ports included: to be kept and given back as
+    /// Base LIDs by port GUID, those of absent ports included: to be kept with [`SubnetManager::lmc`] and given back as
     /// [`Config::known_lids`].
     pub fn lids(&self) -> &BTreeMap<Guid, Lid> {
         &self.known.lids

@@ -282,6 +282,21 @@ impl Subnet {
 
     /// The graph for routing, and which node each of its switches is.
     pub(crate) fn graph(&self, roles: &Arc<Roles>) -> (Graph, Vec<usize>) {
+        let lids = |_, info: &PortInfo| lids::range(info.lid, info.lmc);
+        self.graph_by(roles, lids)
+    }
+
+    /// The graph with one LID, which does not count, for each port of these GUIDs.
+    pub(crate) fn shape(&self, roles: &Arc<Roles>, has_lid: impl Fn(Guid) -> bool) -> Graph {
+        let lid = |guid, _: &PortInfo| has_lid(guid).then_some(Lid::NONE).into_iter();
+        self.graph_by(roles, lid).0
+    }
+
+    fn graph_by<L: Iterator<Item = Lid>>(
+        &self,
+        roles: &Arc<Roles>,
+        lids: impl Fn(Guid, &PortInfo) -> L,
+    ) -> (Graph, Vec<usize>) {
         let mut nodes: Vec<usize> = self.switches().map(|(node, _)| node).collect();
         nodes.sort_by_key(|&node| self.nodes[node].info.node_guid);
         let index: HashMap<usize, usize> = (0..).zip(&nodes).map(|(i, &node)| (node, i)).collect();
@@ -307,7 +322,7 @@ impl Subnet {
                 Some((info, guid, vports, switch, port))
             })
             .flat_map(|(info, guid, vports, switch, port)| {
-                let lids = lids::range(info.lid, info.lmc).map(move |lid| (lid, guid));
+                let lids = lids(guid, &info).map(move |lid| (lid, guid));
                 let virtual_ports = vports.values();
                 let own = virtual_ports.filter_map(|it| Some((it.own_lid()?, it.info.port_guid)));
                 lids.chain(own).map(move |(lid, guid)| Endpoint {

@@ -29,11 +29,12 @@ pub fn settings_text(bytes: &[u8]) -> io::Result<String> {
     Ok(String::from_utf8_lossy(bytes).into_owned())
 }
 
-/// Reads OpenSM's `guid2lid`: port GUID, first and last LID of a port on every line.
+/// Reads OpenSM's `guid2lid`: port GUID, first and last LID of a port on every line. Their number gives the LID mask
+/// control.
 ///
 /// # Errors
 /// The first line that is something else.
-pub fn parse_lids(text: &str) -> Result<BTreeMap<Guid, Lid>, Unreadable> {
+pub fn parse_lids(text: &str) -> Result<BTreeMap<Guid, (Lid, u8)>, Unreadable> {
     let mut lids = BTreeMap::new();
     for (line, text) in (1..).zip(text.lines().map(str::trim)) {
         if text.is_empty() || text.starts_with('#') {
@@ -52,7 +53,8 @@ pub fn parse_lids(text: &str) -> Result<BTreeMap<Guid, Lid>, Unreadable> {
                 "LIDs are 0x0001 to 0xbfff, the first not above the last",
             ));
         }
-        lids.insert(guid, first);
+        let count = last.value() - first.value() + 1;
+        lids.insert(guid, (first, (count.ilog2() as u8).min(7)));
     }
     Ok(lids)
 }
@@ -80,15 +82,16 @@ mod tests {
         let lids = parse_lids(text).unwrap();
         let edited = "# by hand\n0002:c903:0000:0101 16 19\n0x2c90300000201 3 3\n";
         assert_eq!(parse_lids(edited), Ok(lids.clone()));
-        let expected = [(0x0002_c903_0000_0101, 0x10), (0x0002_c903_0000_0201, 3)];
+        let expected = [
+            (0x0002_c903_0000_0101, 0x10, 2),
+            (0x0002_c903_0000_0201, 3, 0),
+        ];
         let expected: BTreeMap<_, _> = expected
-            .map(|(guid, lid)| (Guid::new(guid), Lid::new(lid)))
+            .map(|(guid, lid, lmc)| (Guid::new(guid), (Lid::new(lid), lmc)))
             .into();
         assert_eq!(lids, expected);
-        assert_eq!(
-            format_lids(&lids, |_| 0),
-            "0x0002c90300000101 0x0010 0x0010\n\n0x0002c90300000201 0x0003 0x0003\n\n"
-        );
+        let bases = lids.iter().map(|(&guid, &(lid, _))| (guid, lid)).collect();
+        assert_eq!(format_lids(&bases, |guid| lids[&guid].1), text);
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod columns;
 mod dump;
 mod engines;
 mod lanes;
+pub mod multipath;
 pub mod reconfiguration;
 mod roles;
 mod skeleton;

@@ -13,6 +13,7 @@ mod subscription;
 mod trace;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::debug;
@@ -27,6 +28,7 @@ use crate::config::Config;
 use crate::model::Subnet;
 use crate::requests::Transport;
 use crate::rmpp::{Receiver, Sender, Taken};
+use crate::routing::multipath::Plan;
 use crate::routing::{ForwardingTable, Graph, RoutingError, ServiceLevels};
 pub(crate) use aliases::Aliases;
 use directory::{Directory, PortIndex};
@@ -51,6 +53,8 @@ pub(crate) struct Paths {
     pub(crate) engine: Option<&'static str>,
     /// Why they are not of the one that is configured.
     pub(crate) refusals: Vec<RoutingError>,
+    /// The paths of pairs of ports, where LIDs are given by these.
+    pub(crate) plan: Option<Arc<Plan>>,
 }
 
 /// View of the subnet administration: the subnet as the last sweep that ended left it.

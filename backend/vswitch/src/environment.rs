@@ -35,7 +35,7 @@ pub struct Environment {
     /// Contents of files.
     pub files: SettingsFiles,
     /// By subnet, the LIDs of an earlier life.
-    pub known_lids: Vec<BTreeMap<Guid, Lid>>,
+    pub known_lids: Vec<BTreeMap<Guid, (Lid, u8)>>,
     /// VMs that run from the beginning, where VMs have LIDs only then.
     pub running: BTreeSet<Guid>,
     /// The routing engines.

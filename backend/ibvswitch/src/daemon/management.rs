@@ -248,7 +248,7 @@ impl<F: QueueFormat> Management<F> {
 
     /// By subnet, the LIDs that embedded managers have given.
     #[must_use]
-    pub fn lids(&self) -> Vec<BTreeMap<Guid, Lid>> {
+    pub fn lids(&self) -> Vec<BTreeMap<Guid, (Lid, u8)>> {
         self.stores.lock().lids().to_vec()
     }
 

@@ -2,13 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use fixedbitset::FixedBitSet;
 use microlp::{ComparisonOp, Error, OptimizationDirection, Problem, SolveOutcome, Variable};
 
-use super::assignment::Assignment;
-use super::coloring::{TimedOut, color};
-use super::conflict::SplitGraph;
-use super::range::charged;
+use subnet_manager::routing::multipath::{
+    Assignment, SplitGraph, Undecided, charged, color, descend,
+};
 
 /// Why the optimum is not known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -128,69 +126,6 @@ fn pairs(graph: &SplitGraph) -> impl Iterator<Item = (usize, usize)> + '_ {
     })
 }
 
-/// Part of a split graph that decides whether `configurations` suffice, with a way to put the rest back.
-///
-/// A path that parts from fewer others than there are configurations always finds one free; a path
-/// that parts from no other path than another one does, with which it may share, can follow that.
-struct Kernel {
-    core: Vec<usize>,
-    /// Paths taken away, in that order, with the one each follows.
-    removed: Vec<(usize, Option<usize>)>,
-}
-
-impl Kernel {
-    fn new(graph: &SplitGraph, configurations: usize) -> Self {
-        let mut left = FixedBitSet::with_capacity(graph.len());
-        left.insert_range(..);
-        let mut removed = Vec::new();
-        loop {
-            let within = |path: usize| {
-                let mut neighbours = graph.neighbours(path).clone();
-                neighbours.intersect_with(&left);
-                neighbours
-            };
-            let next = left.ones().find_map(|path| {
-                let neighbours = within(path);
-                if neighbours.count_ones(..) < configurations {
-                    return Some((path, None));
-                }
-                let follows = |&other: &usize| {
-                    other != path
-                        && !graph.splits(path, other)
-                        && neighbours.is_subset(graph.neighbours(other))
-                };
-                left.ones().find(follows).map(|other| (path, Some(other)))
-            });
-            let Some(taken) = next else {
-                let core = left.ones().collect();
-                return Self { core, removed };
-            };
-            left.set(taken.0, false);
-            removed.push(taken);
-        }
-    }
-
-    fn restore(&self, graph: &SplitGraph, core: &[usize]) -> Assignment {
-        let mut labels: Vec<Option<usize>> = vec![None; graph.len()];
-        for (&path, &label) in self.core.iter().zip(core) {
-            labels[path] = Some(label);
-        }
-        for &(path, follows) in self.removed.iter().rev() {
-            let label = follows.and_then(|other| labels[other]).unwrap_or_else(|| {
-                let taken: Vec<usize> = graph
-                    .neighbours(path)
-                    .ones()
-                    .filter_map(|other| labels[other])
-                    .collect();
-                let free = (0..).find(|label| !taken.contains(label));
-                free.expect("there are more numbers than paths")
-            });
-            labels[path] = Some(label);
-        }
-        Assignment::compact(labels.into_iter().flatten().collect())
-    }
-}
-
 /// The fewest configurations, from `known` downwards until fewer are proved impossible (section IV).
 /// `limit` is the time for each problem, half of it for a search and half for the integer program; the
 /// paper allowed four hours.
@@ -202,7 +137,8 @@ pub fn optimum(
     known: &Assignment,
     limit: Duration,
 ) -> Result<Assignment, ExactError> {
-    descend(graph, known, limit, |configurations| configurations - 1)
+    let next = |configurations| configurations - 1;
+    descend(graph, known, next, |core, fewer| solve(core, fewer, limit))
 }
 
 /// An assignment for which the destination is charged the fewest LIDs: as [`optimum`], with no
@@ -215,53 +151,39 @@ pub fn fewest_lids(
     known: &Assignment,
     limit: Duration,
 ) -> Result<Assignment, ExactError> {
-    descend(graph, known, limit, |configurations| {
-        charged(configurations) / 2
-    })
+    let next = |configurations| charged(configurations) / 2;
+    descend(graph, known, next, |core, fewer| solve(core, fewer, limit))
 }
 
-fn descend(
+/// First a search, which settles most at once; where it does not, the program may.
+fn solve(
     graph: &SplitGraph,
-    known: &Assignment,
+    configurations: usize,
     limit: Duration,
-    next: impl Fn(usize) -> usize,
-) -> Result<Assignment, ExactError> {
-    let least = graph.clique().len();
-    let mut best = known.clone();
-    while best.configurations() > least {
-        let fewer = next(best.configurations());
-        if fewer < least {
-            break;
-        }
-        let kernel = Kernel::new(graph, fewer);
-        let core = graph.restrict(&kernel.core);
-        // Searching settles most at once; where it does not, the program may.
-        let found = match color(&core, fewer, Instant::now() + limit / 2) {
-            Ok(found) => found,
-            Err(TimedOut) => Formulation::new(&core, fewer).solve(limit / 2)?,
-        };
-        match found {
-            Some(labels) => best = kernel.restore(graph, &labels),
-            None => break,
-        }
+) -> Result<Option<Vec<usize>>, ExactError> {
+    let until = Instant::now() + limit / 2;
+    match color(graph, configurations, |_| Instant::now() <= until) {
+        Ok(found) => Ok(found),
+        Err(Undecided) => Formulation::new(graph, configurations).solve(limit / 2),
     }
-    Ok(best)
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::Heuristic;
-    use super::super::heuristic::tests::{figure_5, reduction};
     use super::*;
+
+    /// The paths of figure 5: the chain p1-p2-p4-p3 of figure 8.
+    fn figure_5() -> SplitGraph {
+        SplitGraph::of_pairs(4, &[(0, 1), (1, 3), (2, 3)])
+    }
 
     const LIMIT: Duration = Duration::from_secs(60);
 
     #[test]
     fn the_papers_program() {
-        let (network, paths) = figure_5();
-        let graph = SplitGraph::new(&network, &paths);
+        let graph = figure_5();
         let program = Formulation::new(&graph, 2);
         let sizes = (
             program.variables(),
@@ -277,10 +199,8 @@ mod tests {
 
     #[test]
     fn greedy_is_improved_on() {
-        let (network, paths) = figure_5();
-        let graph = SplitGraph::new(&network, &paths);
-        let greedy = Heuristic::Greedy.assign_graph(&network, &paths, &graph);
-        assert_eq!(greedy.configurations(), 3);
+        let graph = figure_5();
+        let greedy = Assignment::compact(vec![0, 1, 0, 2]);
         let best = optimum(&graph, &greedy, LIMIT).unwrap();
         assert_eq!(best.configurations(), 2);
         assert_eq!(graph.check(&best), Ok(()));
@@ -315,8 +235,7 @@ mod tests {
                 .filter(|(bit, _)| pattern >> (bit % 64) & 1 == 1)
                 .map(|(_, edge)| edge)
                 .collect();
-            let (network, paths) = reduction(vertices, &edges);
-            let graph = SplitGraph::new(&network, &paths);
+            let graph = SplitGraph::of_pairs(vertices, &edges);
             // A start that is far from good.
             let known = Assignment::compact((0..vertices).collect());
             let best = optimum(&graph, &known, LIMIT).unwrap();

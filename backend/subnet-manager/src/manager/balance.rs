@@ -120,6 +120,7 @@ impl Knowledge {
                 lanes: self.paths.lanes,
                 engine: Some(VSwitchFatTree.name()),
                 refusals: Vec::new(),
+                plan: None,
             };
         }
         self.new_paths(graph, nodes, None)

@@ -56,6 +56,7 @@ pub(super) fn part_of(
         lanes,
         engine: whole.engine,
         refusals: whole.refusals.clone(),
+        plan: whole.plan.clone(),
     })
 }
 

@@ -5,7 +5,7 @@ use wire::mad::AttributeId;
 use wire::smp::DATA;
 use wire::{Guid, Lid, PKey, PhysicalState, PortState};
 
-use super::{Errand, Knowledge, Phase, Purpose, SubnetManager, Ticket, virtualization};
+use super::{Errand, Knowledge, Phase, Purpose, SubnetManager, Ticket, multipath, virtualization};
 use crate::config::partitions::Candidate;
 use crate::keys::KeyPolicy;
 use crate::lids;
@@ -101,27 +101,9 @@ impl Knowledge {
         !self.config.without_lid.contains(&guid)
     }
 
-    /// Finds the adapters' ports, which have several LIDs each. One that is pinned to a LID which is
-    /// no multiple of their number has that alone.
-    fn find_multipath(&mut self) {
-        let lmc = self.config.lmc;
-        let pinned = &self.config.pinned_lids;
-        let ports = self.subnet.ports();
-        let adapters = ports.filter(|(at, port)| {
-            let fits = |lid: &Lid| lids::is_aligned(*lid, lmc);
-            !self.subnet.nodes[at.0].is_switch() && pinned.get(&port.guid).is_none_or(fits)
-        });
-        let found: Vec<Guid> = adapters.map(|(_, port)| port.guid).collect();
-        self.multipath.extend(found);
-    }
-
     /// The LID mask control of the port of this GUID.
     pub(super) fn lmc_of(&self, guid: Guid) -> u8 {
-        if self.multipath.contains(&guid) {
-            self.config.lmc
-        } else {
-            0
-        }
+        self.ranges.mask(guid)
     }
 
     /// All LIDs of the port of this GUID.
@@ -411,7 +393,7 @@ impl SubnetManager {
     }
 
     fn assign_lids(&mut self) {
-        self.known.find_multipath();
+        multipath::find(&mut self.known);
         let candidates: Vec<_> = self
             .known
             .subnet
@@ -426,17 +408,22 @@ impl SubnetManager {
             })
             .chain(virtualization::candidates(&self.known))
             .collect();
-        let without = lids::assign(
-            &candidates,
-            &self.known.config.pinned_lids,
-            &mut self.known.lids,
-            self.known.config.lmc,
-        );
+        let Knowledge {
+            config,
+            lids,
+            ranges,
+            ..
+        } = &mut self.known;
+        let likely = |guid, base| ranges.likely(config, guid, base);
+        let without = lids::assign(&candidates, &config.pinned_lids, lids, likely);
         for guid in without {
             self.sweeps.error(format!(
                 "port {guid} gets no LID: all 49151 unicast LIDs are taken{}",
                 match self.known.lmc_of(guid) {
                     0 => String::new(),
+                    lmc if self.known.config.multipath.is_on() => {
+                        format!(", and its paths need {}; leave sm.lids out", 1 << lmc)
+                    }
                     lmc => format!(", by {} for each adapter's port; lower lmc", 1 << lmc),
                 }
             ));

@@ -12,7 +12,7 @@ use super::cache::part_of;
 use super::discovery::switch_info_data;
 use super::lanes::levels_apart;
 use super::priority::{Change, by_active_routes};
-use super::{Knowledge, Purpose, SubnetManager};
+use super::{Knowledge, Purpose, SubnetManager, multipath};
 use crate::model::At;
 use crate::routing::{
     ForwardingTable, Graph, MinHop, Routing, RoutingEngine, RoutingError, Verdict, Vertex,
@@ -91,7 +91,13 @@ impl Knowledge {
         let mut refusals = Vec::new();
         // Paths of another engine are none of this one's to keep, nor those of a fallback.
         let former = before.filter(|before| !self.outdated && before.refusals.is_empty());
+        let mut plan = None;
         let own = match former {
+            _ if self.config.multipath.is_on() => multipath::plan(self, &graph).map(|found| {
+                let tables = found.tables(&graph);
+                plan = Some(found);
+                tables.into()
+            }),
             None => self.routing.route(&graph),
             // A path that is good stays: each change costs packets, and may reorder others.
             Some(before) => self
@@ -105,7 +111,7 @@ impl Knowledge {
                 reason,
             }),
         });
-        let own = own.map(|routing| (routing, self.routing.name()));
+        let own = own.map(|routing| (routing, multipath::engine(self)));
         let kept = before.filter(|_| own.is_err() && self.routing.keeps_tables());
         if let (Err(error), Some((kept, engine))) =
             (&own, kept.and_then(|before| keep(before, &graph)))
@@ -120,6 +126,7 @@ impl Knowledge {
                     engine: error.engine,
                     reason,
                 }],
+                plan: None,
                 graph,
                 nodes,
             };
@@ -147,6 +154,7 @@ impl Knowledge {
             lanes: self.service_lanes(),
             engine,
             refusals,
+            plan,
         }
     }
 
@@ -213,6 +221,7 @@ impl SubnetManager {
         self.set_tops(top, &paths.nodes);
         self.known.paths = paths;
         self.migrations.paths_are_new();
+        self.sweeps.report.lids = multipath::usage(&self.known);
         self.known.find_manager_levels();
         if computed {
             self.known.paths_computed();

@@ -6,6 +6,7 @@ use tracing::{info, warn};
 use wire::PortState;
 
 use crate::model::{Subnet, VPort};
+use crate::routing::multipath::LidUsage;
 
 /// Errors that a report has room for.
 const ERRORS: usize = 32;
@@ -33,6 +34,8 @@ pub struct Report {
     pub ended: Duration,
     /// Duration.
     pub took: Duration,
+    /// Numbers of LIDs, where they are given by the paths of pairs of ports.
+    pub lids: Option<LidUsage>,
     /// Errors, in words; the first 32.
     pub errors: Vec<String>,
 }

@@ -221,16 +221,22 @@ impl Asked<'_> {
         let (base, lmc) = self.directory.lids_of(destination, to.guid);
         let (own_base, own_lmc) = self.directory.lids_of(source, from.guid);
         let paths = 1u16 << lmc.min(7);
+        // The pair's own paths come first, where it has some: others are shared with them.
+        let plan = self.view.paths.plan.as_ref();
+        let [first, back] = [(source, destination), (destination, source)]
+            .map(|(from, to)| plan.map_or(0, |plan| u16::from(plan.offset(from.guid, to.guid))));
+        let first = Some(first).filter(|first| *first < paths).unwrap_or(0);
         let most = match self.request.method {
             Method::GET => 1,
             _ if self.gives(PathRecord::NUMB_PATH) => u16::from(self.wanted.numb_path.max(1)),
             _ => u16::from(NUMB_PATH),
         };
         let mut found = 0;
-        for bits in 0..paths {
+        for number in 0..paths {
+            let bits = number ^ first;
             let dlid = if !self.gives(PathRecord::DLID) {
                 Lid::new(base.value() + bits)
-            } else if bits == 0 {
+            } else if number == 0 {
                 self.wanted.dlid
             } else {
                 break;
@@ -245,7 +251,7 @@ impl Asked<'_> {
                 self.wanted.slid
             } else {
                 let own = (1u16 << own_lmc.min(7)) - 1;
-                Lid::new(own_base.value() + (bits & own))
+                Lid::new(own_base.value() + ((number ^ back) & own))
             };
             if let Some(record) = self.path(from, to, (slid, dlid), pkey, (capacity, level)) {
                 table.push(&PathRecord { sl, ..record });

@@ -32,6 +32,7 @@ mod routes {
     mod failures;
     mod least;
     mod multipath;
+    mod pairs;
     mod routing;
     mod several_paths;
     mod walks;

@@ -220,7 +220,7 @@ fn pinned_and_known_lids() {
     let (layout_vf, other) = (0x0002_c903_0000_0101, 0x0002_c903_0000_0201);
     let config = Config {
         pinned_lids: BTreeMap::from([(Guid::new(layout_vf), Lid::new(0xbfff))]),
-        known_lids: BTreeMap::from([(Guid::new(other), Lid::new(77))]),
+        known_lids: BTreeMap::from([(Guid::new(other), (Lid::new(77), 0))]),
         ..Config::default()
     };
     let (mut managed, _) = Managed::hypervisors(2, 1, config);

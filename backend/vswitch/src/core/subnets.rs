@@ -35,7 +35,7 @@ pub(crate) struct ManagedSubnet {
     /// Packets for the embedded manager.
     pub(crate) received: VecDeque<MadPacket>,
     /// The LIDs of the last [`Output::Lids`].
-    reported: BTreeMap<Guid, Lid>,
+    reported: BTreeMap<Guid, (Lid, u8)>,
     /// Tags of those who wait for a sweep to end.
     pub(crate) swept: Vec<u64>,
     /// VMs that get a LID since they start, or lose it since they end: their names, for the log.
@@ -114,13 +114,16 @@ impl ManagedSubnet {
         if !manager.is_up() {
             return;
         }
-        if self.reported != *manager.lids() {
-            self.reported.clone_from(manager.lids());
-            let lids = self.reported.iter();
-            let lids = lids.map(|(&guid, &lid)| (guid, (lid, manager.lmc(guid))));
+        let lids = manager.lids().iter();
+        let lids = lids.map(|(&guid, &lid)| (guid, (lid, manager.lmc(guid))));
+        if !lids
+            .clone()
+            .eq(self.reported.iter().map(|(&guid, &range)| (guid, range)))
+        {
+            self.reported = lids.collect();
             outputs.put(Output::Lids {
                 subnet,
-                lids: lids.collect(),
+                lids: self.reported.clone(),
             });
         }
         for tag in self.swept.drain(..) {

@@ -330,8 +330,8 @@ fn unusable_levels<'a>(
 /// State of the subnets in the program before.
 #[derive(Debug, Clone, Default)]
 pub struct Remembered {
-    /// By subnet, the LIDs that were given.
-    pub lids: Vec<BTreeMap<Guid, Lid>>,
+    /// By subnet, the LIDs that were given: the first of each port, and the LID mask control.
+    pub lids: Vec<BTreeMap<Guid, (Lid, u8)>>,
     /// VMs that run.
     pub running: BTreeSet<Guid>,
 }
@@ -379,25 +379,25 @@ fn random() -> u64 {
 pub struct LidStores {
     stores: Vec<Option<LidStore>>,
     /// LIDs at present.
-    lids: Vec<BTreeMap<Guid, Lid>>,
+    lids: Vec<BTreeMap<Guid, (Lid, u8)>>,
 }
 
 impl LidStores {
     /// Writes the LIDs of a subnet down, where they are to be remembered.
     pub(super) fn keep(&mut self, subnet: usize, lids: &BTreeMap<Guid, (Lid, u8)>) {
-        let bases = lids.iter().map(|(&guid, &(lid, _))| (guid, lid)).collect();
         if let Some(Some(store)) = self.stores.get_mut(subnet) {
+            let bases = lids.iter().map(|(&guid, &(lid, _))| (guid, lid)).collect();
             let lmc = |guid| lids.get(&guid).map_or(0, |&(_, lmc)| lmc);
             store.text = Some(persistence::format_lids(&bases, lmc));
             store.write();
         }
         if let Some(known) = self.lids.get_mut(subnet) {
-            *known = bases;
+            known.clone_from(lids);
         }
     }
 
     /// By subnet, the LIDs of now.
-    pub(super) fn lids(&self) -> &[BTreeMap<Guid, Lid>] {
+    pub(super) fn lids(&self) -> &[BTreeMap<Guid, (Lid, u8)>] {
         &self.lids
     }
 
@@ -414,7 +414,7 @@ impl LidStores {
 struct LidStore {
     directory: PathBuf,
     /// LIDs that the file had at the beginning.
-    known: BTreeMap<Guid, Lid>,
+    known: BTreeMap<Guid, (Lid, u8)>,
     /// Text that is to be written.
     text: Option<String>,
     failed: bool,

@@ -99,8 +99,8 @@ pub struct Terms<'a> {
 /// Addresses in the subnets at the moment.
 #[derive(Debug)]
 pub struct Addresses {
-    /// By subnet, GUIDs and LIDs.
-    pub lids: Vec<BTreeMap<Guid, Lid>>,
+    /// By subnet, GUIDs, LIDs and LID mask controls.
+    pub lids: Vec<BTreeMap<Guid, (Lid, u8)>>,
     /// By VF, the VM that has its addresses there.
     pub holders: Vec<Option<String>>,
     /// Links that are not as configured.
@@ -295,8 +295,19 @@ impl Handover {
             lock: left(&self.lock, leaving)?,
             control: left(&self.control, leaving)?,
             lids: { addresses.lids.iter() }
-                .map(|lids| lids.iter().map(|(guid, lid)| (guid.value(), lid.value())))
+                .map(|lids| {
+                    lids.iter()
+                        .map(|(guid, (lid, _))| (guid.value(), lid.value()))
+                })
                 .map(Iterator::collect)
+                .collect(),
+            masks: { addresses.lids.iter() }
+                .map(|lids| {
+                    let several = lids.iter().filter(|(_, (_, lmc))| *lmc > 0);
+                    several
+                        .map(|(guid, &(_, lmc))| (guid.value(), lmc))
+                        .collect()
+                })
                 .collect(),
             vfs,
             links: addresses.links.clone(),

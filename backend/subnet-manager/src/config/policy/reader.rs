@@ -287,12 +287,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The places of groups or levels by their names.
-    fn find(
-        &mut self,
-        named: &[Line<'_>],
-        kind: &str,
-        known: fn(&Self) -> &Names,
-    ) -> Vec<usize> {
+    fn find(&mut self, named: &[Line<'_>], kind: &str, known: fn(&Self) -> &Names) -> Vec<usize> {
         let mut found = Vec::new();
         for &(line, name) in named {
             match known(self).get(&folded(name)) {

@@ -261,7 +261,8 @@ fn another_manager_ends_it() {
     for packet in 0..12 {
         let mut managed = cloud.managed(cloud.config());
         let before = addresses(&managed);
-        let known_lids = managed.manager.lids().clone();
+        let known_lids = managed.manager.lids().iter();
+        let known_lids = known_lids.map(|(&guid, &lid)| (guid, (lid, 0))).collect();
         managed.link.cut_after = Some(packet);
         managed.manager.migrate(to_hypervisor(&cloud, vm, 9));
         managed.manager.poll(managed.now, &mut managed.link);

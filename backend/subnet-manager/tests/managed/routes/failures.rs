@@ -275,7 +275,7 @@ fn trunks(fabric: &Fabric, node: NodeId) -> Vec<PortRef> {
 }
 
 /// A cable between switches that have others.
-fn spare_trunk(fabric: &Fabric) -> PortRef {
+pub fn spare_trunk(fabric: &Fabric) -> PortRef {
     let mut all = fabric
         .nodes()
         .filter(|&node| ports_of(fabric, node).count() > 2);

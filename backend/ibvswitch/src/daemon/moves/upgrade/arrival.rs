@@ -1,5 +1,6 @@
 //! A program that takes another one's place: VMs are where they were, and their devices what they were.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,8 +49,16 @@ impl Before {
     /// Returns the state that a handover has.
     #[must_use]
     pub fn new(config: &Config, handover: &HandoverV1, trial: bool) -> Self {
-        let guid = |&(guid, lid): &(u64, u16)| (Guid::new(guid), Lid::from(lid));
-        let lids = handover.lids.iter();
+        let lids = handover.lids.iter().enumerate();
+        let lids = lids.map(|(subnet, lids)| {
+            let masks = handover.masks.get(subnet).into_iter().flatten();
+            let masks: BTreeMap<u64, u8> = masks.copied().collect();
+            let port = |&(guid, lid): &(u64, u16)| {
+                let mask = masks.get(&guid).copied().unwrap_or(0);
+                (Guid::new(guid), (Lid::from(lid), mask))
+            };
+            lids.iter().map(port).collect()
+        });
         let holders = handover.vfs.iter();
         let running = handover.vfs.iter().filter(|vf| vf.client.is_some());
         let running = running.filter_map(|vf| Some(config.vf(vf.holds.as_ref()?)?.1.model.guid));
@@ -58,7 +67,7 @@ impl Before {
             count: handover.count,
             trial,
             remembered: Remembered {
-                lids: lids.map(|lids| lids.iter().map(guid).collect()).collect(),
+                lids: lids.collect(),
                 running: running.collect(),
             },
             rests_since: handover.rests_since,

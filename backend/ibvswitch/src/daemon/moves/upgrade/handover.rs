@@ -43,6 +43,9 @@ pub struct HandoverV1 {
     pub control: RawFd,
     /// By subnet, GUIDs and LIDs that its embedded manager has given.
     pub lids: Vec<Vec<(u64, u16)>>,
+    /// By subnet, the LID mask controls of the ports that have several LIDs.
+    #[serde(default, skip_serializing_if = "is_without")]
+    pub masks: Vec<Vec<(u64, u8)>>,
     /// VFs, in the order of the configuration.
     pub vfs: Vec<VfRecord>,
     /// Links that are not as configured.
@@ -51,6 +54,10 @@ pub struct HandoverV1 {
     /// Sandbox of the process.
     #[serde(default)]
     pub sandbox: Option<Sandbox>,
+}
+
+fn is_without(masks: &[Vec<(u64, u8)>]) -> bool {
+    masks.iter().all(Vec::is_empty)
 }
 
 /// State of a VF.
@@ -170,6 +177,7 @@ mod tests {
             lock,
             control: lock,
             lids: vec![vec![(u64::MAX, 0xbfff)]],
+            masks: vec![vec![(u64::MAX, 7)]],
             vfs: vec![VfRecord {
                 name: "vm1".to_owned(),
                 socket: "/run/vm1.sock".into(),

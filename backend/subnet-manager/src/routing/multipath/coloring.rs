@@ -1,12 +1,13 @@
 //! Whether so many configurations suffice, by search.
 
-use std::time::Instant;
-
 use super::conflict::SplitGraph;
 
-/// The time is over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct TimedOut;
+/// The search was not to go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the search was ended before it found an assignment with so few LIDs, or a proof that all need more"
+)]
+pub struct Undecided;
 
 /// Dead ends until the search begins anew for the first time; for each next time half as many more.
 const FIRST: u64 = 256;
@@ -19,12 +20,16 @@ const FIRST: u64 = 256;
 /// weighs more from then on, and the search begins anew now and then, with the weightiest ("Boosting Systematic
 /// Search by Weighting Constraints", Boussemart, Hemery, Lecoutre, Sais).
 ///
-/// The proof takes no time for one graph and for ever for another: hence a time limit.
-pub(super) fn color(
+/// The proof takes no time for one graph and for ever for another: `goes_on` is asked now and then, with the dead
+/// ends so far.
+///
+/// # Errors
+/// [`Undecided`], when it says no.
+pub fn color(
     graph: &SplitGraph,
     configurations: usize,
-    until: Instant,
-) -> Result<Option<Vec<usize>>, TimedOut> {
+    goes_on: impl Fn(u64) -> bool,
+) -> Result<Option<Vec<usize>>, Undecided> {
     let clique = graph.clique();
     if clique.len() > configurations {
         return Ok(None);
@@ -44,14 +49,17 @@ pub(super) fn color(
     for (label, &path) in clique.iter().enumerate() {
         search.put(path, label);
     }
-    let mut patience = FIRST;
+    let (mut patience, mut spent) = (FIRST, 0);
     loop {
         match search.run(clique.len(), patience) {
             Outcome::Found(labels) => return Ok(Some(labels)),
             Outcome::Impossible => return Ok(None),
-            Outcome::Open if Instant::now() > until => return Err(TimedOut),
-            Outcome::Open => patience += patience / 2,
+            Outcome::Open => spent += patience,
         }
+        if !goes_on(spent) {
+            return Err(Undecided);
+        }
+        patience += patience / 2;
     }
 }
 
@@ -165,17 +173,12 @@ impl Search<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use super::super::heuristic::tests::reduction;
     use super::*;
 
     fn colors(vertices: usize, edges: &[(usize, usize)]) -> usize {
-        let (network, paths) = reduction(vertices, edges);
-        let graph = SplitGraph::new(&network, &paths);
-        let until = Instant::now() + Duration::from_secs(60);
+        let graph = SplitGraph::of_pairs(vertices, edges);
         let fewest = (1..).find_map(|colors| {
-            let labels = color(&graph, colors, until).unwrap()?;
+            let labels = color(&graph, colors, |_| true).unwrap()?;
             assert!(labels.iter().all(|&label| label < colors));
             assert!(edges.iter().all(|&(a, b)| labels[a] != labels[b]));
             Some(colors)
@@ -210,14 +213,13 @@ mod tests {
     }
 
     #[test]
-    fn the_time_is_over() {
+    fn a_search_that_is_ended() {
         let mut graph = (2, vec![(0, 1)]);
         for _ in 0..5 {
             graph = mycielski(graph.0, &graph.1);
         }
-        let (network, paths) = reduction(graph.0, &graph.1);
-        let graph = SplitGraph::new(&network, &paths);
-        assert_eq!(color(&graph, 6, Instant::now()), Err(TimedOut));
-        assert!(color(&graph, 7, Instant::now()).unwrap().is_some());
+        let graph = SplitGraph::of_pairs(graph.0, &graph.1);
+        assert_eq!(color(&graph, 6, |spent| spent < 500), Err(Undecided));
+        assert!(color(&graph, 7, |_| false).unwrap().is_some());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::{Kind, Link, LinkId, Network, NodeIndex};
+use crate::routing::multipath::{Kind, Link, LinkId, Network, NodeIndex};
 
 /// Some switch cannot be reached from another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -27,9 +27,20 @@ impl UpDown {
     /// # Errors
     /// [`NotConnected`] names a node that the root does not reach.
     pub fn new(network: &Network, root: NodeIndex) -> Result<Self, NotConnected> {
+        Self::with_roots(network, &[root])
+    }
+
+    /// The order of `network` from the nearest of these roots. Between two of them no path may lead up and then down.
+    ///
+    /// # Errors
+    /// [`NotConnected`] names a node that no root reaches.
+    ///
+    /// # Panics
+    /// When there is no root.
+    pub fn with_roots(network: &Network, roots: &[NodeIndex]) -> Result<Self, NotConnected> {
         let mut level = vec![None; network.nodes().len()];
-        level[root.at()] = Some(0);
-        let mut queue = VecDeque::from([root]);
+        roots.iter().for_each(|root| level[root.at()] = Some(0));
+        let mut queue: VecDeque<NodeIndex> = roots.iter().copied().collect();
         while let Some(at) = queue.pop_front() {
             // Nothing passes through a machine.
             if network.kind(at) == Kind::Machine {
@@ -48,7 +59,7 @@ impl UpDown {
             .map(|node| match level[node.at()] {
                 Some(level) => Ok((level, node.0)),
                 None => Err(NotConnected {
-                    from: root,
+                    from: roots[0],
                     to: node,
                 }),
             })
@@ -85,7 +96,7 @@ pub(super) const CLIMBING: Phase = 0;
 const FALLING: Phase = 1;
 
 /// Links from each node, in each phase, to the destination; `u32::MAX` for no way.
-pub(super) type Distances = Vec<[u32; 2]>;
+pub(in super::super) type Distances = Vec<[u32; 2]>;
 
 impl Legality<'_> {
     /// The phase after a link, if it may be taken.
@@ -114,7 +125,11 @@ impl Legality<'_> {
     }
 
     /// Returns the distances to `destination` from all nodes.
-    pub(super) fn distances(self, network: &Network, destination: NodeIndex) -> Distances {
+    pub(in super::super) fn distances(
+        self,
+        network: &Network,
+        destination: NodeIndex,
+    ) -> Distances {
         let mut distances = vec![[u32::MAX; 2]; network.nodes().len()];
         distances[destination.at()] = [0; 2];
         let mut queue = VecDeque::from([(destination, CLIMBING), (destination, FALLING)]);

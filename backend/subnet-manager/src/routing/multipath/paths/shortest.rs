@@ -2,7 +2,7 @@
 
 use super::load::LinkLoads;
 use super::up_down::{CLIMBING, Distances, Legality, NotConnected, Phase};
-use crate::{Link, LinkId, Network, NodeIndex, Path};
+use crate::routing::multipath::{Link, LinkId, Network, NodeIndex, Path};
 
 /// Pairs one after the other; of the shortest legal paths of a pair the one whose links carry the
 /// fewest paths so far, in sum. One path for each pair of machines.
@@ -22,10 +22,10 @@ struct Reached {
 }
 
 /// By node, the link on which packets leave that have a certain LID.
-pub(super) type Entries = [Option<LinkId>];
+pub(in super::super) type Entries = [Option<LinkId>];
 
 /// The lightest of the shortest paths. With `entries`, of those alone that do as the entries say.
-pub(super) fn lightest(
+pub(in super::super) fn lightest(
     network: &Network,
     legality: Legality<'_>,
     from: NodeIndex,

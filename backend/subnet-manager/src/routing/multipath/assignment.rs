@@ -9,7 +9,8 @@ pub struct Assignment {
 
 impl Assignment {
     /// Makes an assignment of a label per path, with any numbers.
-    pub(crate) fn compact(mut labels: Vec<usize>) -> Self {
+    #[must_use]
+    pub fn compact(mut labels: Vec<usize>) -> Self {
         let mut used = labels.clone();
         used.sort_unstable();
         used.dedup();

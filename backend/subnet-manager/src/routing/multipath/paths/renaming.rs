@@ -3,7 +3,7 @@
 use super::load::LinkLoads;
 use super::shortest::lightest;
 use super::up_down::{Legality, NotConnected, UpDown};
-use crate::{Assignment, LinkId, Network, NodeIndex, Path};
+use crate::routing::multipath::{Assignment, LinkId, Network, NodeIndex, Path};
 
 /// The baseline of "LID Assignment in InfiniBand Networks" (section VI), which takes it from
 /// "Deadlock-Free Routing in InfiniBand through Destination Renaming" (Lopez, Flich, Duato): shortest
@@ -99,8 +99,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::paths::ShortestWidest;
-    use crate::{Heuristic, SplitGraph};
+    use crate::routing::multipath::paths::ShortestWidest;
+    use crate::routing::multipath::{Heuristic, SplitGraph};
 
     /// Switches in a ring with chords, and a machine at each of them.
     fn network(switches: usize, chords: &[(usize, usize)]) -> (Network, UpDown) {

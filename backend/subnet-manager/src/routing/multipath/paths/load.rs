@@ -1,6 +1,6 @@
 //! Load of links by paths.
 
-use crate::{LinkId, Network, Path};
+use crate::routing::multipath::{LinkId, Network, Path};
 
 /// Paths over each directed link.
 #[derive(Debug, Clone)]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use super::load::LinkLoads;
 use super::up_down::{CLIMBING, Distances, Legality, NotConnected, Phase};
-use crate::{Link, LinkId, Network, NodeIndex, Path};
+use crate::routing::multipath::{Link, LinkId, Network, NodeIndex, Path};
 
 /// Candidates of a pair in the paper.
 pub const CANDIDATES: usize = 16;
@@ -292,9 +292,9 @@ fn drop_most_loaded(network: &Network, groups: &mut [Group]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{LinkLoads, ShortestWidest, SingleLid, UpDown, maximum_load, repair};
+    use super::super::{LinkLoads, ShortestWidest, UpDown, repair};
     use super::*;
-    use crate::{Heuristic, Kind};
+    use crate::routing::multipath::Kind;
 
     /// Switches in a ring with chords, `each` machines at every one.
     fn ring(switches: u32, each: u32) -> Network {
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn all_schemes_connect_all_pairs_legally() {
+    fn both_schemes_connect_all_pairs_legally() {
         let network = ring(12, 2);
         let order = UpDown::new(&network, root(&network)).unwrap();
         let legality = Legality::UpDown(&order);
@@ -356,25 +356,6 @@ mod tests {
         .paths(&network)
         .unwrap();
         check(&network, &selected, legality);
-        let single = SingleLid { order: &order }.paths(&network).unwrap();
-        check(&network, &single, legality);
-        let [narrow, wide] = [&single, &selected].map(|paths| maximum_load(&network, paths));
-        assert!(
-            wide <= narrow,
-            "path selection balances: {wide} and {narrow}"
-        );
-        // One LID for each destination does for the paths that are made for it.
-        for to in network.machines() {
-            let paths: Vec<Path> = single
-                .iter()
-                .filter(|path| network.destination(path) == to)
-                .cloned()
-                .collect();
-            assert_eq!(
-                Heuristic::Greedy.assign(&network, &paths).configurations(),
-                1
-            );
-        }
     }
 
     #[test]

@@ -50,6 +50,21 @@ impl SplitGraph {
         Self::weighted(network, paths, vec![1; paths.len()])
     }
 
+    /// A graph of so many paths of which these pairs part. Every graph is the split graph of some paths (section III).
+    ///
+    /// # Panics
+    /// When a pair names another path.
+    #[must_use]
+    pub fn of_pairs(paths: usize, pairs: &[(usize, usize)]) -> Self {
+        let mut edges = vec![FixedBitSet::with_capacity(paths); paths];
+        for &(a, b) in pairs {
+            edges[a].insert(b);
+            edges[b].insert(a);
+        }
+        let weights = vec![1; paths];
+        Self { edges, weights }
+    }
+
     /// The same where a path stands for several.
     pub(super) fn weighted(network: &Network, paths: &[Path], weights: Vec<usize>) -> Self {
         let empty = || FixedBitSet::with_capacity(paths.len());
