@@ -36,7 +36,6 @@ use crate::verbs::Verbs;
 use crate::verbs::connection::QpQueues;
 
 pub(crate) mod completion;
-pub(crate) mod cost;
 pub(crate) mod errors;
 pub(crate) mod executor;
 pub(crate) mod outcome;

@@ -31,7 +31,7 @@
 //! effect of a link is a decorator: `Captured`, `Lossy`, `Shared`, `Delayed`. A path to another engine ends at a link
 //! (`End::Away`). A function's frames on their way are bounded.
 //!
-//! A frame that costs more than a turn, as pieces of a byte each do, is carried out in steps, and the frames behind it wait
+//! A frame that takes longer than a turn, as pieces of a byte each do, is carried out in steps, and the frames behind it wait
 //! in line at the queue pair. Parts that have been carried out are acknowledged packet by packet.
 //!
 //! **Lending.** A frame to another engine with 4 KiB or more in one piece borrows the sender's memory under three leases (request,
@@ -48,10 +48,10 @@
 //!
 //! # Turns
 //!
-//! VFs have turns one after the other, and within a VF its queue pairs. A turn is measured in *cost*: bytes that could be copied
-//! in its time. Requests, steps of indirect keys, looks at cold objects and timers have a cost. A turn is 128 KiB while nobody
-//! else has work, 16 KiB otherwise, and less where the function's turns take longer than they cost. A message that costs
-//! more continues in the next turn.
+//! VFs have turns one after the other, and within a VF its queue pairs. A turn has a *budget* in nanoseconds of a
+//! calibrated machine. Copies, requests, steps of indirect keys, looks at cold objects and timers take from it. A turn has 16 µs
+//! while nobody else has work, 2 µs otherwise, and less where the function's turns take longer than their budget. A message
+//! that takes more continues in the next turn.
 //!
 //! **Pages that are away** stop one half of one queue pair. A requester keeps its request; a responder answers with an RNR NAK. The
 //! owner gets an event, of 512 halves at a time at most. `Verbs::resume_fault` ends the wait.
@@ -68,6 +68,7 @@
 
 #![forbid(unsafe_code)]
 
+mod budget;
 mod engine;
 pub mod image;
 mod local;

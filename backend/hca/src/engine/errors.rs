@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use wire::Psn;
 
+use crate::budget::{Budget, FAILURE_NS, LOOK_NS, REQUEST_NS, SHARED_TURN};
 use crate::engine::completion::Completions;
-use crate::engine::cost::{FAILURE_COST, LOOK_COST, REQUEST_COST, SHARED_TURN};
 use crate::engine::requests::Requests;
 use crate::engine::scheduler::Scheduler;
 use crate::memory::lending::Lending;
@@ -46,20 +46,20 @@ impl<F: QueueFormat> Requests<F> {
     pub fn fail_qp(&mut self, objects: &mut Objects<F>, index: QpIndex) {
         self.completions.disconnect_all(objects, index);
         if self.completions.enter_error(objects, index) {
-            self.flush(objects, index, &mut { FAILURE_COST });
+            self.flush(objects, index, &mut Budget::of_ns(FAILURE_NS));
             objects.last_request_reached(index);
         }
     }
 
     /// Every user of a failed completion queue fails with it. A completion queue is used by its own
     /// function alone, of which some objects are looked at in each turn.
-    pub fn search_users(&mut self, objects: &mut Objects<F>, vf: VfId, left: &mut i64) {
-        while *left > 0 {
+    pub fn search_users(&mut self, objects: &mut Objects<F>, vf: VfId, left: &mut Budget) {
+        while left.is_left() {
             let state = &mut objects.vfs[usize::from(vf.0)];
             if state.run_queue.search_left == 0 {
                 return;
             }
-            *left -= LOOK_COST;
+            left.take(LOOK_NS);
             let (qps, srqs) = (state.qps.slots(), state.srqs.slots());
             let run_queue = &mut state.run_queue;
             run_queue.search_left -= 1;
@@ -70,7 +70,7 @@ impl<F: QueueFormat> Requests<F> {
             run_queue.search_at += 1;
             if let Some(&index) = state.qps.in_slot(at) {
                 if objects.has_lost_cq(index) {
-                    *left -= FAILURE_COST;
+                    left.take(FAILURE_NS);
                     self.catastrophe(objects, index);
                 }
             } else if let Some(&index) = at.checked_sub(qps).and_then(|at| state.srqs.in_slot(at))
@@ -94,16 +94,16 @@ impl<F: QueueFormat> Requests<F> {
         objects: &mut Objects<F>,
         vf: VfId,
         now: u64,
-        left: &mut i64,
+        left: &mut Budget,
     ) {
         // Others of the function's work are not to wait for this.
-        let mut share = SHARED_TURN.min(*left);
-        *left -= share;
+        let most = SHARED_TURN.min(*left);
+        let mut share = most;
         let errored = &mut objects.vf_mut(vf).run_queue.errored;
         if errored.left == 0 {
             (errored.left, errored.next) = (errored.list.len(), u64::MAX);
         }
-        while share > 0 {
+        while share.is_left() {
             let errored = &mut objects.vf_mut(vf).run_queue.errored;
             if errored.at >= errored.list.len() {
                 errored.at = 0;
@@ -117,7 +117,7 @@ impl<F: QueueFormat> Requests<F> {
             }
             errored.left -= 1;
             errored.at += 1;
-            share -= LOOK_COST;
+            share.take(LOOK_NS);
             let (due, pause) = if due > now {
                 (due, pause)
             } else if self.flush(objects, qp, &mut share) {
@@ -132,7 +132,7 @@ impl<F: QueueFormat> Requests<F> {
             }
             errored.next = errored.next.min(due);
         }
-        *left += share;
+        left.charge(most, share);
         let errored = &mut objects.vf_mut(vf).run_queue.errored;
         errored.due = if errored.left > 0 {
             now + ERROR_RECHECK
@@ -144,9 +144,9 @@ impl<F: QueueFormat> Requests<F> {
     /// Flushes what is posted to a queue pair in error, as far as the budget
     /// goes; the rest on a later turn. Whether there was any.
     #[cold]
-    pub fn flush(&mut self, objects: &mut Objects<F>, index: QpIndex, budget: &mut i64) -> bool {
+    pub fn flush(&mut self, objects: &mut Objects<F>, index: QpIndex, budget: &mut Budget) -> bool {
         let mut any = false;
-        while *budget > 0 {
+        while budget.is_left() {
             let Some(qp) = objects.qps.get_mut(index.0) else {
                 return any;
             };
@@ -159,7 +159,7 @@ impl<F: QueueFormat> Requests<F> {
             if !flushed {
                 return any;
             }
-            *budget -= REQUEST_COST;
+            budget.take(REQUEST_NS);
             any = true;
         }
         self.completions.scheduler.make_ready(objects, index);

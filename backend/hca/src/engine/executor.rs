@@ -3,8 +3,8 @@
 //! Each function has a queue of work, and functions have their turns one after the other. So a function that asks for
 //! much waits long itself, and others do not.
 
+use crate::budget::{Budget, LOOK_NS, REQUEST_NS, TIMER_NS, TURN};
 use crate::engine::completion::Burst;
-use crate::engine::cost::{LOOK_COST, REQUEST_COST, TIMER_COST, TURN};
 use crate::engine::outcome::Outcome;
 use crate::engine::requests::Requests;
 use crate::objects::Objects;
@@ -60,7 +60,7 @@ impl<F: QueueFormat> Executor<F> {
         if self.objects.vf(vf).is_quiet() {
             return;
         }
-        self.visit(vf);
+        self.visit(vf, &mut { TURN });
         if self.objects.vf(vf).run_queue.is_pending() {
             let scheduler = &mut self.requests.completions.scheduler;
             scheduler.queue(&mut self.objects, vf);
@@ -70,17 +70,18 @@ impl<F: QueueFormat> Executor<F> {
         }
     }
 
-    /// So many turns of functions at most, as far as the cost of one long turn goes.
+    /// So many turns of functions at most, as far as the budget of one long turn goes.
     pub fn run_round(&mut self, most: usize) -> bool {
         let mut left = TURN;
         let mut turns = 0;
-        while left > 0
+        while left.is_left()
             && turns < most
             && let Some(vf) = self.requests.completions.scheduler.next()
         {
             turns += 1;
             self.objects.vf_mut(vf).run_queue.queued = false;
-            left -= self.visit(vf).max(LOOK_COST);
+            left.take(LOOK_NS);
+            self.visit(vf, &mut left);
             if self.objects.vf(vf).run_queue.is_pending() {
                 let scheduler = &mut self.requests.completions.scheduler;
                 scheduler.queue(&mut self.objects, vf);
@@ -89,8 +90,8 @@ impl<F: QueueFormat> Executor<F> {
         !self.requests.completions.scheduler.is_empty() || self.network.exits.have_arrivals()
     }
 
-    /// A turn of one function; returns what it has cost.
-    pub fn visit(&mut self, vf: VfId) -> i64 {
+    /// A turn of one function, which takes from `round`.
+    pub fn visit(&mut self, vf: VfId, round: &mut Budget) {
         let allowance = self.requests.completions.scheduler.allowance(
             &self.objects,
             vf,
@@ -110,14 +111,14 @@ impl<F: QueueFormat> Executor<F> {
             scheduler.set_alarm(&mut self.objects, vf);
         }
         self.requests.search_users(&mut self.objects, vf, &mut left);
-        while left > 0
+        while left.is_left()
             && let Some(index) = self.objects.vf_mut(vf).run_queue.ready.pop_front()
         {
             // Another one may have its place by now, which has its turn early then.
             match self.objects.qps.get_mut(index.0) {
                 Some(qp) if qp.req.queued && qp.core.vf == vf => {
                     qp.req.queued = false;
-                    while left > 0
+                    while left.is_left()
                         && let Some(qp) = self.objects.qps.get_mut(index.0)
                         && !qp.req.line.is_empty()
                         && let Some(arrived) = qp.next_arrived()
@@ -126,24 +127,24 @@ impl<F: QueueFormat> Executor<F> {
                     }
                     self.turn(index, &mut left);
                 }
-                _ => left -= LOOK_COST,
+                _ => left.take(LOOK_NS),
             }
         }
         // An owner that is told of a completion queue that failed in this turn finds its users failed, if they are
         // few.
         self.requests.search_users(&mut self.objects, vf, &mut left);
         let scheduler = &mut self.requests.completions.scheduler;
-        scheduler.end(&mut self.objects, vf, left <= 0);
-        allowance - left
+        scheduler.end(&mut self.objects, vf, !left.is_left());
+        round.charge(allowance, left);
     }
 
-    pub fn timers_due(&mut self, vf: VfId, now: u64, left: &mut i64) {
-        while *left > 0
+    pub fn timers_due(&mut self, vf: VfId, now: u64, left: &mut Budget) {
+        while left.is_left()
             && let Some(&(at, index, id)) = self.objects.vf(vf).run_queue.timers.first()
             && at <= now
         {
             self.objects.vf_mut(vf).run_queue.timers.pop_first();
-            *left -= TIMER_COST;
+            left.take(TIMER_NS);
             self.timer_fired(QpIndex(index), id);
         }
     }
@@ -193,7 +194,7 @@ impl<F: QueueFormat> Executor<F> {
     /// One turn of a queue pair's requester, until its work or the budget is
     /// used up.
     #[inline]
-    pub fn turn(&mut self, index: QpIndex, budget: &mut i64) {
+    pub fn turn(&mut self, index: QpIndex, budget: &mut Budget) {
         self.requests.completions.burst = Burst::Begun;
         self.take_turn(index, budget);
         self.requests.completions.burst = Burst::None;
@@ -202,8 +203,8 @@ impl<F: QueueFormat> Executor<F> {
         }
     }
 
-    pub fn take_turn(&mut self, index: QpIndex, budget: &mut i64) {
-        while *budget > 0 {
+    pub fn take_turn(&mut self, index: QpIndex, budget: &mut Budget) {
+        while budget.is_left() {
             let Some(qp) = self.objects.qps.get_mut(index.0) else {
                 return;
             };
@@ -231,7 +232,7 @@ impl<F: QueueFormat> Executor<F> {
                 },
             };
             let goes_on = self.attempt(index, is_datagram, wr, budget);
-            *budget -= REQUEST_COST;
+            budget.take(REQUEST_NS);
             if !goes_on {
                 return;
             }
@@ -241,7 +242,7 @@ impl<F: QueueFormat> Executor<F> {
             if self.requests.completions.scheduler.had_others()
                 && self.requests.completions.scheduler.takes_long()
             {
-                *budget = 0;
+                budget.end();
             }
         }
         self.make_ready(index);
@@ -254,7 +255,7 @@ impl<F: QueueFormat> Executor<F> {
         index: QpIndex,
         is_datagram: bool,
         mut wr: Box<SendWr>,
-        budget: &mut i64,
+        budget: &mut Budget,
     ) -> bool {
         let outcome = if is_datagram {
             self.send_datagram(index, &mut wr, budget)

@@ -1,6 +1,6 @@
 //! A turn of an engine that looks for work by itself.
 
-use crate::engine::cost::TURN;
+use crate::budget::{Budget, TURN};
 use crate::engine::executor::Executor;
 use crate::engine::polling::Polling;
 use crate::objects::ids::VfId;
@@ -42,7 +42,7 @@ impl<F: QueueFormat> Executor<F> {
                 polled.active = false;
                 polling.active.swap_remove(polling.cursor);
             }
-            if left <= 0 {
+            if !left.is_left() {
                 break;
             }
         }
@@ -78,12 +78,12 @@ impl<F: QueueFormat> Executor<F> {
     /// Looks at hot records of a function, and gives turns to queue pairs with
     /// work as long as the function's own turn lasts.
     #[inline]
-    pub fn poll_hot(&mut self, vf: VfId, left: &mut i64) -> bool {
+    pub fn poll_hot(&mut self, vf: VfId, left: &mut Budget) -> bool {
         // Turns leave the list alone.
         let polled = &mut self.objects.vfs[usize::from(vf.0)].polled;
         let mut hot = std::mem::take(&mut polled.hot);
         let mut at = polled.hot_cursor;
-        let (mut allowance, mut budget) = (0, 0);
+        let (mut allowance, mut budget) = (Budget::NONE, Budget::NONE);
         let mut busy = false;
         for _ in 0..hot.len().min(HOT_LOOKS) {
             if at >= hot.len() {
@@ -101,7 +101,7 @@ impl<F: QueueFormat> Executor<F> {
                     budget = allowance;
                 }
                 self.turn(index, &mut budget);
-                if budget <= 0 {
+                if !budget.is_left() {
                     break;
                 }
             } else if idle >= COOL_AFTER {
@@ -115,9 +115,9 @@ impl<F: QueueFormat> Executor<F> {
         }
         if busy {
             let scheduler = &mut self.requests.completions.scheduler;
-            scheduler.end(&mut self.objects, vf, budget <= 0);
+            scheduler.end(&mut self.objects, vf, !budget.is_left());
         }
-        *left -= allowance - budget;
+        left.charge(allowance, budget);
         let polled = &mut self.objects.vfs[usize::from(vf.0)].polled;
         polled.hot = hot;
         polled.hot_cursor = at;

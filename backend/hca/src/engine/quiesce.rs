@@ -13,7 +13,7 @@ use std::sync::Arc;
 use wire::Qpn;
 use wire::header::Service;
 
-use crate::engine::cost::{REQUEST_COST, TURN};
+use crate::budget::{Budget, REQUEST_NS, TURN};
 use crate::engine::executor::Executor;
 use crate::engine::scheduler::Scheduler;
 use crate::local::delivery::Delivery;
@@ -113,8 +113,8 @@ impl<F: QueueFormat> Executor<F> {
             return;
         }
         // More than can have come since they were looked at.
-        let mut left = 2 * TURN;
-        while left > 0
+        let mut left = TURN;
+        while left.is_left()
             && let Some(&vf) = self.network.exits.rests.returning.first()
         {
             match self
@@ -144,13 +144,14 @@ impl<F: QueueFormat> Executor<F> {
         }
     }
 
-    pub fn deliver_held(&mut self, vf: VfId, held: Held, left: &mut i64) {
+    pub fn deliver_held(&mut self, vf: VfId, held: Held, left: &mut Budget) {
         let Held {
             to,
             mut frame,
             in_flight,
         } = held;
-        *left -= REQUEST_COST + frame.payload.len() as i64;
+        left.take(REQUEST_NS);
+        left.take_bytes(frame.payload.len());
         // It does not rest for this.
         let state = self.objects.vf_mut(vf);
         let rest = state.quiesced.take();

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use wire::Qpn;
 
+use crate::budget::{Budget, FAILURE_NS, REMOVAL_NS, SHARED_TURN};
 use crate::engine::completion::Completions;
-use crate::engine::cost::{FAILURE_COST, REMOVAL_COST, SHARED_TURN};
 use crate::engine::scheduler::Clock;
 use crate::objects::Objects;
 use crate::objects::dynamic::Role;
@@ -271,7 +271,7 @@ impl<F: QueueFormat> Requests<F> {
         );
         if send_queue_alone && qp.core.state != QpState::Error {
             qp.core.state = QpState::SendQueueError;
-            self.flush(objects, index, &mut { FAILURE_COST });
+            self.flush(objects, index, &mut Budget::of_ns(FAILURE_NS));
         } else {
             self.fail_qp(objects, index);
         }
@@ -470,15 +470,15 @@ impl<F: QueueFormat> Requests<F> {
     /// are left.
     pub fn clear_away(&mut self, objects: &mut Objects<F>, vf: VfId) -> bool {
         let mut left = SHARED_TURN;
-        while left > 0
+        while left.is_left()
             && let Some(remains) = objects.vf_mut(vf).run_queue.remains.last_mut()
         {
-            left -= REMOVAL_COST;
+            left.take(REMOVAL_NS);
             if let Some(slot) = remains.qps.pop() {
                 if let Some(qp) = slot.and_then(|index| objects.qps.remove(index.0)) {
                     if let Role::Target(target) = &qp.resp.role {
                         for context in target.contexts() {
-                            left -= REMOVAL_COST;
+                            left.take(REMOVAL_NS);
                             if let Some(context) = objects.qps.remove(context.0) {
                                 self.discarded.keep(context);
                             }

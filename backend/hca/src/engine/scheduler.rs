@@ -5,7 +5,7 @@ mod timers;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use crate::engine::cost::{SHARED_TURN, TURN};
+use crate::budget::{Budget, SHARED_TURN, TURN};
 use crate::engine::polling::Polling;
 use crate::objects::Objects;
 use crate::objects::ids::{QpIndex, VfId};
@@ -133,8 +133,8 @@ impl<F: QueueFormat> Scheduler<F> {
         self.begun = is_measured.then(|| self.clock.now());
     }
 
-    /// The function's turn ends. Costs are what work takes as a rule: a function with memory that nobody has touched, or
-    /// with lists that are in no cache, gets shorter turns.
+    /// The function's turn ends. A budget is charged with the time that work takes as a rule: a function with memory that
+    /// nobody has touched, or with lists that are in no cache, gets shorter turns.
     #[inline]
     pub fn end(&mut self, objects: &mut Objects<F>, vf: VfId, used_up: bool) {
         let run_queue = &mut objects.vfs[usize::from(vf.0)].run_queue;
@@ -247,12 +247,12 @@ impl<F: QueueFormat> Scheduler<F> {
         }
     }
 
-    /// Cost of the turn that `vf` may have now, which has so many hot queue pairs.
+    /// Time of the turn that `vf` may have now, which has so many hot queue pairs.
     #[inline]
-    pub fn allowance(&self, objects: &Objects<F>, vf: VfId, hot: usize) -> i64 {
+    pub fn allowance(&self, objects: &Objects<F>, vf: VfId, hot: usize) -> Budget {
         let run_queue = &objects.vf(vf).run_queue;
         if self.has_others(run_queue) || self.polling.is_hot_beside(hot) {
-            SHARED_TURN >> run_queue.slowness
+            SHARED_TURN.halved(run_queue.slowness)
         } else {
             TURN
         }

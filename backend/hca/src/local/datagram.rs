@@ -3,7 +3,7 @@
 use wire::ipoib::{self, Train};
 use wire::{Gid, MadPacket, Mtu, PKey, Psn, QKey, Qpn};
 
-use crate::engine::cost::REQUEST_COST;
+use crate::budget::{Budget, REQUEST_NS};
 use crate::engine::executor::Executor;
 use crate::engine::outcome::{Outcome, failed};
 use crate::local::delivery::{Delivery, LONGEST_WALK, MAD_LEN};
@@ -45,7 +45,7 @@ impl<F: QueueFormat> Executor<F> {
         &mut self,
         index: QpIndex,
         wr: &mut SendWr,
-        budget: &mut i64,
+        budget: &mut Budget,
     ) -> Outcome {
         match wr.operation {
             Operation::Nop => return Outcome::Done(0),
@@ -89,7 +89,7 @@ impl<F: QueueFormat> Executor<F> {
         wr: &mut SendWr,
         address: &AddressVector,
         packet: Packet,
-        budget: &mut i64,
+        budget: &mut Budget,
     ) -> Result<(), Outcome> {
         if self.network.exits.may_be_crowded {
             match self
@@ -117,7 +117,7 @@ impl<F: QueueFormat> Executor<F> {
             .tell_half(&mut self.objects, index, Half::Requester);
         if let Ok(payload) = &gathered {
             let payload = &mut buffer[..*payload];
-            *budget -= payload.len() as i64;
+            budget.take_bytes(payload.len());
             match (packet, wr.offload) {
                 (Packet::Segment(train, number), _) => train.finish(payload, number),
                 (Packet::Whole, Some(offload)) => {
@@ -150,7 +150,7 @@ impl<F: QueueFormat> Executor<F> {
         wr: &SendWr,
         address: &AddressVector,
         payload: &mut [u8],
-        budget: &mut i64,
+        budget: &mut Budget,
     ) {
         let Some(qp) = self.objects.qps.get(index.0) else {
             return;
@@ -249,7 +249,7 @@ impl<F: QueueFormat> Executor<F> {
             immediate,
             solicited: wr.solicited,
             payload,
-            cost: 0,
+            budget: Budget::NONE,
         };
         if multicast {
             let counters = &self.objects.vf(from).counters;
@@ -257,7 +257,7 @@ impl<F: QueueFormat> Executor<F> {
             counters.sent_to_group(sl);
             let sender = blocks.then_some(index);
             self.multicast(from, sender, address, &mut datagram, psn, budget);
-            *budget -= datagram.cost;
+            budget.charge(Budget::NONE, datagram.budget);
             return;
         }
         let route = self
@@ -295,7 +295,7 @@ impl<F: QueueFormat> Executor<F> {
             }
             if let Some(function) = function {
                 Delivery::new(self).receive_for(function, address.dest_qp, &mut datagram);
-                *budget -= datagram.cost;
+                budget.charge(Budget::NONE, datagram.budget);
             }
         } else {
             TrafficCounters::add(&self.objects.vf(from).counters.xmit_discards, 1);
@@ -311,7 +311,7 @@ impl<F: QueueFormat> Executor<F> {
         wr: &mut SendWr,
         address: &AddressVector,
         (cut, most): (Segmentation, u64),
-        budget: &mut i64,
+        budget: &mut Budget,
     ) -> Result<(), Outcome> {
         let header = wr.inline.get(..cut.header.into()).unwrap_or_default();
         let payload = wr.payload_len().saturating_sub(cut.header.into());
@@ -335,8 +335,8 @@ impl<F: QueueFormat> Executor<F> {
             if let Some(qp) = self.objects.qps.get_mut(index.0) {
                 qp.req.offset = train.part(number).end.into();
             }
-            *budget -= REQUEST_COST;
-            if *budget <= 0 {
+            budget.take(REQUEST_NS);
+            if !budget.is_left() {
                 return Err(Outcome::Partly);
             }
         }
@@ -378,7 +378,7 @@ impl<F: QueueFormat> Executor<F> {
         address: &AddressVector,
         datagram: &mut Datagram<'_>,
         psn: Psn,
-        budget: &mut i64,
+        budget: &mut Budget,
     ) {
         // A multicast packet has a GRH whose destination GID names the group,
         // and goes to the multicast queue pair number (9.8.1, 10.5.2).
@@ -450,7 +450,7 @@ fn gather_datagram<D: Dma>(
     wr: &SendWr,
     packet: Packet,
     buffer: &mut [u8; MAX_DATAGRAM],
-    budget: &mut i64,
+    budget: &mut Budget,
 ) -> Result<usize, Reason> {
     let (header, start, len) = match packet {
         Packet::Whole => (&[][..], 0, wr.payload_len() as usize),
@@ -465,7 +465,7 @@ fn gather_datagram<D: Dma>(
     head.copy_from_slice(header);
     let mut left = LONGEST_WALK;
     let read = read_payload(domain, wr, start, Access::LOCAL_READ, payload, &mut left);
-    *budget -= LONGEST_WALK - left;
+    budget.charge(LONGEST_WALK, left);
     match read {
         Ok(read) if read == payload.len() => Ok(header.len() + len),
         Ok(_) => Err(Reason::Pieces),

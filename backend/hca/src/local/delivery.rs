@@ -4,6 +4,7 @@ use vm_memory::VolatileSlice;
 use wire::ipoib::Checked;
 use wire::{Gid, MadPacket, QKey, Qpn, ipoib};
 
+use crate::budget::Budget;
 use crate::engine::executor::Executor;
 use crate::engine::requests::Requests;
 use crate::memory::access::{Cursor, copy_whole};
@@ -29,13 +30,13 @@ use crate::transport::network::Network;
 use crate::transport::{DATAGRAM_WORDS, unframed};
 use crate::verbs::multicast::Group;
 
-/// Most that a datagram may cost to gather, and to scatter: it goes as a whole,
+/// Longest time that a datagram may take to gather, and to scatter: it goes as a whole,
 /// so that buffers in too many pieces are at fault like any that are unusable.
-pub(super) const LONGEST_WALK: i64 = 1024 * 1024;
+pub(super) const LONGEST_WALK: Budget = Budget::of_ns(131_072);
 /// Length of a MAD.
 pub(super) const MAD_LEN: usize = 256;
-/// Smallest charge for the delivery of a packet, in bytes.
-const DELIVERY_COST: i64 = 256;
+/// Time of the delivery of a packet to one more member of a group, beside the copy.
+const DELIVERY_NS: i64 = 32;
 
 /// Parts of the engine that a datagram needs when it has come.
 pub(crate) struct Delivery<'a, F: QueueFormat> {
@@ -109,7 +110,7 @@ impl<F: QueueFormat> Delivery<'_, F> {
             immediate: None,
             solicited: false,
             payload: &mut mad,
-            cost: 0,
+            budget: Budget::NONE,
         };
         if let Some(function) =
             function.filter(|function| self.objects.vf(*function).back == QUIESCED)
@@ -173,13 +174,13 @@ impl<F: QueueFormat> Delivery<'_, F> {
         }
         let address = qp.core.qpn;
         let (index, qp, steering) = if transport == Transport::Underlay {
-            let (packet, cost) = (&*datagram.payload, &mut datagram.cost);
-            let steered = self.objects.steered(id, address, packet, cost);
+            let (packet, budget) = (&*datagram.payload, &mut datagram.budget);
+            let steered = self.objects.steered(id, address, packet, budget);
             let Some((index, qp, hash)) = steered else {
                 return;
             };
             // The sum of its bytes.
-            datagram.cost += datagram.payload.len() as i64;
+            datagram.budget.take_bytes(datagram.payload.len());
             (index, qp, Some(hash))
         } else {
             (index, qp, None)
@@ -230,7 +231,7 @@ impl<F: QueueFormat> Delivery<'_, F> {
             return;
         }
         let checked = if qp.core.offloads {
-            datagram.cost += datagram.payload.len() as i64;
+            datagram.budget.take_bytes(datagram.payload.len());
             ipoib::check(datagram.payload)
         } else {
             Checked::default()
@@ -307,7 +308,7 @@ impl<F: QueueFormat> Delivery<'_, F> {
         port: VfId,
         group: Group,
         datagram: &mut Datagram<'_>,
-        budget: &mut i64,
+        budget: &mut Budget,
     ) {
         // Of one at rest it is counted when it comes.
         if self.objects.vf(port).back != QUIESCED {
@@ -324,7 +325,7 @@ impl<F: QueueFormat> Delivery<'_, F> {
         (group, cluster): Group,
         blocked: Option<QpIndex>,
         datagram: &mut Datagram<'_>,
-        budget: &mut i64,
+        budget: &mut Budget,
     ) {
         let mut at = 0;
         while let Some(function) = self.objects.sharer(vf, at) {
@@ -342,7 +343,7 @@ impl<F: QueueFormat> Delivery<'_, F> {
         group: Gid,
         blocked: Option<QpIndex>,
         datagram: &mut Datagram<'_>,
-        budget: &mut i64,
+        budget: &mut Budget,
     ) {
         if self.objects.vf(vf).back == QUIESCED {
             if self.objects.vf(vf).multicast.contains_key(&group) {
@@ -362,20 +363,21 @@ impl<F: QueueFormat> Delivery<'_, F> {
         {
             at += 1;
             if Some(member) != blocked {
-                *budget -= (datagram.payload.len() as i64).max(DELIVERY_COST);
+                budget.take(DELIVERY_NS);
+                budget.take_bytes(datagram.payload.len());
                 self.receive_datagram(member, datagram);
             }
         }
     }
 
-    /// A datagram has come in a frame. `budget` is charged with what it costs its receivers.
+    /// A datagram has come in a frame. `budget` is charged with the time of its receivers.
     pub fn datagram_arrives(
         &mut self,
         from: VfId,
         to: Destination,
         path_bits: [u8; 2],
         mut frame: Frame,
-        budget: &mut i64,
+        budget: &mut Budget,
     ) {
         let (seen, dest_qp) = (frame.clone(), frame.address.dest_qp);
         let Some(mut datagram) = unframed(&mut frame) else {
@@ -393,7 +395,7 @@ impl<F: QueueFormat> Delivery<'_, F> {
                 }
             }
         }
-        *budget -= datagram.cost;
+        budget.charge(Budget::NONE, datagram.budget);
     }
 
     pub fn deliver_datagram(&mut self, vf: VfId, to: For, frame: &mut Frame) {
@@ -408,7 +410,7 @@ impl<F: QueueFormat> Delivery<'_, F> {
                     let counters = &self.objects.vf(vf).counters;
                     counters.received_for_group(datagram.sl);
                 }
-                self.serve_members(vf, group, None, &mut datagram, &mut { i64::MAX });
+                self.serve_members(vf, group, None, &mut datagram, &mut { Budget::UNLIMITED });
             }
             For::Agent => {
                 let mut mad = [0; 256];
@@ -491,7 +493,7 @@ fn scatter_datagram<D: crate::memory::dma::Dma>(
 ) -> Result<(), Option<KeyError>> {
     let mut left = LONGEST_WALK;
     let scattered = scatter(domain, recv, datagram, &mut left);
-    datagram.cost += LONGEST_WALK - left;
+    datagram.budget.charge(LONGEST_WALK, left);
     scattered
 }
 
@@ -499,7 +501,7 @@ fn scatter<D: crate::memory::dma::Dma>(
     domain: Domain<'_, D>,
     recv: &RecvWr,
     datagram: &mut Datagram<'_>,
-    budget: &mut i64,
+    budget: &mut Budget,
 ) -> Result<(), Option<KeyError>> {
     let mut offset = 0;
     if let Some(header) = &mut datagram.grh {

@@ -2,6 +2,7 @@
 
 use wire::Qpn;
 
+use crate::budget::Budget;
 use crate::engine::outcome::{Outcome, failed};
 use crate::memory::dma::Dma;
 use crate::memory::domain::Domain;
@@ -26,7 +27,7 @@ const PAGES_PER_OCTWORD: u64 = 2;
 /// the stock one rounds each list up to 64 bytes. The padding is not kept.
 const PADDING: u64 = 4;
 /// Bytes that are gathered in one go, and bytes of entries that are laid in one go.
-const SLICE: i64 = 16 * 1024;
+const SLICE: Budget = Budget::of_bytes(16 * 1024);
 
 impl<F: QueueFormat> Vf<F> {
     /// Invalidates a key of the requester's own domain (10.6.5).
@@ -63,7 +64,12 @@ impl<F: QueueFormat> Vf<F> {
     /// A queue pair that exists for key updates (its owner is the guest's
     /// kernel) may change any key of the function; all others change keys of
     /// their own protection domain, and leave them there.
-    pub(crate) fn update_key(&mut self, core: &Core, wr: &mut SendWr, budget: &mut i64) -> Outcome {
+    pub(crate) fn update_key(
+        &mut self,
+        core: &Core,
+        wr: &mut SendWr,
+        budget: &mut Budget,
+    ) -> Outcome {
         let Some(mut update) = wr.key_update.take() else {
             return Outcome::Failed(Status::LocalQpOperation);
         };
@@ -190,12 +196,12 @@ fn gather<D: Dma>(
     domain: Domain<'_, D>,
     wr: &SendWr,
     update: &mut KeyUpdate,
-    budget: &mut i64,
+    budget: &mut Budget,
 ) -> Result<bool, KeyError> {
     let wanted = u64::from(update.translation_octwords) * OCTWORD;
     let len = wanted.min(wr.payload_len());
     let had = update.gathered.len();
-    let more = (len - had as u64).min((*budget).max(SLICE) as u64) as usize;
+    let more = (len - had as u64).min((*budget).max(SLICE).bytes() as u64) as usize;
     let bytes = &mut update.gathered;
     bytes.reserve_exact(len as usize - had);
     bytes.resize(had + more, 0);
@@ -225,7 +231,7 @@ fn lay<F: QueueFormat>(
     region: &mut MemoryKey,
     update: &mut KeyUpdate,
     most: usize,
-    budget: &mut i64,
+    budget: &mut Budget,
 ) -> Laid {
     if update.gathered.len() < OCTWORD as usize {
         return Laid::All;
@@ -233,7 +239,7 @@ fn lay<F: QueueFormat>(
     let Ok(offset) = usize::try_from(update.translation_offset) else {
         return Laid::Refused;
     };
-    let step = (*budget).max(SLICE) as usize;
+    let step = (*budget).max(SLICE).bytes() as usize;
     match &mut region.translation {
         Translation::Physical | Translation::Stretch { .. } => Laid::Refused,
         Translation::Pages { pages, .. } => {
@@ -247,7 +253,7 @@ fn lay<F: QueueFormat>(
                 let fits = pages.held_with(first, count, false) <= most || {
                     let mut new = Vec::with_capacity(count);
                     F::decode_pages(bytes, &mut new);
-                    *budget -= bytes.len() as i64;
+                    budget.take_bytes(bytes.len());
                     let narrow = new.iter().copied().all(is_narrow);
                     let absent = new.iter().all(|&entry| entry & ABSENT == ABSENT);
                     let held = if absent {
@@ -268,7 +274,7 @@ fn lay<F: QueueFormat>(
             let had = pages.held();
             pages.replace(first + update.laid / ENTRY, &new);
             // A block that changes its form is made anew.
-            *budget -= (bytes.len() + pages.held().saturating_sub(had)) as i64;
+            budget.take_bytes(bytes.len() + pages.held().saturating_sub(had));
             update.laid += bytes.len();
             if update.laid == count * ENTRY {
                 Laid::All
@@ -291,7 +297,7 @@ fn lay<F: QueueFormat>(
                 return Laid::Refused;
             }
             list.replace(at, new.into_iter());
-            *budget -= 2 * bytes.len() as i64;
+            budget.take_bytes(2 * bytes.len());
             update.laid += bytes.len();
             if update.laid == count * ENTRY {
                 Laid::All
@@ -321,7 +327,7 @@ fn lay_stretches<F: QueueFormat>(
     capacity: usize,
     update: &mut KeyUpdate,
     (most, step): (usize, usize),
-    budget: &mut i64,
+    budget: &mut Budget,
 ) -> Laid {
     let Ok(offset) = usize::try_from(update.translation_offset) else {
         return Laid::Refused;
@@ -336,7 +342,7 @@ fn lay_stretches<F: QueueFormat>(
     if had < offset {
         let next = offset.min(had + step / ENTRY);
         list.grow(next, end);
-        *budget -= ((next - had) * ENTRY) as i64;
+        budget.take_bytes((next - had) * ENTRY);
         return Laid::Some;
     }
     list.grow(had, end);
@@ -347,7 +353,7 @@ fn lay_stretches<F: QueueFormat>(
     list.replace(offset + update.laid / ENTRY, &new);
     // The totals of all that follow change.
     let behind = list.entries().len() - offset - update.laid / ENTRY;
-    *budget -= (bytes.len() + behind * size_of::<u64>()) as i64;
+    budget.take_bytes(bytes.len() + behind * size_of::<u64>());
     update.laid += bytes.len();
     if update.laid == count * ENTRY {
         Laid::All

@@ -4,13 +4,14 @@
 use vm_memory::VolatileSlice;
 use wire::Sl;
 
+use crate::budget::{Budget, WINDOW_NS};
 use crate::engine::outcome::Outcome;
 use crate::local::payload::{Payload, local};
 use crate::memory::access::{
-    CopyError, Cursor, Source, as_a_whole, checked_window, copy, fits, read_list, window,
+    CopyError, Cursor, Source, checked_window, copy, fits, read_list, window,
 };
 use crate::memory::dma::copy_in_order;
-use crate::memory::domain::{Domain, WINDOW_COST};
+use crate::memory::domain::Domain;
 use crate::memory::mr::{Access, KeyError};
 use crate::objects::counters::traffic::{PathId, PathTraffic};
 use crate::objects::page_fault::PageFault;
@@ -132,7 +133,7 @@ impl<'a, F: QueueFormat> Message<'a, F> {
     /// [`Refusal`]; it tells the end at fault. Where both ends are at fault it is the requester's, whose HCA would
     /// not have sent anything.
     #[inline(always)]
-    pub fn execute(&mut self, wr: &mut SendWr, budget: &mut i64) -> Result<Progress, Refusal> {
+    pub fn execute(&mut self, wr: &mut SendWr, budget: &mut Budget) -> Result<Progress, Refusal> {
         if self.req.offset == 0 {
             self.to.resp.received = 0;
         }
@@ -141,7 +142,7 @@ impl<'a, F: QueueFormat> Message<'a, F> {
     }
 
     #[inline(always)]
-    fn dispatch(&mut self, wr: &mut SendWr, budget: &mut i64) -> Result<Progress, Refusal> {
+    fn dispatch(&mut self, wr: &mut SendWr, budget: &mut Budget) -> Result<Progress, Refusal> {
         self.pd = self.to.pd(wr.xrc_srqn)?;
         let rights = self.to.core.attr.rights;
         match wr.operation {
@@ -200,12 +201,12 @@ impl<'a, F: QueueFormat> Message<'a, F> {
     /// Where the message stands after `done` more bytes. A copy stops early
     /// only for its budget; were it to stop otherwise, it would for ever.
     #[inline]
-    fn advance(&mut self, done: u64, budget: i64) -> Result<Progress, Refusal> {
+    fn advance(&mut self, done: u64, budget: Budget) -> Result<Progress, Refusal> {
         self.req.offset += done;
         self.to.resp.received = self.req.offset;
         if self.req.offset >= self.len {
             Ok(Progress::Done)
-        } else if budget <= 0 {
+        } else if !budget.is_left() {
             Ok(Progress::Partly)
         } else {
             Err(Refusal::LocalLength)
@@ -227,7 +228,7 @@ impl<'a, F: QueueFormat> Message<'a, F> {
         &mut self,
         wr: &mut SendWr,
         rights: RemoteRights,
-        budget: &mut i64,
+        budget: &mut Budget,
     ) -> Result<Progress, Refusal> {
         // Operations that the receive queue does not do are invalid requests,
         // whatever the key says (9.7.4.1.3, 11.6.2).
@@ -253,7 +254,7 @@ impl<'a, F: QueueFormat> Message<'a, F> {
     /// Writes a message that lies in one piece on either side, as most do, and
     /// returns its length; `None` where it does not, with nothing written.
     #[inline]
-    fn write_at_once(&self, wr: &mut SendWr, budget: &mut i64) -> Result<Option<u64>, Refusal> {
+    fn write_at_once(&self, wr: &mut SendWr, budget: &mut Budget) -> Result<Option<u64>, Refusal> {
         if self.req.offset != 0 || !fits(self.len, *budget) {
             return Ok(None);
         }
@@ -284,11 +285,11 @@ impl<'a, F: QueueFormat> Message<'a, F> {
             return Ok(None);
         }
         copy_in_order(&source, &target);
-        *budget -= (len as i64).max(WINDOW_COST);
+        budget.take_window(len as usize);
         Ok(Some(len))
     }
 
-    fn write_piecewise(&self, wr: &mut SendWr, budget: &mut i64) -> Result<u64, Refusal> {
+    fn write_piecewise(&self, wr: &mut SendWr, budget: &mut Budget) -> Result<u64, Refusal> {
         self.check_ahead(wr)?;
         let (target, part) = (self.target(wr), self.part());
         self.to
@@ -300,7 +301,7 @@ impl<'a, F: QueueFormat> Message<'a, F> {
     }
 
     #[inline]
-    fn send(&mut self, wr: &mut SendWr, budget: &mut i64) -> Result<Progress, Refusal> {
+    fn send(&mut self, wr: &mut SendWr, budget: &mut Budget) -> Result<Progress, Refusal> {
         let (part, domain, len) = (self.part(), self.requester_domain(), self.len);
         if part.at == 0 {
             // The gather list is checked before the responder gives up a
@@ -327,7 +328,7 @@ impl<'a, F: QueueFormat> Message<'a, F> {
         &mut self,
         wr: &mut SendWr,
         rights: RemoteRights,
-        budget: &mut i64,
+        budget: &mut Budget,
     ) -> Result<Progress, Refusal> {
         if !rights.read {
             return Err(Refusal::Invalid);
@@ -345,7 +346,7 @@ impl<'a, F: QueueFormat> Message<'a, F> {
             wr.inline.resize(self.len as usize, 0);
             let from = self.responder_domain();
             let (needed, to) = (Access::REMOTE_READ, &mut wr.inline);
-            let read = as_a_whole(budget, |left| read_list(from, &source, 0, needed, to, left));
+            let read = budget.as_a_whole(|left| read_list(from, &source, 0, needed, to, left));
             if read.ok() != Some(wr.inline.len()) {
                 wr.inline.clear();
                 return Err(refused(read.err(), Refusal::Access));
@@ -376,7 +377,7 @@ impl<'a, F: QueueFormat> Message<'a, F> {
     }
 
     #[inline(never)]
-    fn atomic(&mut self, wr: &mut SendWr, budget: &mut i64) -> Result<Progress, Refusal> {
+    fn atomic(&mut self, wr: &mut SendWr, budget: &mut Budget) -> Result<Progress, Refusal> {
         let len = wr.atomic.size();
         self.to
             .check_atomic(self.pd, (wr.remote_addr, wr.rkey), wr.atomic)?;
@@ -407,21 +408,22 @@ impl<'a, F: QueueFormat> Message<'a, F> {
         if held {
             wr.inline.clear();
             wr.inline.extend_from_slice(bytes);
-            *budget -= WINDOW_COST;
+            budget.take(WINDOW_NS);
             return Ok(Progress::Done);
         }
         let source = VolatileSlice::from(bytes);
         if let Some(place) = place.filter(|place| place.len() == count) {
             copy_in_order(&source, &place);
-            *budget -= WINDOW_COST;
+            budget.take(WINDOW_NS);
             return Ok(Progress::Done);
         }
         let mut to = Cursor::new(self.requester_domain(), &wr.sges, 0, Access::LOCAL_WRITE);
         // Done as a whole, whatever is left of the turn.
-        as_a_whole(budget, |left| {
-            copy::<F::Dma, F::Dma>(&mut Source::Bytes(source), &mut to, len, left)
-        })
-        .map_err(|_| Refusal::Local)?;
+        budget
+            .as_a_whole(|left| {
+                copy::<F::Dma, F::Dma>(&mut Source::Bytes(source), &mut to, len, left)
+            })
+            .map_err(|_| Refusal::Local)?;
         Ok(Progress::Done)
     }
 }

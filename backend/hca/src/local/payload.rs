@@ -2,7 +2,8 @@
 
 use vm_memory::VolatileSlice;
 
-use crate::memory::access::{CopyError, Cursor, Source, as_a_whole, copy};
+use crate::budget::Budget;
+use crate::memory::access::{CopyError, Cursor, Source, copy};
 use crate::memory::dma::Dma;
 use crate::memory::domain::Domain;
 use crate::memory::mr::{Access, KeyError};
@@ -27,7 +28,7 @@ impl<D: Dma> Incoming<D> for Payload<'_, D> {
         &mut self,
         to: &mut Cursor<'_, D>,
         from: u64,
-        budget: &mut i64,
+        budget: &mut Budget,
     ) -> Result<u64, Unfilled> {
         let left = self.len - from;
         let copied = if self.wr.is_inline {
@@ -48,14 +49,14 @@ impl<D: Dma> Incoming<D> for Payload<'_, D> {
         })
     }
 
-    fn head(&mut self, budget: &mut i64) -> Result<Head, Refusal> {
+    fn head(&mut self, budget: &mut Budget) -> Result<Head, Refusal> {
         let mut bytes = [0; RENDEZVOUS];
         let len = self.len.min(RENDEZVOUS as u64) as usize;
         self.read_whole(&mut bytes[..len], budget)?;
         Ok(Head::of(&bytes[..len]))
     }
 
-    fn hold(&self, held: &mut Vec<u8>, budget: &mut i64) -> Result<bool, Refusal> {
+    fn hold(&self, held: &mut Vec<u8>, budget: &mut Budget) -> Result<bool, Refusal> {
         held.resize(self.len as usize, 0);
         let read = self.read_whole(held, budget);
         if read.is_err() {
@@ -67,11 +68,10 @@ impl<D: Dma> Incoming<D> for Payload<'_, D> {
 
 impl<D: Dma> Payload<'_, D> {
     /// Reads as much as there is room for, whatever is left of the turn.
-    fn read_whole(&self, to: &mut [u8], budget: &mut i64) -> Result<(), Refusal> {
+    fn read_whole(&self, to: &mut [u8], budget: &mut Budget) -> Result<(), Refusal> {
         let needed = Access::LOCAL_READ;
-        let read = as_a_whole(budget, |left| {
-            read_payload(self.domain, self.wr, 0, needed, to, left)
-        });
+        let read =
+            budget.as_a_whole(|left| read_payload(self.domain, self.wr, 0, needed, to, left));
         match read {
             Ok(read) if read == to.len() => Ok(()),
             Ok(_) => Err(Refusal::Local),
@@ -85,7 +85,7 @@ impl<D: Dma> Payload<'_, D> {
         &mut self,
         mut offset: u64,
         to: &mut Cursor<'_, D>,
-        budget: &mut i64,
+        budget: &mut Budget,
     ) -> Result<u64, CopyError> {
         let SendWr {
             sges,

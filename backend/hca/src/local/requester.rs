@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use wire::{Qpn, Sl};
 
+use crate::budget::Budget;
 use crate::engine::executor::Executor;
 use crate::engine::outcome::{Outcome, failed};
 use crate::engine::requests::Requests;
@@ -40,7 +41,7 @@ impl<F: QueueFormat> Executor<F> {
         &mut self,
         index: QpIndex,
         wr: &mut SendWr,
-        budget: &mut i64,
+        budget: &mut Budget,
     ) -> Outcome {
         let objects = &mut self.objects;
         match wr.operation {
@@ -235,7 +236,7 @@ impl<F: QueueFormat> Requests<F> {
         peer: Peer,
         (wr, len): (&mut SendWr, u64),
         traffic: &PathTraffic,
-        budget: &mut i64,
+        budget: &mut Budget,
     ) -> Outcome {
         let Objects { vfs, qps, srqs, .. } = objects;
         let (from_core, req, core, resp) = if peer.qp == index {

@@ -3,6 +3,7 @@
 
 use wire::Qpn;
 
+use crate::budget::Budget;
 use crate::objects::Objects;
 use crate::objects::ids::{QpIndex, VfId};
 use crate::objects::qp::attributes::{QpState, Transport};
@@ -10,12 +11,12 @@ use crate::objects::qp::{Core, Qp};
 use crate::objects::work::PacketHash;
 use crate::queue_format::QueueFormat;
 
-/// Cost of finding the receive queue of a packet without its flow tables, in bytes that could be copied in the
-/// time: its headers and its hash, the TIR and its table of queues.
-const FOUND: i64 = 2048;
-/// Cost of a look at a flow table, and at an entry of one.
-const TABLE: i64 = 512;
-const ENTRY: i64 = 16;
+/// Time to find the receive queue of a packet without its flow tables: its headers and its hash, the TIR and its table
+/// of queues.
+const QUEUE_NS: i64 = 256;
+/// Time of a look at a flow table, and at an entry of one.
+const TABLE_NS: i64 = 64;
+const ENTRY_NS: i64 = 2;
 
 impl<F: QueueFormat> Objects<F> {
     /// The underlay queue pair whose address datagrams of a send queue have, while that one may send.
@@ -28,19 +29,20 @@ impl<F: QueueFormat> Objects<F> {
         sends.then_some((index, qp))
     }
 
-    /// The receive queue that takes a packet which has come to an underlay queue pair. `cost` grows by what it takes to
-    /// find it, or to find that there is none.
+    /// The receive queue that takes a packet which has come to an underlay queue pair. `budget` is charged with
+    /// the time to find it, or to find that there is none.
     #[inline(never)]
     pub(super) fn steered(
         &self,
         vf: VfId,
         underlay: Qpn,
         packet: &[u8],
-        cost: &mut i64,
+        budget: &mut Budget,
     ) -> Option<(QpIndex, &Qp<F>, PacketHash)> {
         let vf = self.vf(vf);
         let steering = F::steer(&vf.face, underlay, packet);
-        *cost += FOUND + TABLE * i64::from(steering.tables) + ENTRY * i64::from(steering.entries);
+        let tables = TABLE_NS * i64::from(steering.tables);
+        budget.take(QUEUE_NS + tables + ENTRY_NS * i64::from(steering.entries));
         let (queue, hash) = steering.to?;
         let index = *vf.qps.get(queue.value())?;
         let qp = self.qps.get(index.0)?;

@@ -3,8 +3,9 @@
 
 use vm_memory::VolatileSlice;
 
+use crate::budget::Budget;
 use crate::memory::dma::{Dma, copy_in_order};
-use crate::memory::domain::{Domain, WINDOW_COST};
+use crate::memory::domain::Domain;
 use crate::memory::mr::{Access, KeyError, MemoryKey};
 use crate::memory::sge::Sge;
 use crate::memory::signature::transfer;
@@ -43,8 +44,8 @@ impl<'a, D: Dma> Cursor<'a, D> {
         }
     }
 
-    /// The window at the position, at most `max` bytes; `None` at the end. The cost of finding it is charged to
-    /// `budget`, but for the cost of any window.
+    /// The window at the position, at most `max` bytes; `None` at the end. The time to find it is charged to
+    /// `budget`, without the time of the window.
     ///
     /// # Errors
     /// [`KeyError`] when the position may not be accessed.
@@ -52,7 +53,7 @@ impl<'a, D: Dma> Cursor<'a, D> {
     pub fn window(
         &self,
         max: u64,
-        budget: &mut i64,
+        budget: &mut Budget,
     ) -> Result<Option<VolatileSlice<'a>>, KeyError> {
         let Some(sge) = self.sges.first() else {
             return Ok(None);
@@ -66,7 +67,7 @@ impl<'a, D: Dma> Cursor<'a, D> {
     ///
     /// # Errors
     /// As [`Cursor::window`].
-    fn read(&mut self, to: &mut [u8], budget: &mut i64) -> Result<usize, KeyError> {
+    fn read(&mut self, to: &mut [u8], budget: &mut Budget) -> Result<usize, KeyError> {
         let done = match self.window(to.len() as u64, budget) {
             Ok(None) => return Ok(0),
             Ok(Some(window)) => window.copy_to(to),
@@ -85,7 +86,7 @@ impl<'a, D: Dma> Cursor<'a, D> {
     ///
     /// # Errors
     /// As [`Cursor::window`].
-    fn write(&mut self, from: &[u8], budget: &mut i64) -> Result<usize, KeyError> {
+    fn write(&mut self, from: &[u8], budget: &mut Budget) -> Result<usize, KeyError> {
         let done = match self.window(from.len() as u64, budget) {
             Ok(None) => return Ok(0),
             Ok(Some(window)) => {
@@ -118,7 +119,7 @@ impl<'a, D: Dma> Cursor<'a, D> {
     /// Why there is nothing at the position; `None` at the end.
     #[cold]
     fn fault(&self) -> Option<KeyError> {
-        match self.window(1, &mut { 0 }).err()? {
+        match self.window(1, &mut { Budget::NONE }).err()? {
             KeyError::Signed(key) => {
                 let (addr, _) = self.place(1);
                 let missing = transfer::missing(self.domain, key, (addr, 1), self.needed);
@@ -148,7 +149,7 @@ pub fn window<'a, D: Dma>(
     addr: u64,
     len: u64,
     needed: Access,
-    budget: &mut i64,
+    budget: &mut Budget,
 ) -> Result<VolatileSlice<'a>, KeyError> {
     let region = domain.keys.check(key, domain.pd, addr, len, needed)?;
     checked_window(domain, region, key, addr, len, needed, budget)
@@ -166,7 +167,7 @@ pub(crate) fn checked_window<'a, D: Dma>(
     addr: u64,
     len: u64,
     needed: Access,
-    budget: &mut i64,
+    budget: &mut Budget,
 ) -> Result<VolatileSlice<'a>, KeyError> {
     let (dma_addr, run) = domain
         .keys
@@ -211,7 +212,7 @@ pub(crate) fn read_list<D: Dma>(
     offset: u64,
     needed: Access,
     to: &mut [u8],
-    budget: &mut i64,
+    budget: &mut Budget,
 ) -> Result<usize, KeyError> {
     let mut cursor = Cursor::new(domain, sges, offset, needed);
     let mut done = 0;
@@ -222,7 +223,7 @@ pub(crate) fn read_list<D: Dma>(
             Err(KeyError::Signed(_)) => {
                 let read = cursor.read(&mut to[done..], budget)?;
                 done += read;
-                if read == 0 || *budget <= 0 {
+                if read == 0 || !budget.is_left() {
                     break;
                 }
                 continue;
@@ -232,8 +233,8 @@ pub(crate) fn read_list<D: Dma>(
         window.copy_to(&mut to[done..]);
         done += window.len();
         cursor.advance(window.len() as u64);
-        *budget -= (window.len() as i64).max(WINDOW_COST);
-        if *budget <= 0 {
+        budget.take_window(window.len());
+        if !budget.is_left() {
             break;
         }
     }
@@ -251,7 +252,7 @@ pub enum Source<'a, D> {
 
 impl<'a, D: Dma> Source<'a, D> {
     #[inline]
-    fn window(&self, max: u64, budget: &mut i64) -> Result<Option<VolatileSlice<'a>>, KeyError> {
+    fn window(&self, max: u64, budget: &mut Budget) -> Result<Option<VolatileSlice<'a>>, KeyError> {
         match self {
             Self::Bytes(slice) if slice.is_empty() => Ok(None),
             Self::Bytes(slice) => Ok(Some(*slice)),
@@ -281,27 +282,17 @@ pub enum CopyError {
     To(KeyError),
 }
 
-/// By how much a copy may overdraw the budget where that completes it: to keep
+/// Bytes of a copy that goes on after the end of its turn.
+const MIN_PIECE: i64 = 64;
+
+/// By how many bytes a copy may overdraw the budget where that completes it: to keep
 /// little of a message for another turn costs more than to copy it.
 const OVERDRAFT: i64 = 8 * 1024;
 
 /// Whether the last `len` bytes of a message may be copied in this turn.
 #[inline]
-pub(crate) const fn fits(len: u64, budget: i64) -> bool {
-    len as i64 <= budget.saturating_add(OVERDRAFT)
-}
-
-/// Does something as a whole, whatever is left of the turn, and charges its cost to the turn. An end of the turn
-/// within it ends the turn.
-#[inline]
-pub(crate) fn as_a_whole<R>(budget: &mut i64, act: impl FnOnce(&mut i64) -> R) -> R {
-    let mut left = i64::MAX;
-    let done = act(&mut left);
-    *budget = match left {
-        1.. => *budget - (i64::MAX - left),
-        _ => (*budget).min(0),
-    };
-    done
+pub(crate) const fn fits(len: u64, budget: Budget) -> bool {
+    len as i64 <= budget.bytes().saturating_add(OVERDRAFT)
 }
 
 /// Copies `len` bytes, or fewer when `budget` (in bytes) runs out but some in
@@ -316,19 +307,19 @@ pub fn copy<A: Dma, B: Dma>(
     from: &mut Source<'_, A>,
     to: &mut Cursor<'_, B>,
     len: u64,
-    budget: &mut i64,
+    budget: &mut Budget,
 ) -> Result<u64, CopyError> {
     let mut done = 0;
     while done < len {
         let left = len - done;
         let fits = fits(left, *budget);
-        if done > 0 && *budget <= 0 && !fits {
+        if done > 0 && !budget.is_left() && !fits {
             break;
         }
         let max = if fits {
             left
         } else {
-            left.min((*budget).max(WINDOW_COST) as u64)
+            left.min(budget.bytes().max(MIN_PIECE) as u64)
         };
         let source = match from.window(max, budget) {
             Ok(Some(source)) => source,
@@ -353,7 +344,7 @@ pub fn copy<A: Dma, B: Dma>(
         from.advance(copied);
         to.advance(copied as u64);
         done += copied as u64;
-        *budget -= (copied as i64).max(WINDOW_COST);
+        budget.take_window(copied);
     }
     Ok(done)
 }
@@ -365,12 +356,12 @@ fn copy_signed<A: Dma, B: Dma>(
     from: &mut Source<'_, A>,
     to: &mut Cursor<'_, B>,
     (mut done, len): (u64, u64),
-    budget: &mut i64,
+    budget: &mut Budget,
 ) -> Result<u64, CopyError> {
     const PIECE: u64 = 4096;
     let mut piece = [0; PIECE as usize];
     let begun = done;
-    while done < len && (done == begun || *budget > 0) {
+    while done < len && (done == begun || budget.is_left()) {
         let most = (len - done).min(PIECE) as usize;
         let read = match from {
             Source::Bytes(slice) => {
@@ -388,7 +379,7 @@ fn copy_signed<A: Dma, B: Dma>(
         }
         let mut rest = &piece[..read];
         // Bytes that are left when the turn is over are read once more in the next one.
-        while !rest.is_empty() && (done == begun || *budget > 0) {
+        while !rest.is_empty() && (done == begun || budget.is_left()) {
             let written = match to.write(rest, budget) {
                 Err(error) if done > 0 && is_absent(error) => return pause(done, budget),
                 written => written.map_err(CopyError::To)?,
@@ -399,7 +390,7 @@ fn copy_signed<A: Dma, B: Dma>(
             done += written as u64;
             rest = &rest[written..];
         }
-        *budget -= (read as i64).max(WINDOW_COST);
+        budget.take_window(read);
     }
     Ok(done)
 }
@@ -411,8 +402,8 @@ const fn is_absent(error: KeyError) -> bool {
 
 /// Some bytes have been copied, and what follows is not there.
 #[cold]
-fn pause(done: u64, budget: &mut i64) -> Result<u64, CopyError> {
-    *budget = (*budget).min(0);
+fn pause(done: u64, budget: &mut Budget) -> Result<u64, CopyError> {
+    budget.end();
     Ok(done)
 }
 
@@ -425,7 +416,7 @@ fn pause(done: u64, budget: &mut i64) -> Result<u64, CopyError> {
 pub(crate) fn copy_whole<D: Dma>(
     from: VolatileSlice<'_>,
     to: &mut Cursor<'_, D>,
-    budget: &mut i64,
+    budget: &mut Budget,
 ) -> Result<(), Option<KeyError>> {
     let len = from.len() as u64;
     match copy::<D, D>(&mut Source::Bytes(from), to, len, budget) {
@@ -438,9 +429,9 @@ pub(crate) fn copy_whole<D: Dma>(
 /// Bytes of a message that are copied at once, of a frame: a page that is missing may be anywhere there.
 pub(crate) const MAX_COPY_BYTES: u64 = 64 << 10;
 
-/// Largest cost of the search for a page that is missing. A copy ends at the page, so that it is found at once, but for
+/// Longest time of the search for a page that is missing. A copy ends at the page, so that it is found at once, but for
 /// memory in very small pieces.
-const MAX_SEARCH_COST: i64 = 1024 * 1024;
+const LONGEST_SEARCH: Budget = Budget::of_ns(131_072);
 
 /// A page that is not there, of what a list names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -463,8 +454,8 @@ pub(crate) fn missing<D: Dma>(
     let mut cursor = Cursor::new(domain, list, offset, needed);
     let mut at = offset;
     let last = end.min(offset.saturating_add(MAX_COPY_BYTES));
-    let mut left = MAX_SEARCH_COST;
-    while at < last && left > 0 {
+    let mut left = LONGEST_SEARCH;
+    while at < last && left.is_left() {
         let (addr, len) = cursor.place((end - at).try_into().unwrap_or(usize::MAX));
         let there = match cursor.window(len as u64, &mut left) {
             Ok(Some(window)) => window.len() as u64,

@@ -1,5 +1,6 @@
 //! Memory as the keys of a protection domain name it.
 
+use crate::budget::Budget;
 use crate::memory::dma::Dma;
 use crate::memory::lending::{Lending, Loan};
 use crate::memory::mr::{Access, KeyTable, Translation};
@@ -24,10 +25,6 @@ impl<D> Clone for Domain<'_, D> {
 
 impl<D> Copy for Domain<'_, D> {}
 
-/// Smallest charge for a window, in bytes: lists of tiny elements cost time
-/// without moving bytes.
-pub(crate) const WINDOW_COST: i64 = 64;
-
 impl<D: Dma> Domain<'_, D> {
     /// Lends memory in the name of `own`, if it can be: a key that leads to others' is not followed.
     pub(crate) fn lend(&self, of: &Sge, needed: Access, own: &mut Lending) -> Option<Box<Loan>> {
@@ -43,7 +40,8 @@ impl<D: Dma> Domain<'_, D> {
         let mut at = 0;
         while at < whole {
             let (addr, left) = (addr.wrapping_add(at), whole - at);
-            let found = (self.keys).translate(region, lkey, addr, left, needed, &mut { 0 });
+            let found =
+                (self.keys).translate(region, lkey, addr, left, needed, &mut { Budget::NONE });
             let (addr, run) = found.ok()?;
             let window = self.dma.read_window(addr, run as usize)?;
             runs.push((addr, window.len() as u32));

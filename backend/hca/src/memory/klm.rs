@@ -2,14 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::budget::Budget;
 use crate::memory::sge::Sge;
 
-/// Cost of a step from an indirect key to the next one, in bytes that could be
-/// copied in the time: the list and the key are seldom in the cache.
-pub(super) const STEP_COST: i64 = 8192;
+/// Time of a step from an indirect key to the next one: the list and the key are seldom in the cache.
+pub(super) const STEP_NS: i64 = 1024;
 
-/// Cost of each place that is looked at in a long list to find an address.
-pub(super) const PROBE_COST: i64 = 2048;
+/// Time of each place that is looked at in a long list to find an address.
+pub(super) const PROBE_NS: i64 = 256;
 
 /// An element of an indirect key: a stretch of another key. Where the first element names [`Klm::REPEATED`], the
 /// list is a pattern, and says how its stretches repeat: the upper 32 bits of the first address are how often, the
@@ -118,9 +118,9 @@ impl KlmList {
         self.add_up(self.ends.len().min(at));
     }
 
-    /// The entry that holds byte `offset`, and how far into it that byte lies. The cost of finding it is charged to
+    /// The entry that holds byte `offset`, and how far into it that byte lies. The time to find it is charged to
     /// `budget`.
-    pub(crate) fn find(&self, offset: u64, budget: &mut i64) -> Option<(Klm, u64)> {
+    pub(crate) fn find(&self, offset: u64, budget: &mut Budget) -> Option<(Klm, u64)> {
         let pattern = self.entries.first().and_then(Klm::repeats);
         let (turn, offset) = match pattern {
             None => (0, offset),
@@ -133,11 +133,11 @@ impl KlmList {
         let at = match self.guess(offset) {
             Some(at) => at,
             None => {
-                *budget -= i64::from(self.ends.len().max(1).ilog2()) * PROBE_COST;
+                budget.take(i64::from(self.ends.len().max(1).ilog2()) * PROBE_NS);
                 self.ends.partition_point(|&end| end <= offset)
             }
         };
-        *budget -= STEP_COST;
+        budget.take(STEP_NS);
         let mut klm = *self.entries.get(at)?;
         if pattern.is_some() {
             let stride = u64::from(klm.len >> 16);
@@ -150,7 +150,7 @@ impl KlmList {
 
     /// The stretch of another key at byte `offset`, at most `len` bytes of it.
     pub(crate) fn stretch(&self, offset: u64, len: u64) -> Option<Sge> {
-        let (klm, into) = self.find(offset, &mut { 0 })?;
+        let (klm, into) = self.find(offset, &mut { Budget::NONE })?;
         Some(Sge {
             addr: klm.addr.wrapping_add(into),
             lkey: klm.key,

@@ -6,7 +6,8 @@ use std::ops::BitOr;
 use thiserror::Error;
 use wire::Qpn;
 
-use crate::memory::klm::STEP_COST;
+use crate::budget::Budget;
+use crate::memory::klm::STEP_NS;
 pub use crate::memory::klm::{Klm, KlmList};
 use crate::memory::lending::Lent;
 use crate::memory::pages::{NO_READ, NO_WRITE, PageList};
@@ -425,7 +426,7 @@ impl KeyTable {
         addr: u64,
         len: u64,
         needed: Access,
-        budget: &mut i64,
+        budget: &mut Budget,
     ) -> Result<(u64, u64), KeyError> {
         match &region.translation {
             Translation::Physical => Ok((addr, len)),
@@ -450,7 +451,7 @@ impl KeyTable {
         key: u32,
         (place, len): (u64, u64),
         needed: Access,
-        budget: &mut i64,
+        budget: &mut Budget,
     ) -> Result<(u64, u64), KeyError> {
         let outside = KeyError::Bounds {
             key,
@@ -476,7 +477,7 @@ impl KeyTable {
         mut addr: u64,
         mut len: u64,
         mut needed: Access,
-        budget: &mut i64,
+        budget: &mut Budget,
     ) -> Result<(u64, u64), KeyError> {
         for depth in 0..=MAX_INDIRECTION {
             let step = match &region.translation {
@@ -506,7 +507,7 @@ impl KeyTable {
                     (klm.key, klm.addr, into, u64::from(klm.len) - into)
                 }
                 Translation::Uniform { log_size, list } => {
-                    *budget -= STEP_COST;
+                    budget.take(STEP_NS);
                     let mask = (1 << log_size) - 1;
                     // They follow one another from the key's first address on, which may be anywhere. Pages do not.
                     let offset = addr.wrapping_sub(region.start);

@@ -1,4 +1,4 @@
-//! Frames that have come for a queue pair. A frame that costs more than a turn is carried out in several, and those
+//! Frames that have come for a queue pair. A frame that takes longer than a turn is carried out in several, and those
 //! behind it wait in line.
 
 use std::collections::VecDeque;
@@ -7,12 +7,13 @@ use std::sync::atomic::AtomicU32;
 
 use super::endpoint::InFlight;
 use super::frame::{Content, Frame, MAX_PAYLOAD};
+use crate::budget::Budget;
 
 /// Frames that wait in line for one queue pair at most. More get lost.
 const MAX_LINE: usize = 64;
 
-/// Least cost of a step of a frame: payload in one piece is copied in one step.
-pub(crate) const STEP_COST: i64 = MAX_PAYLOAD as i64;
+/// Least time of a step of a frame: payload in one piece is copied in one step.
+pub(crate) const STEP: Budget = Budget::of_bytes(MAX_PAYLOAD as i64);
 
 /// A frame that has come, as far as it is not carried out yet.
 #[derive(Debug)]

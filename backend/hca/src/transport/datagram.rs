@@ -4,6 +4,7 @@ pub(crate) mod frame;
 
 use wire::{Gid, Lid, PKey, QKey, Qpn, Sl};
 
+use crate::budget::Budget;
 use crate::objects::work::GlobalRoute;
 use crate::path::Crossing;
 
@@ -34,8 +35,8 @@ pub(crate) struct Datagram<'a> {
     pub immediate: Option<u32>,
     pub solicited: bool,
     pub payload: &'a mut [u8],
-    /// Additional cost of its receivers.
-    pub cost: i64,
+    /// The time that its receivers have taken: none in the beginning, and overdrawn by it.
+    pub budget: Budget,
 }
 
 impl Datagram<'_> {

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use wire::header::Service;
 
-use super::arrived::{Arrived, STEP_COST};
+use super::arrived::{Arrived, STEP};
 use super::endpoint::{Destination, InFlight, Transmit};
 use super::frame::{Address, Frame};
 use super::requester::{Requester, Surroundings};
 use super::responder::Reception;
 use super::room::Room;
-use crate::engine::cost::{REQUEST_COST, TURN};
+use crate::budget::{Budget, REQUEST_NS, TURN};
 use crate::engine::executor::Executor;
 use crate::memory::domain::Domain;
 use crate::objects::Objects;
@@ -39,8 +39,8 @@ impl<F: QueueFormat> Executor<F> {
 
     /// A turn of a queue pair with requests under way.
     #[cold]
-    pub(crate) fn away_turn(&mut self, index: QpIndex, budget: &mut i64) {
-        while *budget > 0 {
+    pub(crate) fn away_turn(&mut self, index: QpIndex, budget: &mut Budget) {
+        while budget.is_left() {
             let Some(qp) = self.objects.qps.get(index.0) else {
                 return;
             };
@@ -72,7 +72,7 @@ impl<F: QueueFormat> Executor<F> {
             if qp.req.wait == Wait::Page {
                 return self.set_away_timer(index);
             }
-            *budget -= REQUEST_COST;
+            budget.take(REQUEST_NS);
             let (from, reliable) = (qp.core.vf, qp.core.transport.is_reliable());
             if self.network.waits_with_frames(&mut self.objects, index) {
                 self.network.wait_for_rest(&self.objects, index);
@@ -111,7 +111,7 @@ impl<F: QueueFormat> Executor<F> {
         self.make_ready(index);
     }
 
-    pub fn next_frame(&mut self, index: QpIndex, budget: &mut i64) -> Option<Frame> {
+    pub fn next_frame(&mut self, index: QpIndex, budget: &mut Budget) -> Option<Frame> {
         let address = self.objects.address(index)?;
         self.with_requester(index, |requester, around| {
             requester.poll_transmit(address, around, budget)
@@ -159,7 +159,7 @@ impl<F: QueueFormat> Executor<F> {
             self.make_ready(index);
         }
         let mut left = TURN;
-        while left > 0
+        while left.is_left()
             && let Some(Transmit {
                 from,
                 to,
@@ -175,7 +175,7 @@ impl<F: QueueFormat> Executor<F> {
                     let to = self.objects.function_at(port, dgid, frame.address.dest_qp);
                     // A port that several functions share may have none with that GID or number.
                     let Some(to) = to else {
-                        left -= REQUEST_COST;
+                        left.take(REQUEST_NS);
                         continue;
                     };
                     if self.network.exits.are_watched() {
@@ -190,13 +190,14 @@ impl<F: QueueFormat> Executor<F> {
                 to => to,
             };
             if self.network.see_congestion(&mut self.objects, &to, &frame) {
-                left -= REQUEST_COST;
+                left.take(REQUEST_NS);
                 continue;
             }
             if let Some(crossing) = &route.crossing {
                 frame.cross(crossing);
             }
-            left -= REQUEST_COST + i64::from(frame.len());
+            left.take(REQUEST_NS);
+            left.take_bytes(frame.len() as usize);
             match to {
                 Destination::Function(to) if frame.address.service != Service::Ud => {
                     self.arrive(to, frame, in_flight, &mut left);
@@ -241,7 +242,7 @@ impl<F: QueueFormat> Executor<F> {
         at: VfId,
         frame: Frame,
         in_flight: Option<Arc<InFlight>>,
-        budget: &mut i64,
+        budget: &mut Budget,
     ) {
         if self.objects.vf(at).back == QUIESCED {
             return self
@@ -271,9 +272,9 @@ impl<F: QueueFormat> Executor<F> {
     }
 
     /// Carries a frame out, as far as a step goes. The rest of it is first in the line.
-    pub(crate) fn carry_out(&mut self, index: QpIndex, mut arrived: Arrived, budget: &mut i64) {
-        let least = STEP_COST.max(*budget);
-        let mut left = least;
+    pub(crate) fn carry_out(&mut self, index: QpIndex, mut arrived: Arrived, budget: &mut Budget) {
+        let step = STEP.max(*budget);
+        let mut left = step;
         let complete = if arrived.frame.is_response() {
             let handled = self.with_requester(index, |requester, around| {
                 requester.handle(&mut arrived, around, &mut left)
@@ -311,13 +312,13 @@ impl<F: QueueFormat> Executor<F> {
             self.reply(index, reply, arrived.in_flight.clone());
             complete
         };
-        *budget -= least - left;
+        budget.charge(step, left);
         let Some(qp) = self.objects.qps.get_mut(index.0) else {
             return;
         };
         if !complete {
             qp.req.line.push_front(arrived);
-            *budget = (*budget).min(0);
+            budget.end();
         }
         if !qp.req.line.is_empty() {
             self.make_ready(index);

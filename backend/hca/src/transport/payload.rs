@@ -6,6 +6,7 @@ use vm_memory::VolatileSlice;
 
 use super::frame::{Bytes, Frame};
 use super::requester::Payload;
+use crate::budget::Budget;
 use crate::memory::access::{CopyError, Cursor, Source, copy, read_list};
 use crate::memory::dma::Dma;
 use crate::memory::domain::Domain;
@@ -43,21 +44,21 @@ pub(crate) trait Incoming<D> {
         &mut self,
         to: &mut Cursor<'_, D>,
         from: u64,
-        budget: &mut i64,
+        budget: &mut Budget,
     ) -> Result<u64, Unfilled>;
 
     /// The beginning of a message, which tags are matched with.
     ///
     /// # Errors
     /// Refusal of a message without it.
-    fn head(&mut self, budget: &mut i64) -> Result<Head, Refusal>;
+    fn head(&mut self, budget: &mut Budget) -> Result<Head, Refusal>;
 
     /// Appends all of it to what a completion holds, and returns true, unless it is nowhere that a completion is filled
     /// from.
     ///
     /// # Errors
     /// Refusal of a message whose bytes cannot be read.
-    fn hold(&self, held: &mut Vec<u8>, budget: &mut i64) -> Result<bool, Refusal>;
+    fn hold(&self, held: &mut Vec<u8>, budget: &mut Budget) -> Result<bool, Refusal>;
 }
 
 /// Cause of a payload that did not come to where it goes.
@@ -92,7 +93,7 @@ impl<D: Dma> Incoming<D> for Frame {
         &mut self,
         to: &mut Cursor<'_, D>,
         from: u64,
-        budget: &mut i64,
+        budget: &mut Budget,
     ) -> Result<u64, Unfilled> {
         match fill(to, self.bytes(), from as u32, budget) {
             Ok(filled) => Ok(filled.into()),
@@ -102,7 +103,7 @@ impl<D: Dma> Incoming<D> for Frame {
         }
     }
 
-    fn head(&mut self, _budget: &mut i64) -> Result<Head, Refusal> {
+    fn head(&mut self, _budget: &mut Budget) -> Result<Head, Refusal> {
         self.take_along();
         if self.loan.is_some() {
             return Err(Refusal::Void);
@@ -110,7 +111,7 @@ impl<D: Dma> Incoming<D> for Frame {
         Ok(Head::of(&self.payload))
     }
 
-    fn hold(&self, held: &mut Vec<u8>, _budget: &mut i64) -> Result<bool, Refusal> {
+    fn hold(&self, held: &mut Vec<u8>, _budget: &mut Budget) -> Result<bool, Refusal> {
         if self.loan.is_none() {
             held.extend_from_slice(&self.payload);
         }
@@ -128,7 +129,7 @@ impl<D: Dma> Payload for Domain<'_, D> {
         wr: &SendWr,
         offset: u64,
         to: &mut [u8],
-        budget: &mut i64,
+        budget: &mut Budget,
     ) -> Result<usize, Reason> {
         let read = read_payload(*self, wr, offset, Access::LOCAL_READ, to, budget);
         let read = read.map_err(|error| Reason::LocalKey(error.into()))?;
@@ -152,7 +153,7 @@ impl<D: Dma> Payload for Domain<'_, D> {
         wr: &SendWr,
         offset: u64,
         (payload, from): (Bytes<'_>, u32),
-        budget: &mut i64,
+        budget: &mut Budget,
     ) -> Result<u32, Unread<Reason>> {
         let at = offset + u64::from(from);
         let mut to = Cursor::new(*self, &wr.sges, at, Access::LOCAL_WRITE);
@@ -178,7 +179,7 @@ pub(super) fn read<D: Dma>(
     offset: u64,
     needed: Access,
     to: &mut [u8],
-    budget: &mut i64,
+    budget: &mut Budget,
 ) -> Result<usize, Option<KeyError>> {
     let read = read_list(domain, list, offset, needed, to, budget)?;
     if ends(read, to.len(), *budget) {
@@ -188,8 +189,8 @@ pub(super) fn read<D: Dma>(
 }
 
 /// Whether memory ends where `done` of `len` bytes were copied, and not the budget alone.
-const fn ends(done: usize, len: usize, budget: i64) -> bool {
-    done < len && (done == 0 || budget > 0)
+const fn ends(done: usize, len: usize, budget: Budget) -> bool {
+    done < len && (done == 0 || budget.is_left())
 }
 
 /// Copies `payload` from byte `from` on to keyed memory, as far as the budget goes. Returns how many bytes.
@@ -200,17 +201,17 @@ pub(super) fn fill<D: Dma>(
     to: &mut Cursor<'_, D>,
     payload: Bytes<'_>,
     from: u32,
-    budget: &mut i64,
+    budget: &mut Budget,
 ) -> Result<u32, Unread<Option<KeyError>>> {
     let mut done = 0;
     let mut take = |piece: VolatileSlice<'_>| {
         let len = piece.len();
-        if done > 0 && *budget <= 0 {
+        if done > 0 && !budget.is_left() {
             return Ok(());
         }
         match copy::<D, D>(&mut Source::Bytes(piece), to, len as u64, budget) {
             Ok(copied) if ends(copied as usize, len, *budget) => {
-                Err(to.window(1, &mut { 0 }).err())
+                Err(to.window(1, &mut { Budget::NONE }).err())
             }
             Ok(copied) => {
                 done += copied as u32;

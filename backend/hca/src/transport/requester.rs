@@ -10,10 +10,11 @@ use std::collections::VecDeque;
 
 use wire::Psn;
 
-use super::arrived::{Arrived, STEP_COST};
+use super::arrived::{Arrived, STEP};
 use super::frame::{
     Address, Bytes, Content, Frame, LOAN, MAX_PAYLOAD, Session, Syndrome, Tail, Target,
 };
+use crate::budget::Budget;
 use crate::memory::lending::{Lending, Loan, Unread};
 use crate::objects::counters::Retries;
 use crate::objects::qp::attributes::{InCompletion, QpAttr, Transport};
@@ -37,7 +38,7 @@ pub(crate) trait Payload {
         wr: &SendWr,
         offset: u64,
         to: &mut [u8],
-        budget: &mut i64,
+        budget: &mut Budget,
     ) -> Result<usize, Reason>;
     /// Lends the payload from byte `offset` on, if that can be done.
     fn lend(&self, wr: &SendWr, offset: u64, len: u32, own: &mut Lending) -> Option<Box<Loan>>;
@@ -47,7 +48,7 @@ pub(crate) trait Payload {
         wr: &SendWr,
         offset: u64,
         answer: (Bytes<'_>, u32),
-        budget: &mut i64,
+        budget: &mut Budget,
     ) -> Result<u32, Unread<Reason>>;
 }
 
@@ -207,13 +208,13 @@ impl Requester {
         self.settle();
     }
 
-    /// The next frame to send, if any may be sent now. `budget` is charged with what it costs to read its payload, and is
+    /// The next frame to send, if any may be sent now. `budget` is charged with the time to read its payload, and is
     /// used up where not even a packet of it has been read.
     pub fn poll_transmit<M: Payload>(
         &mut self,
         address: Address,
         around: &Surroundings<'_, M>,
-        budget: &mut i64,
+        budget: &mut Budget,
     ) -> Option<Frame> {
         self.reads_on = false;
         if self.pause.is_some() || self.absent.is_some() {
@@ -286,13 +287,13 @@ impl Requester {
         self.reads_on
     }
 
-    /// An answer has come, or goes on; whether it is done with. `budget` is charged with what it costs to write its
+    /// An answer has come, or goes on; whether it is done with. `budget` is charged with the time to write its
     /// payload.
     pub fn handle<M: Payload>(
         &mut self,
         arrival: &mut Arrived,
         around: &Surroundings<'_, M>,
-        budget: &mut i64,
+        budget: &mut Budget,
     ) -> bool {
         let frame = &arrival.frame;
         let end = frame.psn.plus(frame.packets());
@@ -595,7 +596,7 @@ impl Requester {
         &mut self,
         arrival: &mut Arrived,
         around: &Surroundings<'_, M>,
-        budget: &mut i64,
+        budget: &mut Budget,
     ) -> bool {
         let Some(request) = self.requests.front_mut() else {
             return true;
@@ -692,7 +693,7 @@ impl Request {
         packet: u32,
         address: Address,
         around: &Surroundings<'_, M>,
-        budget: &mut i64,
+        budget: &mut Budget,
     ) -> Result<Option<Frame>, Reason> {
         let lends = around.lends && !self.again;
         let (at, mut payload) = std::mem::take(&mut self.read);
@@ -755,21 +756,21 @@ impl Request {
                 frame.loan = around.memory.lend(wr, offset, len, lending);
             }
             if frame.loan.is_some() {
-                *budget -= i64::from(len);
+                budget.take_bytes(len as usize);
             } else {
                 let before = payload.len();
                 payload.resize(len as usize, 0);
-                let least = STEP_COST.max(*budget);
-                let mut left = least;
+                let step = STEP.max(*budget);
+                let mut left = step;
                 let (from, to) = (offset + before as u64, &mut payload[before..]);
                 let read = before + (around.memory).gather(wr, from, to, &mut left)?;
-                *budget -= least - left;
+                budget.charge(step, left);
                 frame.payload = payload;
                 if read < len as usize {
                     let packets = read as u32 / mtu.bytes();
                     if packets == 0 {
                         self.read = (packet, frame.payload[..read].to_vec());
-                        *budget = (*budget).min(0);
+                        budget.end();
                         return Ok(None);
                     }
                     frame = frame.part(0..packets);

@@ -14,6 +14,7 @@ use super::frame::{Content, Frame, LOAN, MAX_PAYLOAD, Syndrome, Tail, Target};
 use super::payload::{Part, read, refused};
 use super::reply::{Delivery, Reply};
 use super::requester::MAX_READS;
+use crate::budget::Budget;
 use crate::local::atomic::atomic_result;
 use crate::memory::access::window;
 use crate::memory::dma::Dma;
@@ -47,7 +48,7 @@ pub(crate) struct Reception<'a, F: QueueFormat> {
 
 impl<F: QueueFormat> Reception<'_, F> {
     /// A request has come, or goes on.
-    pub fn handle(&mut self, arrival: &mut Arrived, budget: &mut i64) -> Reply {
+    pub fn handle(&mut self, arrival: &mut Arrived, budget: &mut Budget) -> Reply {
         if !self.core.transport.is_reliable() {
             return self.unreliable(arrival, budget);
         }
@@ -111,7 +112,7 @@ impl<F: QueueFormat> Reception<'_, F> {
     }
 
     /// Nobody hears of it: a message that is not complete, or cannot be taken, is dropped (9.8.2.2).
-    fn unreliable(&mut self, arrival: &mut Arrived, budget: &mut i64) -> Reply {
+    fn unreliable(&mut self, arrival: &mut Arrived, budget: &mut Budget) -> Reply {
         let follows = arrival.frame.psn == self.resp.psn;
         let expected = follows && (self.resp.receiving.open.is_some() || arrival.is_begun());
         if arrival.frame.first && !arrival.is_begun() {
@@ -209,7 +210,7 @@ impl<F: QueueFormat> Reception<'_, F> {
 
     /// It has been carried out before: the requester has missed the answer (9.7.5.1.2). A READ is carried
     /// out again, and says what memory holds by now; of an atomic the result was kept.
-    fn duplicate(&mut self, arrival: &mut Arrived, budget: &mut i64) -> Reply {
+    fn duplicate(&mut self, arrival: &mut Arrived, budget: &mut Budget) -> Reply {
         if !arrival.is_begun() {
             self.count_duplicates(arrival.frame.packets());
         }
@@ -308,7 +309,7 @@ impl<F: QueueFormat> Reception<'_, F> {
     }
 
     /// Carries out a frame that is expected.
-    fn execute(&mut self, arrival: &mut Arrived, budget: &mut i64) -> Result<Reply, Refusal> {
+    fn execute(&mut self, arrival: &mut Arrived, budget: &mut Budget) -> Result<Reply, Refusal> {
         let frame = &arrival.frame;
         if !frame.is_well_formed() || frame.mtu != self.core.attr.mtu {
             return Err(Refusal::Invalid);
@@ -339,7 +340,7 @@ impl<F: QueueFormat> Reception<'_, F> {
         }
     }
 
-    fn carry_out(&mut self, arrival: &mut Arrived, budget: &mut i64) -> Result<Reply, Refusal> {
+    fn carry_out(&mut self, arrival: &mut Arrived, budget: &mut Budget) -> Result<Reply, Refusal> {
         let frame = &mut arrival.frame;
         let srqn = frame.srq.value();
         let pd = self.pd(srqn)?;
@@ -502,7 +503,7 @@ impl<F: QueueFormat> Reception<'_, F> {
         pd: u32,
         target: Target,
         Arrived { answer, done, .. }: &mut Arrived,
-        budget: &mut i64,
+        budget: &mut Budget,
     ) -> Result<(), Refusal> {
         if answer.is_empty() {
             *answer = vec![0; target.length as usize];
@@ -619,7 +620,7 @@ pub(crate) fn atomic_at<D: Dma>(
     addr: u64,
     rkey: u32,
     operands: AtomicOperands,
-    budget: &mut i64,
+    budget: &mut Budget,
 ) -> Result<u64, KeyError> {
     let slice = window(domain, rkey, addr, operands.size(), Access::ATOMIC, budget)?;
     let update = |value: u64| atomic_result(operation, operands, value);

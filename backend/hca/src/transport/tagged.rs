@@ -6,9 +6,10 @@ use vm_memory::VolatileSlice;
 use super::payload::{Incoming, Part, refused};
 use super::responder::Reception;
 use super::responder::request::capacity;
+use crate::budget::Budget;
 use crate::engine::completion::Completions;
 use crate::engine::outcome::{Outcome, failed};
-use crate::memory::access::{CopyError, Cursor, Source, as_a_whole, copy};
+use crate::memory::access::{CopyError, Cursor, Source, copy};
 use crate::memory::mr::Access;
 use crate::objects::Objects;
 use crate::objects::dynamic::Role;
@@ -87,7 +88,7 @@ impl<F: QueueFormat> Reception<'_, F> {
         &mut self,
         part: Part,
         payload: &mut impl Incoming<F::Dma>,
-        budget: &mut i64,
+        budget: &mut Budget,
     ) -> Result<u64, Refusal> {
         let skip = self.resp.arrival().skip();
         let Some(inbound) = &self.resp.inbound else {
@@ -108,7 +109,7 @@ impl<F: QueueFormat> Reception<'_, F> {
         if skip == 0 && at < looked_at {
             let piece = VolatileSlice::from(&mut head[at as usize..looked_at as usize]);
             let len = looked_at - at;
-            let copied = as_a_whole(budget, |left| {
+            let copied = budget.as_a_whole(|left| {
                 copy::<F::Dma, F::Dma>(&mut Source::Bytes(piece), &mut to, len, left)
             });
             at += match copied {
@@ -117,7 +118,7 @@ impl<F: QueueFormat> Reception<'_, F> {
                     return Err(refused(Some(error), Refusal::Operation));
                 }
             };
-            if at < looked_at || *budget <= 0 || at == part.end {
+            if at < looked_at || !budget.is_left() || at == part.end {
                 return Ok(at);
             }
         }

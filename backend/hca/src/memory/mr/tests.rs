@@ -1,4 +1,5 @@
 use super::*;
+use crate::budget::Budget;
 
 fn at(pages: &PageList, start: u64, addr: u64, len: u64) -> Option<(u64, u64)> {
     translate_pages(12, pages, start, 7, addr, len, Access::LOCAL_READ).ok()
@@ -105,7 +106,7 @@ fn stretches_repeat() {
     laid.replace(0, &list.entries()[..2]);
     assert_eq!(laid, list);
     let find = |offset| {
-        let (klm, into) = list.find(offset, &mut 0)?;
+        let (klm, into) = list.find(offset, &mut { Budget::NONE })?;
         Some((klm.addr + into, u64::from(klm.len) - into))
     };
     let found: Vec<_> = (0..48).step_by(8).filter_map(find).collect();
@@ -120,9 +121,17 @@ fn stretches_repeat() {
         let head = Klm { addr, ..head };
         KlmList::new([vec![head], stretches].concat())
     };
-    assert!(of(0xffff, vec![stretch(0)]).find(8, &mut 0).is_some());
-    assert!(of(0, vec![stretch(0)]).find(0, &mut 0).is_none());
-    assert!(of(1, vec![empty]).find(0, &mut 0).is_none());
+    assert!(
+        of(0xffff, vec![stretch(0)])
+            .find(8, &mut { Budget::NONE })
+            .is_some()
+    );
+    assert!(
+        of(0, vec![stretch(0)])
+            .find(0, &mut { Budget::NONE })
+            .is_none()
+    );
+    assert!(of(1, vec![empty]).find(0, &mut { Budget::NONE }).is_none());
 }
 
 #[test]
@@ -169,16 +178,22 @@ fn indirect_keys_find_their_stretch_and_loops_end() {
     ];
     let outer = key(Translation::Indirect(KlmList::new(klms)), 0x100, 48);
     assert_eq!(
-        table.translate(&outer, 7, 0x100, 48, Access::LOCAL_READ, &mut 0),
+        table.translate(&outer, 7, 0x100, 48, Access::LOCAL_READ, &mut {
+            Budget::NONE
+        }),
         Ok((0x5000, 16))
     );
     assert_eq!(
-        table.translate(&outer, 7, 0x110, 8, Access::LOCAL_READ, &mut 0),
+        table.translate(&outer, 7, 0x110, 8, Access::LOCAL_READ, &mut {
+            Budget::NONE
+        }),
         Ok((0x9000, 8))
     );
     assert!(
         table
-            .translate(&outer, 7, 0x130, 1, Access::LOCAL_READ, &mut 0)
+            .translate(&outer, 7, 0x130, 1, Access::LOCAL_READ, &mut {
+                Budget::NONE
+            })
             .is_err()
     );
 
@@ -193,7 +208,7 @@ fn indirect_keys_find_their_stretch_and_loops_end() {
     }]));
     let looped = table.get(index).unwrap();
     assert_eq!(
-        table.translate(looped, own, 0, 8, Access::LOCAL_READ, &mut 0),
+        table.translate(looped, own, 0, 8, Access::LOCAL_READ, &mut { Budget::NONE }),
         Err(KeyError::Invalid(own))
     );
 }

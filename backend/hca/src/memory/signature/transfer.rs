@@ -4,20 +4,21 @@ use vm_memory::VolatileSlice;
 
 use super::format::{Format, LONGEST, LONGEST_BLOCK, Place, Side, Signature};
 use super::key::{SignatureError, Signed, Wrong};
+use crate::budget::Budget;
 use crate::memory::dma::Dma;
-use crate::memory::domain::{Domain, WINDOW_COST};
+use crate::memory::domain::Domain;
 use crate::memory::mr::{Access, KeyError, MemoryKey, Translation};
 use crate::memory::sge::Sge;
 
 /// Bytes that are taken from memory at once.
 const PIECE: usize = 512;
 
-/// A byte of a check value takes as long as so many that are copied: that of T10-DIF, the slowest.
-const DIGEST_COST: i64 = 7;
+/// Bytes that are copied in the time of one byte of a check value: one of T10-DIF, the slowest.
+const COPIES_PER_DIGEST: usize = 7;
 
-/// Largest cost of an access to a block and its signature, which is done in one go. A block in so many pieces that
-/// it costs more counts as memory that is not there.
-const LARGEST_COST: i64 = 512 * 1024;
+/// Longest time of an access to a block and its signature, which is done in one go. A block in so many pieces that
+/// it takes longer counts as memory that is not there.
+const LONGEST_ACCESS: Budget = Budget::of_ns(65_536);
 
 /// An access by a key with signatures.
 struct Transfer<'a, 'b, D> {
@@ -29,9 +30,9 @@ struct Transfer<'a, 'b, D> {
     key: u32,
     /// Access to the memory behind.
     access: Access,
-    budget: &'b mut i64,
+    budget: &'b mut Budget,
     /// Least rest of the budget when the access ends.
-    least: i64,
+    least: Budget,
     /// Bytes of memory that were looked up last: the first one, its DMA address, and how many follow it there.
     found: (u64, u64, u64),
 }
@@ -47,7 +48,7 @@ pub(crate) fn read<D: Dma>(
     addr: u64,
     needed: Access,
     to: &mut [u8],
-    budget: &mut i64,
+    budget: &mut Budget,
 ) -> Result<usize, KeyError> {
     let (mut transfer, offset) = begin(domain, key, addr, to.len(), needed, budget)?;
     match transfer.format.place(offset) {
@@ -67,7 +68,7 @@ pub(crate) fn write<D: Dma>(
     addr: u64,
     needed: Access,
     from: &[u8],
-    budget: &mut i64,
+    budget: &mut Budget,
 ) -> Result<usize, KeyError> {
     let (mut transfer, offset) = begin(domain, key, addr, from.len(), needed, budget)?;
     match transfer.format.place(offset) {
@@ -86,16 +87,16 @@ pub(crate) fn missing<D: Dma>(
     (addr, len): (u64, u64),
     needed: Access,
 ) -> Option<(u64, Sge)> {
-    let mut cost = 0;
-    let (transfer, offset) = begin(domain, key, addr, len as usize, needed, &mut cost).ok()?;
+    let mut uncharged = Budget::NONE;
+    let (transfer, offset) = begin(domain, key, addr, len as usize, needed, &mut uncharged).ok()?;
     let Transfer { format, signed, .. } = transfer;
     let mut before = 0;
     while before < len {
         let (memory, stretch) = format.behind(offset.saturating_add(before), len - before);
         let [first, end] = memory.map(|place| place.min(signed.len));
         let mut place = first;
-        let mut left = LARGEST_COST;
-        while place < end && left > 0 {
+        let mut left = LONGEST_ACCESS;
+        while place < end && left.is_left() {
             let (list, keys) = (&signed.list, domain.keys);
             let here = (place, end - place);
             let found =
@@ -120,7 +121,7 @@ fn begin<'a, 'b, D: Dma>(
     addr: u64,
     len: usize,
     needed: Access,
-    budget: &'b mut i64,
+    budget: &'b mut Budget,
 ) -> Result<(Transfer<'a, 'b, D>, u64), KeyError> {
     let region = (domain.keys).check(key, domain.pd, addr, len as u64, needed)?;
     let Translation::Signed(signed) = &region.translation else {
@@ -134,7 +135,7 @@ fn begin<'a, 'b, D: Dma>(
         format,
         key,
         access: needed.behind_indirection(),
-        least: budget.saturating_sub(LARGEST_COST),
+        least: budget.less(LONGEST_ACCESS),
         found: (0, 0, 0),
         budget,
     };
@@ -178,7 +179,7 @@ impl<'a, D: Dma> Transfer<'a, '_, D> {
         };
         let window = window.filter(|window| !window.is_empty());
         let window = window.ok_or(KeyError::Unmapped(self.key))?;
-        *self.budget -= (window.len() as i64).max(WINDOW_COST);
+        self.budget.take_window(window.len());
         if *self.budget < self.least {
             return Err(KeyError::Unmapped(self.key));
         }
@@ -220,7 +221,7 @@ impl<'a, D: Dma> Transfer<'a, '_, D> {
             let len = (end - at).min(left).min(PIECE as u64) as usize;
             self.fetch(place, &mut piece[..len])?;
             running.update(&piece[..len]);
-            *self.budget -= DIGEST_COST * len as i64;
+            self.budget.take_bytes(COPIES_PER_DIGEST * len);
             at += len as u64;
         }
         Ok(signature.encode(number, running.finish()))

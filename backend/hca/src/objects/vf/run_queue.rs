@@ -40,7 +40,7 @@ pub(crate) struct RunQueue {
     pub rang: bool,
     /// The last turn was used up: the next one is measured.
     pub used_up: bool,
-    /// Number of times that the cost of a shared turn is halved: turns have taken longer than their cost says.
+    /// Number of times that the budget of a shared turn is halved: turns have taken longer than their budget says.
     pub slowness: u32,
     /// When it is due, where [`Scheduler`](crate::engine::scheduler::Scheduler) knows; [`u64::MAX`] for never.
     pub alarm: u64,

@@ -1,5 +1,6 @@
 //! A work request's own memory.
 
+use crate::budget::Budget;
 use crate::memory::access::{MAX_COPY_BYTES, Missing, check_list, missing, read_list};
 use crate::memory::dma::Dma;
 use crate::memory::domain::Domain;
@@ -18,7 +19,7 @@ pub(crate) fn read_payload<D: Dma>(
     offset: u64,
     needed: Access,
     to: &mut [u8],
-    budget: &mut i64,
+    budget: &mut Budget,
 ) -> Result<usize, KeyError> {
     if wr.is_inline || wr.is_mixed() {
         return read_pieces(domain, wr, offset, needed, to, budget);
@@ -32,7 +33,7 @@ fn read_pieces<D: Dma>(
     mut offset: u64,
     needed: Access,
     mut to: &mut [u8],
-    budget: &mut i64,
+    budget: &mut Budget,
 ) -> Result<usize, KeyError> {
     let mut done = 0;
     for piece in wr.pieces() {
@@ -53,7 +54,7 @@ fn read_pieces<D: Dma>(
             }
         };
         done += read;
-        if read < len || *budget <= 0 {
+        if read < len || !budget.is_left() {
             break;
         }
         to = rest;

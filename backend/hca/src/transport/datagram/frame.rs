@@ -3,6 +3,7 @@
 use wire::header::Service;
 use wire::{Mtu, Psn, Qpn};
 
+use crate::budget::Budget;
 use crate::transport::datagram::{Datagram, global_route, grh};
 use crate::transport::frame::{Address, Content, Frame};
 
@@ -63,6 +64,6 @@ pub(crate) fn unframed(frame: &mut Frame) -> Option<Datagram<'_>> {
         immediate,
         solicited: frame.solicited,
         payload,
-        cost: 0,
+        budget: Budget::NONE,
     })
 }

@@ -1,5 +1,6 @@
 //! A request at its responder, whatever brings it: receive requests that it takes, memory that it fills, refusals.
 
+use crate::budget::Budget;
 use crate::memory::access::{Cursor, check_list};
 use crate::memory::domain::Domain;
 use crate::memory::mr::{Access, MemoryKey};
@@ -44,7 +45,7 @@ impl<F: QueueFormat> Reception<'_, F> {
         &mut self,
         srqn: u32,
         payload: &mut impl Incoming<F::Dma>,
-        budget: &mut i64,
+        budget: &mut Budget,
     ) -> Result<(), Refusal> {
         if let RecvQueue::Tagged(_) = self.resp.queue {
             let head = payload.head(budget)?;
@@ -78,7 +79,7 @@ impl<F: QueueFormat> Reception<'_, F> {
         &mut self,
         part: Part,
         payload: &mut impl Incoming<F::Dma>,
-        budget: &mut i64,
+        budget: &mut Budget,
     ) -> Result<u64, Refusal> {
         if let RecvQueue::Tagged(_) = self.resp.queue {
             return self.scatter_tagged(part, payload, budget);
@@ -109,7 +110,7 @@ impl<F: QueueFormat> Reception<'_, F> {
         &mut self,
         part: Part,
         payload: &impl Incoming<F::Dma>,
-        budget: &mut i64,
+        budget: &mut Budget,
     ) -> Result<bool, Refusal> {
         let Some(inbound) = &mut self.resp.inbound else {
             return Err(Refusal::Operation);
@@ -129,7 +130,7 @@ impl<F: QueueFormat> Reception<'_, F> {
         target: Target,
         part: Part,
         payload: &mut impl Incoming<F::Dma>,
-        budget: &mut i64,
+        budget: &mut Budget,
     ) -> Result<u64, Refusal> {
         let list = [target.stretch()];
         let mut to = Cursor::new(self.domain(pd), &list, part.at, Access::REMOTE_WRITE);
