@@ -80,6 +80,7 @@ mod storage;
 pub mod transport;
 mod verbs;
 
+pub use budget::Budget;
 pub use engine::Engine;
 pub use engine::paging::MAX_PAGE_FAULTS;
 pub use engine::scheduler::Clock;

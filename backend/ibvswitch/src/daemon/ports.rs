@@ -230,6 +230,9 @@ impl Ports {
             .name(format!("port {name}"))
             .spawn(move || {
                 let _port = tracing::error_span!("port", name).entered();
+                if let Err(error) = vmm_socket::shorten_slice() {
+                    tracing::debug!("the port's thread has long slices: {error}");
+                }
                 if let Err(error) = server.run(&stop) {
                     abort.raise(format!("port `{name}` cannot be served: {error}"));
                 }

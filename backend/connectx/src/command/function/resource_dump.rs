@@ -6,7 +6,7 @@
 
 use hca::dma::Dma;
 use hca::mr::Access;
-use hca::{dma, mr};
+use hca::{Budget, dma, mr};
 use wire::vendor::FIRMWARE;
 
 use crate::bits::Span;
@@ -123,7 +123,7 @@ fn write_dump<D: Dma + 'static>(commands: &Commands<'_, D>, asked: &[u8], part: 
     while done < part.len() {
         let at = addr.wrapping_add(done as u64);
         let left = len - done as u64;
-        let found = keys.translate(region, key, at, left, needed, &mut { 0 });
+        let found = keys.translate(region, key, at, left, needed, &mut { Budget::NONE });
         let (at, run) = found.map_err(|_| NO_KEY)?;
         let run = usize::try_from(run).unwrap_or(usize::MAX).max(1);
         let end = part.len().min(done.saturating_add(run));

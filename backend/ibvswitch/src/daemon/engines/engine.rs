@@ -273,6 +273,9 @@ impl<F: QueueFormat + 'static> SharedEngine<F> {
         {
             tracing::warn!("pauses of the engine will be longer than necessary: {error}");
         }
+        if let Err(error) = vmm_socket::shorten_slice() {
+            tracing::debug!("the engine's thread has long slices: {error}");
+        }
         let mut guarded = self.guarded.lock();
         let mut quiet = 0_u32;
         let mut pause = Duration::ZERO;
@@ -294,7 +297,7 @@ impl<F: QueueFormat + 'static> SharedEngine<F> {
                 if idle == Idle::Adapt && quiet >= SPIN_TURNS {
                     pause = (pause + PAUSE_STEP).min(LONGEST_PAUSE);
                     self.paused.store(true, Ordering::SeqCst);
-                    if !self.is_called(true) && !self.mailbox.has_jobs() {
+                    if !self.is_called(true) && self.mailbox.jobs() == 0 {
                         self.wake.wait_for(&mut guarded, pause);
                     }
                     self.paused.store(false, Ordering::Relaxed);
@@ -303,14 +306,20 @@ impl<F: QueueFormat + 'static> SharedEngine<F> {
                     pause = Duration::ZERO;
                 }
             } else {
-                if open {
-                    self.finish_jobs(&mut guarded);
-                    open = false;
-                }
                 self.look_at_door(&mut guarded.engine);
                 let since = Instant::now();
                 let more = self.calls.time(|| guarded.engine.run());
                 self.worked(since);
+                // To hand the engine to a thread that sleeps, and to get it back, takes longer than its job.
+                if more && !open {
+                    self.mailbox.open();
+                    open = true;
+                } else if more {
+                    self.do_jobs(&mut guarded);
+                } else if open {
+                    self.finish_jobs(&mut guarded);
+                    open = false;
+                }
                 if !self.tidy(&mut guarded) {
                     if more {
                         MutexGuard::bump(&mut guarded);
@@ -344,12 +353,8 @@ impl<F: QueueFormat + 'static> SharedEngine<F> {
                     std::hint::spin_loop();
                 }
             }
-            if self.mailbox.has_jobs()
-                && let Some(job) = self.mailbox.take()
-            {
+            if self.do_jobs(guarded) {
                 quiet = 0;
-                let engine = &mut guarded.engine;
-                self.calls.time(|| job.run(engine));
             }
             if !self.tidy(guarded) {
                 MutexGuard::bump(guarded);
@@ -358,7 +363,20 @@ impl<F: QueueFormat + 'static> SharedEngine<F> {
         quiet
     }
 
-    /// The thread polls no more: does what it has been left.
+    /// Does the jobs that have been left until now. Whether there are any.
+    #[inline]
+    fn do_jobs(&self, guarded: &mut MutexGuard<'_, Guarded<F>>) -> bool {
+        let jobs = self.mailbox.jobs();
+        for _ in 0..jobs {
+            if let Some(job) = self.mailbox.take() {
+                let engine = &mut guarded.engine;
+                self.calls.time(|| job.run(engine));
+            }
+        }
+        jobs > 0
+    }
+
+    /// The thread takes no more jobs: does those that it has been left.
     fn finish_jobs(&self, guarded: &mut MutexGuard<'_, Guarded<F>>) {
         for job in self.mailbox.close() {
             job.run(&mut guarded.engine);

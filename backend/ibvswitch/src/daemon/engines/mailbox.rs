@@ -1,8 +1,8 @@
-//! Jobs that other threads leave for an engine's thread, which does them while it polls.
+//! Jobs that other threads leave for an engine's thread, which does them while it polls or has work.
 //!
-//! A polling thread has a processor of its own; a thread that has a job for the engine has not. If such a thread took
-//! the engine, it might lose its processor with the engine in its hands, and all functions would wait until the
-//! host's scheduler runs it again. So the job comes to the engine.
+//! An engine's thread that is awake has a processor; a thread that has a job for the engine may lose its own. If such a
+//! thread took the engine, it might do so with the engine in its hands, and all functions would wait until the host's
+//! scheduler runs it again. So the job comes to the engine.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -85,10 +85,10 @@ impl<F: QueueFormat> Mailbox<F> {
         Ok(result)
     }
 
-    /// Whether there are jobs.
+    /// Number of jobs.
     #[inline]
-    pub fn has_jobs(&self) -> bool {
-        self.waiting.load(Ordering::SeqCst) != 0
+    pub fn jobs(&self) -> usize {
+        self.waiting.load(Ordering::SeqCst)
     }
 
     /// The next job, unless somebody is putting one there this moment, who is not waited for.

@@ -497,6 +497,9 @@ fn serve(
         .spawn(move || {
             // At the level of errors, so that every line of this thread names the VF.
             let _vf = tracing::error_span!("vf", name).entered();
+            if let Err(error) = vmm_socket::shorten_slice() {
+                tracing::debug!("the VF's thread has long slices: {error}");
+            }
             if let Err(error) = server.run(&mut device, &stopped) {
                 abort.raise(format!("VF `{name}` cannot be served: {error}"));
             }
