@@ -1,10 +1,104 @@
-//! Any bytes as a listing of a subnet; what is read is written, and read again as it was.
+//! Any bytes as a listing of a subnet; what is read is written, and read again as it was. The same bytes, with words in
+//! place of those beyond ASCII, as files of a subnet manager.
 #![no_main]
 
 use fabric::Listing;
 use libfuzzer_sys::fuzz_target;
+use subnet_manager::routing::{HopMatrix, TableDump, parse_guids};
+use subnet_manager::{NodeNames, Partitions, Policy};
+use wire::PKey;
+
+/// Words of the files, with what a reader looks for after them.
+const WORDS: [&str; 64] = [
+    "\nport-groups\n",
+    "\nend-port-groups\n",
+    "\nport-group\n",
+    "\nend-port-group\n",
+    "\nqos-levels\n",
+    "\nend-qos-levels\n",
+    "\nqos-level\n",
+    "\nend-qos-level\n",
+    "\nqos-match-rules\n",
+    "\nend-qos-match-rules\n",
+    "\nqos-match-rule\n",
+    "\nend-qos-match-rule\n",
+    "\nqos-setup\n",
+    "\nend-qos-setup\n",
+    "\nqos-ulps\n",
+    "\nend-qos-ulps\n",
+    "\nname: DEFAULT\n",
+    "\nname: a\n",
+    "\nsl: 3\n",
+    "\nuse: ",
+    "\nsl: ",
+    "\nmtu-limit: ",
+    "\nrate-limit: ",
+    "\npacket-life: ",
+    "\npath-bits: ",
+    "\npkey: ",
+    "\nport-guid: ",
+    "\nport-name: ",
+    "\npartition: ",
+    "\nnode-type: ",
+    "\nsource: ",
+    "\ndestination: ",
+    "\nservice-id: ",
+    "\nqos-class: ",
+    "\nqos-level-name: ",
+    "\ndefault : ",
+    "\nsdp, port-num ",
+    "\nrds, port-num ",
+    "\niser : ",
+    "\nipoib, pkey ",
+    "\nsrp, target-port-guid ",
+    "\nany, service-id ",
+    "\nany, source-target-port-guid ",
+    " : 5\n",
+    "0xffff",
+    "0xffffffffffffffff",
+    "0x10-0x20",
+    "vs1/P1",
+    "CA, SELF",
+    "a",
+    "\n0x1 \"",
+    "\"",
+    "#",
+    "\nUnicast lids guid 0x1\n",
+    "\n0x0001 001 # portguid 0x1:",
+    "\nSwitch: guid 0x1\n",
+    "\n0x0001: 00 ff",
+    "\na=1, ipoib, ",
+    "defmember=full",
+    "mgid=ff12:401b::1",
+    ", ",
+    " : ",
+    ";",
+    "\n",
+];
+
+fn files(bytes: &[u8]) {
+    let words = bytes.iter().map(|&byte| match byte.is_ascii() {
+        true => char::from(byte).to_string(),
+        false => WORDS[usize::from(byte) % WORDS.len()].to_owned(),
+    });
+    let text: String = words.collect();
+    let policy = Policy::parse(&text, |name| (name == "a").then_some(PKey::new(1)));
+    let partitions = Partitions::parse(&text, |_| None);
+    if let Ok(policy) = policy {
+        assert!(policy.levels().count() > 0);
+        if let Ok(partitions) = partitions {
+            policy.overridden(&partitions).count();
+        }
+    }
+    // The others say what is wrong, or take what there is.
+    let _ = NodeNames::parse(&text);
+    let _ = TableDump::parse(&text);
+    let _ = HopMatrix::parse(&text);
+    let _ = parse_guids(&text);
+}
 
 fuzz_target!(|text: &[u8]| {
+    files(text);
     let Ok(listing) = Listing::read(text) else {
         return;
     };

@@ -12,6 +12,7 @@ use tracing::{error, warn};
 use tracing_subscriber::EnvFilter;
 use wire::{Guid, Lid};
 
+use crate::dump_files::write_whole;
 use crate::port::{DeviceError, DevicePort, Port, SimulatedPort};
 use crate::rehearsal::Rehearsal;
 use crate::service::{Signals, run};
@@ -128,6 +129,12 @@ pub struct Cli {
         hide_env_values = true
     )]
     cache_dir: Option<PathBuf>,
+    /// After each sweep, write opensm-subnet.lst (nodes and cables) into this directory.
+    #[arg(long = "dump_files_dir", value_name = "DIR")]
+    dump_files_dir: Option<String>,
+    /// OpenSM's log flags; with 0x40, tables are written there, too.
+    #[arg(long = "log_flags", short = 'D', value_name = "FLAGS")]
+    log_flags: Option<String>,
     /// End after the first sweep.
     #[arg(long, short)]
     once: bool,
@@ -140,6 +147,11 @@ pub struct Cli {
 }
 
 impl Cli {
+    /// The file that keeps LIDs from run to run.
+    fn lids_file(&self) -> Option<PathBuf> {
+        Some(self.cache_dir.as_ref()?.join("guid2lid"))
+    }
+
     fn settings(&self) -> Result<Settings, Mistakes> {
         let mut settings = Settings::default();
         if let Some(path) = &self.config {
@@ -173,6 +185,8 @@ impl Cli {
             ("--io_guid_file", "io_guid_file", &self.io_guid_file),
             ("--lmc", "lmc", &self.lmc),
             ("--Pconfig", "partition_config_file", &self.partitions),
+            ("--dump_files_dir", "dump_files_dir", &self.dump_files_dir),
+            ("--log_flags", "log_flags", &self.log_flags),
             ("--qos", "qos", &qos),
             (
                 "--qos_policy_file",
@@ -257,8 +271,7 @@ fn manage(cli: &Cli) -> Result<(), SmError> {
         return manual().map_err(SmError::Print);
     }
     let settings = cli.settings()?;
-    let lids_file = cli.cache_dir.as_ref().map(|dir| dir.join("guid2lid"));
-    let known = lids_file.as_deref().map(read_lids).transpose()?;
+    let known = cli.lids_file().as_deref().map(read_lids).transpose()?;
     let config = settings.manager(known.unwrap_or_default());
     let mut manager = SubnetManager::new(config, settings.routing())?;
     let signals = Signals::new().map_err(SmError::Signals)?;
@@ -268,10 +281,10 @@ fn manage(cli: &Cli) -> Result<(), SmError> {
         let guid = settings.guid.map(|guid| format!("0x{:016x}", guid.value()));
         let node = cli.node.clone().or(guid);
         let port = SimulatedPort::new(base, node.as_deref(), manages)?;
-        work(cli, &mut manager, port, &signals, lids_file)
+        work(cli, &settings, &mut manager, port, &signals)
     } else {
         let port = DevicePort::new(settings.guid, manages, settings.timeout())?;
-        work(cli, &mut manager, port, &signals, lids_file)
+        work(cli, &settings, &mut manager, port, &signals)
     }
 }
 
@@ -285,20 +298,21 @@ fn manual() -> io::Result<()> {
 
 fn work(
     cli: &Cli,
+    settings: &Settings,
     manager: &mut SubnetManager,
     mut port: impl Port,
     signals: &Signals,
-    lids_file: Option<PathBuf>,
 ) -> Result<(), SmError> {
     if cli.no_write {
-        let mut port = Rehearsal::new(port);
+        let mut port = Rehearsal::new(port).named(settings.names());
         run(manager, &mut port, signals, true, |_| {}).map_err(SmError::Port)?;
         let report = port.report();
         return io::stdout()
             .write_all(report.as_bytes())
             .map_err(SmError::Print);
     }
-    let mut kept = BTreeMap::new();
+    let lids_file = cli.lids_file();
+    let (mut kept, mut dumps) = (BTreeMap::new(), settings.dumps());
     run(manager, &mut port, signals, cli.once, |manager| {
         if let Some(path) = &lids_file
             && kept != *manager.lids()
@@ -307,6 +321,9 @@ fn work(
                 Ok(()) => kept.clone_from(manager.lids()),
                 Err(error) => error!(path = %path.display(), %error, "LIDs are not kept"),
             }
+        }
+        if let Some(dumps) = &mut dumps {
+            dumps.write(manager);
         }
     })
     .map_err(SmError::Port)
@@ -324,12 +341,11 @@ fn read_lids(path: &Path) -> Result<BTreeMap<Guid, (Lid, u8)>, SmError> {
     }
 }
 
-/// Writes the file as a whole or not at all.
 fn write_lids(path: &Path, manager: &SubnetManager) -> io::Result<()> {
     let text = persistence::format_lids(manager.lids(), |guid| manager.lmc(guid));
-    let new = path.with_extension("new");
-    let mut file = fs::File::create(&new)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(new, path)
+    write_whole(path, |out| {
+        out.write_all(text.as_bytes())?;
+        out.flush()?;
+        out.get_ref().sync_all()
+    })
 }

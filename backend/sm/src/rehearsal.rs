@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
-use subnet_manager::Transport;
-use wire::attribute::{NodeDescription, PortInfo, SmInfo};
+use subnet_manager::{NodeNames, Transport};
+use wire::attribute::{NodeDescription, NodeInfo, PortInfo, SmInfo};
 use wire::mad::{AttributeId, Method, Status};
 use wire::smp::{DATA, Smp};
 use wire::{MadPacket, PortState};
@@ -28,6 +29,8 @@ pub struct Rehearsal<P> {
     wanted: BTreeMap<u64, [u8; DATA]>,
     /// Names of nodes, by the way to them.
     names: BTreeMap<Vec<u8>, String>,
+    /// Names that nodes have in place of those that they tell.
+    map: Arc<NodeNames>,
     changes: BTreeMap<(Vec<u8>, AttributeId, u32), String>,
     unlisted: BTreeSet<AttributeId>,
     managers: BTreeMap<u64, SmInfo>,
@@ -40,10 +43,17 @@ impl<P: Port> Rehearsal<P> {
             port,
             wanted: BTreeMap::new(),
             names: BTreeMap::new(),
+            map: Arc::default(),
             changes: BTreeMap::new(),
             unlisted: BTreeSet::new(),
             managers: BTreeMap::new(),
         }
+    }
+
+    /// Nodes have these names.
+    #[must_use]
+    pub fn named(self, map: Arc<NodeNames>) -> Self {
+        Self { map, ..self }
     }
 
     /// The other managers, and one line for each attribute that would have changed.
@@ -115,7 +125,13 @@ impl<P: Port> Rehearsal<P> {
             smp.mad_mut().set_status(Status::OK);
         } else if attribute == AttributeId::NODE_DESCRIPTION && status.is_ok() {
             let description = NodeDescription::of_bytes(&is);
-            self.names.insert(way(&smp), description.to_string());
+            let name = self.names.entry(way(&smp));
+            name.or_insert_with(|| description.to_string());
+        } else if attribute == AttributeId::NODE_INFO && status.is_ok() {
+            let info = NodeInfo::parse(&is).ok();
+            if let Some(name) = info.and_then(|info| self.map.get(info.node_guid)) {
+                self.names.insert(way(&smp), name.to_owned());
+            }
         } else if attribute == AttributeId::SM_INFO && status.is_ok() {
             let info = SmInfo::parse(&is).ok()?;
             self.managers.insert(info.guid.value(), info);

@@ -21,6 +21,8 @@ use subnet_manager::{
 use wire::attribute::SlToVl;
 use wire::{Guid, Lid, PKey, Sl};
 
+use crate::dump_files::{DumpFiles, ROUTING_FLAG};
+
 /// The tables of arbitration that OpenSM has where only some are given.
 const HIGH: &str = "0:4";
 const LOW: &str = "0:0,1:4";
@@ -83,6 +85,9 @@ pub struct Settings {
     tables: Option<Arc<dyn TableSource>>,
     hops: Option<Arc<dyn TableSource>>,
     partitions: Option<(PathBuf, Partitions)>,
+    /// Directory of dumps, and OpenSM's log flags, of which one asks for tables there.
+    dump_dir: Option<PathBuf>,
+    log_flags: u8,
     /// The file of the policy, and its text: what it means depends on the partitions.
     policy_file: Option<(PathBuf, String)>,
     quality: Quality,
@@ -106,6 +111,8 @@ impl Default for Settings {
             hops: None,
             partitions: None,
             policy_file: None,
+            dump_dir: None,
+            log_flags: 0,
             quality: Quality::default(),
             kinds: BTreeMap::new(),
         }
@@ -361,6 +368,8 @@ impl Settings {
             }
             "max_op_vls" => config.max_lanes = Some(lanes_of_code(number(value, 1..=5)?)),
             "subnet_timeout" => config.subnet_timeout = number(value, 0..=31)?,
+            "dump_files_dir" => self.dump_dir = Some(value.into()),
+            "log_flags" => self.log_flags = number(value, 0..=0xff)?,
             "qos_policy_file" => {
                 let path = Path::new(value);
                 self.policy_file = None;
@@ -499,6 +508,19 @@ impl Settings {
             config.kinds = kinds.collect();
         }
         config
+    }
+
+    /// Names of nodes.
+    #[must_use]
+    pub fn names(&self) -> Arc<NodeNames> {
+        Arc::clone(&self.config.names)
+    }
+
+    /// The files that are written after sweeps.
+    #[must_use]
+    pub fn dumps(&self) -> Option<DumpFiles> {
+        let has_tables = self.log_flags & ROUTING_FLAG != 0;
+        { self.dump_dir.clone() }.map(|dir| DumpFiles::new(dir, has_tables))
     }
 
     /// Time after which the manager asks again.

@@ -63,7 +63,7 @@ pub use config::quality::{
 };
 pub use config::{Config, ConfigError, Files, VirtualPorts};
 pub use keys::{KeyPolicy, ManagementKeys};
-pub use manager::{Balance, Report, SubnetManager, Ticket};
+pub use manager::{Balance, Dump, Report, SubnetManager, Ticket};
 pub use migration::{
     Arrival, Deadlock, LinkCircle, Method, Migration, MigrationError, Moved, NotFewest, Packets,
     SwitchPackets, Target, Wait,

@@ -4,6 +4,7 @@ mod balance;
 mod cache;
 mod configuration;
 mod discovery;
+mod dumps;
 mod extended;
 mod lanes;
 mod mastery;
@@ -36,6 +37,7 @@ use crate::sa::{Administration, Paths, View};
 use crate::tables::Tables;
 pub use balance::Balance;
 use configuration::Step;
+pub use dumps::Dump;
 use extended::Extended;
 use mastery::Mastery;
 use migration::Migrations;
@@ -757,7 +759,10 @@ impl SubnetManager {
             ..
         } = *request;
         let target = match destination {
-            Destination::Directed(route) => route.to_string(),
+            Destination::Directed(route) => {
+                let place = discovery::place(&self.known, route, &purpose);
+                format!("{route}{place}")
+            }
             Destination::Lid(lid) => lid.to_string(),
         };
         let what = format!("{method}({attribute}) 0x{modifier:x} at {target}");

@@ -440,6 +440,14 @@ impl Administration {
         })
     }
 
+    /// Blocks of a switch's multicast forwarding table as it is to be.
+    pub(crate) fn multicast_tables(
+        &self,
+        switch: Guid,
+    ) -> impl Iterator<Item = (&(u16, u8), &MulticastBlock)> {
+        self.groups.tables_of(switch)
+    }
+
     /// The GUIDs that ports have besides their own.
     pub(crate) fn aliases(&self) -> &Aliases {
         &self.aliases

@@ -6,7 +6,27 @@ use wire::smp::{DATA, Destination, Request, Route};
 use wire::{Lid, PortState};
 
 use super::{Knowledge, Phase, Purpose, SubnetManager, virtualization};
-use crate::model::{At, Subnet};
+use crate::model::{At, Node, Subnet};
+
+/// The node at the end of a route, or the one that a cable from leads there, in words.
+pub(super) fn place(known: &Knowledge, route: &Route, purpose: &Purpose) -> String {
+    let name = |node: &Node| {
+        let names = &known.config.names;
+        names.name(node.info.node_guid, &node.description)
+    };
+    let nodes = &known.subnet.nodes;
+    if let Purpose::NodeInfo { from: Some(from) } = purpose {
+        let before = nodes.get(from.0).map(name);
+        let before = before.filter(|name| !name.is_empty());
+        return before.map_or_else(String::new, |name| {
+            format!(" (behind port {} of {name})", from.1)
+        });
+    }
+    let is_there = |node: &&Node| node.ports.values().any(|port| port.route == *route);
+    let found = nodes.iter().find(is_there).map(name);
+    let found = found.filter(|name| !name.is_empty());
+    found.map_or_else(String::new, |name| format!(" ({name})"))
+}
 
 impl Knowledge {
     /// A port that has been sent a key, with whatever result but a refusal, is taken to have it: a
@@ -56,6 +76,10 @@ impl SubnetManager {
         let is_switch = info.node_type == NodeType::Switch;
         let number = if is_switch { 0 } else { info.local_port_num };
         self.known.keys.found(route, (info.node_guid, number));
+        if let Some(name) = self.known.config.names.get(info.node_guid) {
+            self.sweeps.name(info.node_guid, name);
+            self.sweeps.name(info.port_guid, name);
+        }
         let found = self.known.subnet.found(&info, route);
         if let Some(from) = from {
             self.known

@@ -1,9 +1,10 @@
 //! Sweeps: when the next one is due, whether it has to look at everything, and what the last one found.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tracing::{info, warn};
-use wire::PortState;
+use wire::{Guid, PortState};
 
 use crate::model::{Subnet, VPort};
 use crate::routing::multipath::LidUsage;
@@ -53,6 +54,8 @@ pub(super) struct Sweeps {
     /// Something did not answer, or not well: the next light sweep becomes a full one.
     pub unanswered: bool,
     next: Option<Duration>,
+    /// Names of nodes and of their ports, where a file has them.
+    names: BTreeMap<Guid, String>,
 }
 
 impl Default for Sweeps {
@@ -64,6 +67,7 @@ impl Default for Sweeps {
             changed: true,
             unanswered: false,
             next: None,
+            names: BTreeMap::new(),
         }
     }
 }
@@ -139,8 +143,34 @@ impl Sweeps {
         (self.changed, self.next) = (false, None);
     }
 
+    /// Messages name a node or port so.
+    pub fn name(&mut self, guid: Guid, name: &str) {
+        self.names.insert(guid, name.to_owned());
+    }
+
+    /// A message with names after GUIDs.
+    fn with_names(&self, message: String) -> String {
+        if self.names.is_empty() {
+            return message;
+        }
+        let words = message.split(' ').map(|word| {
+            let guid = word.trim_end_matches([',', ';', ':', '.']);
+            let end = &word[guid.len()..];
+            match guid
+                .parse()
+                .ok()
+                .and_then(|guid: Guid| self.names.get(&guid))
+            {
+                Some(name) => format!("{guid} \"{name}\"{end}"),
+                None => word.to_owned(),
+            }
+        });
+        words.collect::<Vec<_>>().join(" ")
+    }
+
     /// Something went wrong.
     pub fn error(&mut self, message: String) {
+        let message = self.with_names(message);
         warn!("{message}");
         if self.report.errors.len() < ERRORS {
             self.report.errors.push(message);

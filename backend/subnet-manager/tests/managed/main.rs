@@ -3,6 +3,7 @@
 mod administration;
 mod capture;
 mod cloud;
+mod dumps;
 mod guests;
 mod harness;
 mod keys;
