@@ -39,6 +39,8 @@ use vport::VPorts;
 pub struct Nodes {
     all: Chunks<Arc<Node>, 64>,
     by_guid: Arc<HashMap<Guid, PortRef>>,
+    /// Ports that had a GUID when another port got it, and may have it yet.
+    twins: Arc<HashMap<Guid, Vec<PortRef>>>,
     routers: Arc<[NodeId]>,
     generation: u64,
     revision: u64,
@@ -63,6 +65,7 @@ impl Nodes {
                 .map(|spec| Arc::new(Node::new(spec)))
                 .collect(),
             by_guid: Arc::new(by_guid),
+            twins: Arc::default(),
             routers: routers.map(|(_, id)| id).collect(),
             generation: 1,
             revision: 1,
@@ -234,31 +237,39 @@ impl Nodes {
         port.set_guid(0, guid);
         self.found_at(guid, at);
         // Another port may have had the former one, too, and keeps it.
+        let twins = self.twins.get(&former).into_iter().flatten();
+        let keeper = twins.copied().find(|&twin| self.has_guid(twin, former));
         if self.by_guid.get(&former) == Some(&at)
-            && let Some(keeper) = self.holder(former)
+            && let Some(keeper) = keeper
         {
             self.found_at(former, keeper);
         }
     }
 
-    /// A port that has this GUID now.
-    fn holder(&self, guid: Guid) -> Option<PortRef> {
-        let nodes = self.nodes().zip(self.all.iter());
-        let mut ports = nodes.flat_map(|(node, entry)| {
-            (entry.first_port()..=entry.last_port())
-                .map(move |port| (PortRef { node, port }, entry))
-        });
-        let holds = |&(at, entry): &(PortRef, &Arc<Node>)| {
-            let port = entry.port(at.port);
-            port.is_some_and(|port| port.guid == guid)
-        };
-        ports.find(holds).map(|(at, _)| at)
+    fn has_guid(&self, at: PortRef, guid: Guid) -> bool {
+        self.port(at).is_some_and(|port| port.guid == guid)
     }
 
     /// A GUID is to be found at this port.
     pub(crate) fn found_at(&mut self, guid: Guid, at: PortRef) {
         self.revision += 1;
-        Arc::make_mut(&mut self.by_guid).insert(guid, at);
+        let Some(former) = Arc::make_mut(&mut self.by_guid).insert(guid, at) else {
+            return;
+        };
+        let known = self.twins.get(&guid).into_iter().flatten();
+        let all = known.copied().chain([former]);
+        let twins: Vec<PortRef> = all
+            .filter(|&other| other != at && self.has_guid(other, guid))
+            .collect();
+        if twins.is_empty() && !self.twins.contains_key(&guid) {
+            return;
+        }
+        let all = Arc::make_mut(&mut self.twins);
+        if twins.is_empty() {
+            all.remove(&guid);
+        } else {
+            all.insert(guid, twins);
+        }
     }
 
     /// The vLID of a port; `None` where it has none.

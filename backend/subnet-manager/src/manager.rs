@@ -442,9 +442,12 @@ impl SubnetManager {
                 self.decide_mastery();
             }
             Phase::Migrating => {
-                if self.end_round() {
-                    let now = self.now;
-                    let (administration, view) = self.administration();
+                self.administration.release_paths();
+                let ended = self.end_round();
+                let now = self.now;
+                let (administration, view) = self.administration();
+                let is_told = administration.moved(&view, &ended.places);
+                if ended.all_done && (ended.more_changed || !is_told) {
                     administration.swept(&view, now, transport);
                 }
             }

@@ -99,7 +99,8 @@ pub(crate) struct Node {
     pub(crate) info: NodeInfo,
     pub(crate) description: NodeDescription,
     pub(crate) switch: Option<SwitchInfo>,
-    pub(crate) ports: BTreeMap<u8, Port>,
+    /// Each by itself: nodes of a map have room for eleven, and most of it would stay free.
+    pub(crate) ports: BTreeMap<u8, Box<Port>>,
 }
 
 impl Node {
@@ -118,6 +119,8 @@ impl Node {
 pub(crate) struct Subnet {
     pub(crate) nodes: Vec<Node>,
     by_guid: HashMap<Guid, usize>,
+    /// Adapters' ports by GUID: where a GUID was last put. A port may have got another one since.
+    adapters: HashMap<Guid, At>,
     /// The manager's own port.
     pub(crate) own: Option<At>,
 }
@@ -163,7 +166,10 @@ impl Subnet {
             };
             ports.entry(port).or_insert_with(|| {
                 new_ports.push(port);
-                Port::new(guid, route.clone())
+                if !is_switch {
+                    self.adapters.entry(guid).or_insert((node, port));
+                }
+                Box::new(Port::new(guid, route.clone()))
             });
         }
         if route.ports().is_empty() {
@@ -223,11 +229,33 @@ impl Subnet {
     }
 
     pub(crate) fn port(&self, (node, port): At) -> Option<&Port> {
-        self.nodes.get(node)?.ports.get(&port)
+        self.nodes.get(node)?.ports.get(&port).map(Box::as_ref)
     }
 
     pub(crate) fn port_mut(&mut self, (node, port): At) -> Option<&mut Port> {
-        self.nodes.get_mut(node)?.ports.get_mut(&port)
+        let ports = &mut self.nodes.get_mut(node)?.ports;
+        ports.get_mut(&port).map(Box::as_mut)
+    }
+
+    /// The adapter's port that has this GUID and has answered.
+    pub(crate) fn adapter_port(&self, guid: Guid) -> Option<At> {
+        let has = |at: At| {
+            let port = self.port(at);
+            port.is_some_and(|port| port.guid == guid && port.info.is_some())
+        };
+        let last = self.adapters.get(&guid).copied();
+        last.filter(|&at| has(at)).or_else(|| {
+            let mut ports = self.ports().map(|(at, _)| at);
+            ports.find(|&at| has(at) && !self.nodes[at.0].is_switch())
+        })
+    }
+
+    /// Gives an adapter's port another GUID.
+    pub(crate) fn set_guid(&mut self, at: At, guid: Guid) {
+        if let Some(port) = self.port_mut(at) {
+            port.guid = guid;
+            self.adapters.insert(guid, at);
+        }
     }
 
     /// The port with this LID.
@@ -260,7 +288,7 @@ impl Subnet {
     pub(crate) fn ports(&self) -> impl Iterator<Item = (At, &Port)> {
         self.nodes.iter().enumerate().flat_map(|(node, entry)| {
             let ports = entry.ports.iter();
-            ports.map(move |(&number, port)| ((node, number), port))
+            ports.map(move |(&number, port)| ((node, number), port.as_ref()))
         })
     }
 
@@ -347,7 +375,7 @@ impl Subnet {
 
     fn vertex(&self, node: usize, index: &HashMap<usize, usize>) -> Vertex {
         let entry = &self.nodes[node];
-        let trunk = |(&number, port): (&u8, &Port)| {
+        let trunk = |(&number, port): (&u8, &Box<Port>)| {
             let (peer, to_port) = port.peer.filter(|_| port.is_linked())?;
             Some(Trunk {
                 port: number,

@@ -39,6 +39,14 @@ impl Trees {
         self.graph == *graph
     }
 
+    /// A LID is elsewhere.
+    pub(crate) fn moved(&mut self, endpoint: Endpoint) {
+        let endpoints = &mut self.graph.endpoints;
+        if let Ok(at) = endpoints.binary_search_by_key(&endpoint.lid, |other| other.lid) {
+            endpoints[at] = endpoint;
+        }
+    }
+
     /// Makes the spanning tree of a graph; false when it is the one that there is.
     pub(crate) fn span(&mut self, graph: &Graph) -> bool {
         if self.are_of(graph) {

@@ -17,6 +17,9 @@ pub trait Transport {
     fn receive(&mut self) -> Option<MadPacket>;
 }
 
+/// Room for requests that is kept while there are none.
+const LARGE_QUEUE: usize = 1024;
+
 /// Why a request has no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {
@@ -123,6 +126,10 @@ impl<P> Requests<P> {
             };
             self.outstanding
                 .insert(outstanding.request.transaction, outstanding);
+        }
+        // The tables of a large subnet are many requests, once.
+        if self.waiting.is_empty() && self.waiting.capacity() > LARGE_QUEUE {
+            self.waiting = VecDeque::new();
         }
     }
 

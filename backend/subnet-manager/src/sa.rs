@@ -25,7 +25,7 @@ use wire::smp;
 use wire::{Gid, Guid, Lid, MadPacket, PKey, Qpn};
 
 use crate::config::Config;
-use crate::model::Subnet;
+use crate::model::{At, Subnet};
 use crate::requests::Transport;
 use crate::rmpp::{Receiver, Sender, Taken};
 use crate::routing::multipath::Plan;
@@ -44,7 +44,7 @@ pub(crate) struct Paths {
     /// The node of each switch of the graph, as an index of [`Subnet::nodes`].
     pub(crate) nodes: Vec<usize>,
     /// In the order of the graph's switches; empty where routing failed.
-    pub(crate) tables: Vec<ForwardingTable>,
+    pub(crate) tables: Arc<Vec<ForwardingTable>>,
     /// The service level of every path.
     pub(crate) levels: ServiceLevels,
     /// The lane of every service level, where the manager says which.
@@ -374,6 +374,26 @@ impl Administration {
         for event in events {
             self.tell(Some(event), now, transport);
         }
+    }
+
+    /// Gives up what it shares with the paths, which are to change where they are; until [`Administration::moved`].
+    pub(crate) fn release_paths(&mut self) {
+        self.directory.release_tables();
+    }
+
+    /// VMs have moved between these places, and nothing else has changed. False where that is not all: then it is as after a
+    /// sweep.
+    pub(crate) fn moved(&mut self, view: &View<'_>, places: &[At]) -> bool {
+        if !self.directory.moved(view, &self.aliases, places) {
+            return false;
+        }
+        for &place in places {
+            if let Some(port) = self.directory.port_at(place) {
+                self.groups.moved(port, &view.paths.graph);
+            }
+        }
+        self.subscriptions.readdress(&self.directory);
+        true
     }
 
     /// Addresses or paths changed without a sweep: answers are as the view is from now on.

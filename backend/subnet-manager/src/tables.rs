@@ -9,9 +9,43 @@ use wire::smp::DATA;
 
 use crate::routing::ForwardingTable;
 
+/// Blocks of a linear table, by number: those that are known.
+#[derive(Debug, Default)]
+struct LinearBlocks(Vec<Option<LinearBlock>>);
+
+/// Blocks that a table grows by.
+const GROWTH: usize = 16;
+
+impl LinearBlocks {
+    fn get(&self, number: u16) -> Option<&LinearBlock> {
+        self.0.get(usize::from(number))?.as_ref()
+    }
+
+    fn insert(&mut self, number: u16, block: LinearBlock) {
+        let index = usize::from(number);
+        if self.0.len() <= index {
+            let size = (index + 1).next_multiple_of(GROWTH);
+            self.0.reserve_exact(size - self.0.len());
+            self.0.resize(size, None);
+        }
+        self.0[index] = Some(block);
+    }
+
+    fn remove(&mut self, number: u16) {
+        if let Some(block) = self.0.get_mut(usize::from(number)) {
+            *block = None;
+        }
+    }
+
+    /// The last one.
+    fn last(&self) -> Option<usize> {
+        self.0.iter().rposition(Option::is_some)
+    }
+}
+
 #[derive(Debug, Default)]
 struct Held {
-    linear: BTreeMap<u16, LinearBlock>,
+    linear: LinearBlocks,
     /// Blocks of the second table, by number from [`LinearBlock::SECONDARY_FIRST`] on.
     secondary: BTreeMap<u16, LinearBlock>,
     multicast: BTreeMap<(u16, u8), MulticastBlock>,
@@ -22,11 +56,19 @@ struct Held {
 }
 
 impl Held {
-    fn blocks_mut(&mut self, number: u16) -> &mut BTreeMap<u16, LinearBlock> {
+    fn insert(&mut self, number: u16, block: LinearBlock) {
         if number >= LinearBlock::SECONDARY_FIRST {
-            &mut self.secondary
+            self.secondary.insert(number, block);
         } else {
-            &mut self.linear
+            self.linear.insert(number, block);
+        }
+    }
+
+    fn remove(&mut self, number: u16) {
+        if number >= LinearBlock::SECONDARY_FIRST {
+            self.secondary.remove(&number);
+        } else {
+            self.linear.remove(number);
         }
     }
 }
@@ -49,7 +91,7 @@ impl Tables {
     /// A block is written: until that is answered nobody knows what the switch holds.
     pub(crate) fn writes_linear(&mut self, switch: Guid, number: u16) {
         if let Some(held) = self.0.get_mut(&switch) {
-            held.blocks_mut(number).remove(&number);
+            held.remove(number);
         }
     }
 
@@ -89,7 +131,7 @@ impl Tables {
     ) -> Vec<(u16, LinearBlock)> {
         let held = self.0.get(&switch).map(|held| &held.linear);
         let differs = |number: u16, block: &LinearBlock| {
-            held.and_then(|held| held.get(&number)) != Some(block)
+            held.and_then(|held| held.get(number)) != Some(block)
         };
         (0u16..)
             .zip(table.blocks())
@@ -105,17 +147,15 @@ impl Tables {
             return Some(held.secondary.get(&number).copied().unwrap_or_default());
         }
         let held = &held.linear;
-        let (&last, _) = held.last_key_value()?;
-        match held.get(&number) {
-            Some(block) => Some(*block),
-            None if number > last => Some(LinearBlock::default()),
-            None => None,
+        if let Some(block) = held.get(number) {
+            return Some(*block);
         }
+        let is_beyond = usize::from(number) > held.last()?;
+        is_beyond.then(LinearBlock::default)
     }
 
     pub(crate) fn holds_linear(&mut self, switch: Guid, number: u16, block: LinearBlock) {
-        let held = self.0.entry(switch).or_default();
-        held.blocks_mut(number).insert(number, block);
+        self.0.entry(switch).or_default().insert(number, block);
     }
 
     pub(crate) fn multicast_differs(

@@ -206,7 +206,8 @@ impl PerformanceAgent<'_> {
             let ledger = self.ledgers.port_mut(at)?;
             let port = self.nodes.port(at)?;
             let totals = totals(port, &ledger.totals(port, now));
-            let base = base(&mut ledger.base_lines);
+            let mut unset = BaseLines::default();
+            let base = base(ledger.base_lines(asked.set, &mut unset));
             if asked.set {
                 write(base, totals, asked.counter_select, asked.written);
             }

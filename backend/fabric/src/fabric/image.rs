@@ -36,7 +36,7 @@ impl Fabric {
     /// taken is not in it.
     pub fn save_counters(&self, at: PortRef) -> Option<CountersImageV1> {
         let (port, ledger) = (self.port(at)?, self.ledgers.port(at)?);
-        let base = &ledger.base_lines;
+        let base = ledger.base_lines.as_deref().cloned().unwrap_or_default();
         let info = &port.info;
         let totals = ledger.totals(port, self.timers.now());
         Some(CountersImageV1 {
@@ -67,7 +67,7 @@ impl Fabric {
         };
         let totals = ledger.totals(port, now);
         ledger.management.make_up(&totals, &image.totals);
-        let base = &mut ledger.base_lines;
+        let base = ledger.base_lines.get_or_insert_default();
         for (lines, image) in [
             (&mut base.short[..], &image.short),
             (&mut base.long, &image.long),
@@ -84,7 +84,7 @@ impl Fabric {
         } else {
             { !image.by_sl_from.is_empty() }.then(|| DataBySl::of(&image.by_sl_from))
         };
-        ledger.base_lines.by_sl = from.map(Box::new);
+        ledger.base_lines.get_or_insert_default().by_sl = from.map(Box::new);
         let info = &mut port.info;
         [
             info.m_key_violations,

@@ -13,7 +13,7 @@ pub(crate) const ERRORS: usize = 6;
 pub(crate) const DISCARDS: usize = 4;
 
 /// Where each counter of the attributes began: what a Set moves.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct BaseLines {
     pub(crate) short: [u64; SHORT],
     pub(crate) long: [u64; LONG],

@@ -29,10 +29,6 @@ impl<T, const N: usize> Chunks<T, N> {
         self.0.get(index / N)?.get(index % N)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.0.iter().flat_map(|chunk| chunk.iter())
-    }
-
     pub(crate) fn len(&self) -> usize {
         let last = self.0.last().map_or(0, |chunk| chunk.len());
         self.0.len().saturating_sub(1) * N + last
@@ -41,6 +37,10 @@ impl<T, const N: usize> Chunks<T, N> {
 
 #[cfg(test)]
 impl<T, const N: usize> Chunks<T, N> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.0.iter().flat_map(|chunk| chunk.iter())
+    }
+
     /// By chunk, whether it is the same one.
     pub(crate) fn shared_with(&self, other: &Self) -> impl Iterator<Item = bool> {
         let pairs = self.0.iter().zip(&other.0);

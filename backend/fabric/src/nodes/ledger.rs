@@ -38,7 +38,8 @@ impl NodeLedger {
 #[derive(Debug, Default)]
 pub(crate) struct PortLedger {
     pub(crate) management: Totals,
-    pub(crate) base_lines: BaseLines,
+    /// Where counters began, once somebody has written them.
+    pub(crate) base_lines: Option<Box<BaseLines>>,
     /// Traps that the port has sent, or is to send.
     pub(crate) told: Vec<SentTrap>,
     /// When the lease of the management key ends, once it has begun.
@@ -58,6 +59,19 @@ pub(crate) struct PortLedger {
 }
 
 impl PortLedger {
+    /// Where counters began, to be looked at (`unset` is for a port whose counters nobody has written) or written.
+    pub(crate) fn base_lines<'a>(
+        &'a mut self,
+        writes: bool,
+        unset: &'a mut BaseLines,
+    ) -> &'a mut BaseLines {
+        match &mut self.base_lines {
+            Some(base) => base,
+            base @ None if writes => base.insert(Box::default()),
+            None => unset,
+        }
+    }
+
     /// Traffic through this port until `now`.
     pub(crate) fn totals(&self, port: &Port, now: Duration) -> Totals {
         let mut totals = port.counters.totals().plus(&self.management);

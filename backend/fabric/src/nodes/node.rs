@@ -363,14 +363,14 @@ impl Node {
         port0.info.port_state = PortState::Active;
         port0.info.port_physical_state = PhysicalState::LinkUp;
         port0.info.neighbor_mtu = Mtu::B4096.code();
-        let external = |_| {
-            let mut port = Port::new(Guid::NONE, 0, ENFORCEMENT_CAP, CapabilityMask::default());
-            port.info.hoq_life = HOQ_LIFE;
-            port
-        };
-        std::iter::once(port0)
-            .chain((0..spec.ports).map(external))
-            .collect()
+        let mut external = Port::new(Guid::NONE, 0, ENFORCEMENT_CAP, CapabilityMask::default());
+        external.info.hoq_life = HOQ_LIFE;
+        // They share what is alike, and each counts for itself.
+        let external = (0..spec.ports).map(|_| Port {
+            counters: Arc::default(),
+            ..external.clone()
+        });
+        std::iter::once(port0).chain(external).collect()
     }
 
     fn adapter_ports(spec: &NodeSpec) -> Vec<Port> {

@@ -11,6 +11,7 @@ mod number;
 mod papers;
 mod progress;
 mod routing;
+mod scale;
 mod table;
 mod topology;
 
@@ -51,6 +52,8 @@ enum Command {
     Lids(lids::LidsArgs),
     /// Number of hypervisors and VMs for which a subnet has enough LIDs.
     Capacity(capacity::CapacityArgs),
+    /// Bring up many subnets that a router joins: time and memory of discovery, routing and migrations.
+    Scale(scale::ScaleArgs),
     /// Repeat published tables and figures: published and measured values.
     Papers(papers::PapersArgs),
 }
@@ -84,6 +87,7 @@ pub fn main() -> ExitCode {
         Command::Migration(args) => migration::run(&args),
         Command::Lids(args) => lids::run(&args),
         Command::Capacity(args) => capacity::run(&args),
+        Command::Scale(args) => scale::run(&args),
         Command::Papers(args) => papers::run(&args),
     };
     match done {

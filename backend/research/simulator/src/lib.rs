@@ -1,7 +1,8 @@
 //! Large subnets in memory: experiments with routing, LIDs and virtual machines that come and go.
 //!
-//! Nothing here sends a packet. Every experiment is a function of its parameters and a seed: the
-//! same seed gives the same numbers, on any machine and with any number of threads.
+//! Every experiment is a function of its parameters and a seed: the same seed gives the same numbers, but for times, on
+//! any machine and with any number of threads. Those in [`managed`] have subnet managers send their packets through a
+//! fabric in memory; no other experiment sends a packet.
 //!
 //! The program `ibvswitch-simulate` runs them ([`cli`]) and draws what they find ([`plot`]).
 
@@ -11,6 +12,7 @@ pub mod capacity;
 pub mod cli;
 mod comparison;
 pub mod lids;
+pub mod managed;
 pub mod migration;
 mod network;
 pub mod opensm;
@@ -20,10 +22,9 @@ mod progress;
 pub mod quality;
 mod random;
 pub mod routing;
-mod shape;
 
 pub use comparison::{Column, Comparison, Row, Value};
+pub use network::shape::{InParts, Shape, ShapeError, connected};
 pub use network::{TooManyLids, graph, with_hypervisors, without_aggregation_nodes};
 pub use progress::{Progress, Step, silent};
 pub use random::generator;
-pub use shape::{InParts, Shape, ShapeError, connected};

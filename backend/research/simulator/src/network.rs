@@ -1,5 +1,7 @@
 //! From nodes and cables to the graph that routing works on.
 
+pub(crate) mod shape;
+
 use std::collections::HashMap;
 
 use fabric::{NodeId, Topology};

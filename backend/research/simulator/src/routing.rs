@@ -9,11 +9,11 @@ use subnet_manager::{Graph, MinHop, Routing, RoutingEngine, RoutingError};
 use wire::Lid;
 use wire::attribute::NodeType;
 
+use crate::network::shape::{InParts, connected};
 use crate::network::{TooManyLids, graph, with_hypervisors};
 use crate::opensm::{self, OpenSmError};
 use crate::progress::{Progress, Step};
 use crate::quality::{Bandwidth, QualityError, Traffic, effective_bandwidth};
-use crate::shape::{InParts, connected};
 
 /// Data lanes that most adapters have.
 const LANES: u8 = 8;

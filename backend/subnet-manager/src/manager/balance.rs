@@ -90,7 +90,7 @@ impl Knowledge {
             let Some(&leader) = own.get(&end.switch) else {
                 continue;
             };
-            for (switch, table) in paths.tables.iter_mut().enumerate() {
+            for (switch, table) in Arc::make_mut(&mut paths.tables).iter_mut().enumerate() {
                 let port = if switch == end.switch {
                     end.port
                 } else {
@@ -115,7 +115,7 @@ impl Knowledge {
             return Paths {
                 graph,
                 nodes,
-                tables,
+                tables: Arc::new(tables),
                 levels,
                 lanes: self.paths.lanes,
                 engine: Some(VSwitchFatTree.name()),

@@ -1,5 +1,7 @@
 //! Paths that stay while a part of the subnet is away, such as a host or a leaf switch that boots.
 
+use std::sync::Arc;
+
 use wire::attribute::SlToVl;
 
 use crate::routing::{Endpoint, Graph, Vertex};
@@ -49,7 +51,7 @@ pub(super) fn part_of(
         return None;
     }
     Some(Paths {
-        tables: kept.iter().map(|&old| whole.tables[old].clone()).collect(),
+        tables: Arc::new(kept.iter().map(|&old| whole.tables[old].clone()).collect()),
         levels: whole.levels.of_switches(&kept),
         graph: graph.clone(),
         nodes: nodes.to_vec(),

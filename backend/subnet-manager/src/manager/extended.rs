@@ -216,10 +216,12 @@ impl SubnetManager {
             .extended
             .lids
             .iter()
-            .filter_map(|(&vm, &lid)| Some((lid, self.known.edge(self.known.function_at(vm)?)?)))
+            .filter_map(|(&vm, &lid)| {
+                Some((lid, self.known.edge(self.known.subnet.adapter_port(vm)?)?))
+            })
             .collect();
         let mut changes: Vec<(usize, u16, LinearBlock)> = Vec::new();
-        for (&node, table) in self.known.paths.nodes.iter().zip(&self.known.paths.tables) {
+        for (&node, table) in self.known.paths.nodes.iter().zip(&*self.known.paths.tables) {
             let switch = self.known.subnet.nodes[node].info.node_guid;
             // Blocks that exist no longer are dropped.
             let numbers = self.known.tables.secondary_blocks(switch);

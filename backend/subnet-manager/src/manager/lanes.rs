@@ -167,7 +167,10 @@ fn are_apart(table: &SlToVl, needed: u8, lanes: u8) -> Result<(), String> {
 /// Ports that have lanes: external ones with a link, and enhanced ports 0.
 fn linked(node: &Node) -> impl Iterator<Item = (u8, &Port)> {
     let enhanced = node.switch.is_some_and(|switch| switch.enhanced_port0);
-    let ports = node.ports.iter().map(|(&number, port)| (number, port));
+    let ports = node
+        .ports
+        .iter()
+        .map(|(&number, port)| (number, port.as_ref()));
     ports.filter(move |(number, port)| {
         (*number != 0 || !node.is_switch() || enhanced) && port.is_linked() && port.info.is_some()
     })

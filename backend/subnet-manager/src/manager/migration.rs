@@ -25,6 +25,7 @@ mod stages;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
+use std::sync::Arc;
 
 use tracing::info;
 use wire::attribute::LinearBlock;
@@ -98,6 +99,17 @@ struct Running {
     open: usize,
     dropping: bool,
     failure: Option<String>,
+}
+
+/// Result of a round.
+#[derive(Debug, Default)]
+pub(super) struct Ended {
+    /// Places that VMs have moved between.
+    pub(super) places: Vec<At>,
+    /// A VM has started or ended, or paths were computed anew.
+    pub(super) more_changed: bool,
+    /// No migration has failed.
+    pub(super) all_done: bool,
 }
 
 impl Migrations {
@@ -201,7 +213,7 @@ impl Migrations {
 impl Knowledge {
     /// Node GUID of the function that has this port GUID.
     fn function_of(&self, vm: Guid) -> Option<Guid> {
-        let at = self.function_at(vm)?;
+        let at = self.subnet.adapter_port(vm)?;
         Some(self.subnet.nodes[at.0].info.node_guid)
     }
 
@@ -242,7 +254,8 @@ impl Knowledge {
                 (Err(_), _) => {}
             }
         }
-        for (&node, table) in paths.nodes.iter().zip(&mut paths.tables) {
+        let tables = Arc::make_mut(&mut paths.tables);
+        for (&node, table) in paths.nodes.iter().zip(tables) {
             for (&number, block) in plan.blocks.get(&node).into_iter().flatten() {
                 if number < LinearBlock::COUNT {
                     table.set_block(number, block);
@@ -301,11 +314,12 @@ impl SubnetManager {
         self.known.function_of(vm)
     }
 
-    /// No request of the round is open: tells how its migrations came out. Whether all are done.
-    pub(super) fn end_round(&mut self) -> bool {
+    /// No request of the round is open: tells how its migrations came out.
+    pub(super) fn end_round(&mut self) -> Ended {
         self.phase = Phase::Idle;
         let running = mem::take(&mut self.migrations.running);
         let mut full = false;
+        let mut ended = Ended::default();
         for each in running {
             if each.failure.is_some() {
                 // A sweep finds out where the VM is and puts everything there.
@@ -314,6 +328,8 @@ impl SubnetManager {
                 continue;
             }
             self.known.paths_moved(&each);
+            ended.more_changed |= each.job != Job::Move;
+            ended.places.extend([each.plan.from, each.plan.to]);
             let Running {
                 ticket,
                 plan,
@@ -337,7 +353,7 @@ impl SubnetManager {
             self.migrations.end(ticket, Ok(moved));
         }
         if !self.migrations.running.is_empty() {
-            return false;
+            return ended;
         }
         self.schedule();
         if full {
@@ -345,7 +361,9 @@ impl SubnetManager {
         } else if !self.migrations.has_waiting() {
             self.known.look_at_balance();
         }
-        true
+        ended.all_done = true;
+        ended.more_changed |= full;
+        ended
     }
 
     /// Functions that an interrupted migration has left with the GUID of a VM that is elsewhere get

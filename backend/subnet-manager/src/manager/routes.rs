@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::mem;
+use std::sync::Arc;
 
 use wire::attribute::{LinearBlock, MulticastBlock, SwitchInfo};
 use wire::mad::AttributeId;
@@ -22,7 +23,7 @@ use crate::sa::Paths;
 /// The paths that there were and their engine, if they lead everywhere in the graph of now.
 fn keep(before: &Paths, graph: &Graph) -> Option<(Routing, &'static str)> {
     let switches = before.graph.switches.iter().map(|switch| switch.guid);
-    let tables: HashMap<Guid, &ForwardingTable> = switches.zip(&before.tables).collect();
+    let tables: HashMap<Guid, &ForwardingTable> = switches.zip(&*before.tables).collect();
     let of = |switch: &Vertex| {
         tables
             .get(&switch.guid)
@@ -118,7 +119,7 @@ impl Knowledge {
         {
             let reason = format!("{}; the last good tables stay", error.reason);
             return Paths {
-                tables: kept.tables,
+                tables: Arc::new(kept.tables),
                 levels: kept.levels,
                 lanes: self.service_lanes(),
                 engine: Some(engine),
@@ -149,7 +150,7 @@ impl Knowledge {
         Paths {
             graph,
             nodes,
-            tables: routing.tables,
+            tables: Arc::new(routing.tables),
             levels: routing.levels,
             lanes: self.service_lanes(),
             engine,

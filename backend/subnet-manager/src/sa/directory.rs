@@ -1,6 +1,7 @@
 //! The subnet as the last sweep left it, arranged for those who ask about it.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use wire::attribute::{NodeDescription, NodeInfo, NodeType, PKeyBlock, PortInfo, SwitchInfo};
 use wire::sa::Rate;
@@ -9,7 +10,8 @@ use wire::{Gid, Guid, Lid, LinkSpeed, LinkSpeedExt, LinkWidth, PKey, PortState};
 use super::View;
 use super::aliases::{Aliases, GuidTable};
 use crate::config::partitions::Candidate;
-use crate::model::VPort;
+use crate::lids;
+use crate::model::{self, At, VPort};
 use crate::routing::ForwardingTable;
 
 /// A port, as an index of [`Directory::ports`].
@@ -26,8 +28,7 @@ pub(super) struct Node {
     pub(super) switch: Option<SwitchInfo>,
     /// Ports by number; of an adapter only those that the sweep came by.
     ports: Vec<u32>,
-    pub(super) table: Option<ForwardingTable>,
-    /// Index of the switch in the graph.
+    /// Index of the switch in the graph, and of its forwarding table.
     vertex: Option<usize>,
 }
 
@@ -67,6 +68,32 @@ pub(super) struct Port {
 }
 
 impl Port {
+    /// A node's port of this number.
+    fn new(
+        (node, number): (u32, u8),
+        port: &model::Port,
+        info: PortInfo,
+        peer: Option<PortIndex>,
+    ) -> Self {
+        let keys = port.pkeys.values().flat_map(|block| block.0);
+        Self {
+            node,
+            number,
+            guid: port.guid,
+            info,
+            peer,
+            guids: vec![port.guid],
+            vports: Vec::new(),
+            pkey_blocks: port.pkeys.clone(),
+            pkeys: keys.filter(|key| key.is_valid()).collect(),
+            rate: rate(&info),
+        }
+    }
+
+    fn place(&self) -> (u32, u8) {
+        (self.node, self.number)
+    }
+
     /// All its GUIDs: its own, those of functions that share it, and those of virtual ports.
     pub(super) fn all_guids(&self) -> impl Iterator<Item = Guid> {
         let all = self.guids.iter().chain(&self.vports).copied();
@@ -99,6 +126,8 @@ pub(super) struct Capacity {
 pub(super) struct Directory {
     pub(super) nodes: Vec<Node>,
     pub(super) ports: Vec<Port>,
+    /// The forwarding tables of the graph's switches.
+    tables: Arc<Vec<ForwardingTable>>,
     /// By LID.
     lids: Vec<u32>,
     guids: HashMap<Guid, PortIndex>,
@@ -129,7 +158,6 @@ impl Directory {
                 description: entry.description,
                 switch: entry.switch,
                 ports: Vec::new(),
-                table: None,
                 vertex: None,
             };
             for (&number, port) in &entry.ports {
@@ -143,28 +171,12 @@ impl Directory {
                 let here = directory.ports.len() as PortIndex;
                 node.ports[slot] = here;
                 at.insert((index as usize, number), here);
-                let mut pkeys: Vec<PKey> = port
-                    .pkeys
-                    .values()
-                    .flat_map(|block| block.0)
-                    .filter(|key| key.is_valid())
-                    .collect();
+                let mut port = Port::new((index, number), port, info, None);
                 if node.is_switch() && number == 0 {
                     // A switch's own port is a member of the default partition.
-                    pkeys.push(PKey::DEFAULT_FULL);
+                    port.pkeys.push(PKey::DEFAULT_FULL);
                 }
-                directory.ports.push(Port {
-                    node: index,
-                    number,
-                    guid: port.guid,
-                    info,
-                    peer: None,
-                    guids: vec![port.guid],
-                    vports: Vec::new(),
-                    pkey_blocks: port.pkeys.clone(),
-                    pkeys,
-                    rate: rate(&info),
-                });
+                directory.ports.push(port);
             }
             directory.nodes.push(node);
         }
@@ -177,15 +189,7 @@ impl Directory {
             if entry.guid.is_none() {
                 continue;
             }
-            let (guid, lid, lmc) = (entry.guid, entry.info.lid, entry.info.lmc);
-            directory.guids.insert(guid, here);
-            if lid.is_unicast() {
-                let last = usize::from(lid.value()) + (1 << lmc.min(7)) - 1;
-                if directory.lids.len() <= last {
-                    directory.lids.resize(last + 1, NONE);
-                }
-                directory.lids[usize::from(lid.value())..=last].fill(here);
-            }
+            directory.enter(here);
         }
         for (guid, table) in aliases.ports() {
             directory.add_aliases(guid, table, view);
@@ -202,14 +206,91 @@ impl Directory {
             }
         }
         directory.own = subnet.own.and_then(|own| at.get(&own)).copied();
-        let switches = view.paths.nodes.iter().zip(&view.paths.tables);
-        for (vertex, (&node, table)) in switches.enumerate() {
+        directory.tables = Arc::clone(&view.paths.tables);
+        for (vertex, &node) in view.paths.nodes.iter().enumerate() {
             if let Some(node) = directory.nodes.get_mut(node) {
-                node.table = Some(table.clone());
-                node.vertex = Some(vertex);
+                node.vertex = Some(vertex).filter(|&vertex| vertex < view.paths.tables.len());
             }
         }
         directory
+    }
+
+    /// The port at a place of the subnet.
+    pub(super) fn port_at(&self, (node, number): At) -> Option<&Port> {
+        let index = self.nodes.get(node)?.port(number)?;
+        Some(self.port(index))
+    }
+
+    /// Gives the forwarding tables back until [`Directory::moved`], so that they can be changed where they are.
+    pub(super) fn release_tables(&mut self) {
+        self.tables = Arc::default();
+    }
+
+    /// GUIDs and LIDs of adapters' ports changed places, and paths followed them. False where that is not all: then the
+    /// directory has to be made anew.
+    pub(super) fn moved(&mut self, view: &View<'_>, aliases: &Aliases, places: &[At]) -> bool {
+        self.tables = Arc::clone(&view.paths.tables);
+        let port =
+            |&(node, number): &At| Some((self.nodes.get(node)?.port(number)?, (node, number)));
+        let places: Option<Vec<(PortIndex, At)>> = places.iter().map(port).collect();
+        let Some(places) = places else {
+            return false;
+        };
+        let mut came = Vec::new();
+        for &(index, at) in &places {
+            let found = view.subnet.port(at);
+            let Some((port, info)) = found.and_then(|port| Some((port, port.info?))) else {
+                return false;
+            };
+            let has_aliases = aliases.of(port.guid).next().is_some();
+            if self.node_of(self.port(index)).is_switch() || has_aliases || !port.vports.is_empty()
+            {
+                return false;
+            }
+            came.push((index, port, info));
+        }
+        for &(index, _, _) in &came {
+            let (guid, lid, lmc) = {
+                let port = self.port(index);
+                (port.guid, port.info.lid, port.info.lmc)
+            };
+            if self.by_guid(guid) == Some(index) {
+                self.guids.remove(&guid);
+            }
+            for lid in lids::range(lid, lmc) {
+                if let Some(holder) = self.lids.get_mut(usize::from(lid.value())) {
+                    if *holder == index {
+                        *holder = NONE;
+                    }
+                }
+            }
+        }
+        for (index, port, info) in came {
+            let peer = self.port(index).peer;
+            let place = self.port(index).place();
+            self.ports[index as usize] = Port::new(place, port, info, peer);
+            self.enter(index);
+        }
+        true
+    }
+
+    /// Has a port found by its GUID and its LIDs.
+    fn enter(&mut self, index: PortIndex) {
+        let port = self.port(index);
+        let (guid, lid, lmc) = (port.guid, port.info.lid, port.info.lmc);
+        self.guids.insert(guid, index);
+        if lid.is_unicast() {
+            let last = usize::from(lid.value()) + (1 << lmc.min(7)) - 1;
+            if self.lids.len() <= last {
+                self.lids.resize(last + 1, NONE);
+            }
+            self.lids[usize::from(lid.value())..=last].fill(index);
+        }
+    }
+
+    /// The forwarding table of a switch.
+    pub(super) fn table(&self, node: &Node) -> Option<&ForwardingTable> {
+        self.tables.get(node.vertex?)
     }
 
     fn add_aliases(&mut self, port: Guid, table: &GuidTable, view: &View<'_>) {
@@ -437,7 +518,7 @@ impl Directory {
             if node.port(0) == Some(to) {
                 return Some(());
             }
-            let out = node.port(node.table.as_ref()?.port(dlid))?;
+            let out = node.port(self.table(node)?.port(dlid))?;
             leave(out);
             let peer = self.port(out).peer?;
             if peer == to {

@@ -182,7 +182,7 @@ pub(super) fn linear_tables(
 ) -> Result<(), Status> {
     table.begin::<LinearForwardingRecord>(request.method);
     for (port, node) in switches(request, directory) {
-        let Some(forwarding) = &node.table else {
+        let Some(forwarding) = directory.table(node) else {
             continue;
         };
         for (number, block) in (0..).zip(forwarding.blocks()) {

@@ -11,6 +11,7 @@ use super::directory::{Directory, Port};
 use super::request::{Request, Table};
 use super::{Event, View};
 use crate::config::preset_group::PresetGroup;
+use crate::lids;
 use crate::multicast::Trees;
 use crate::routing::Graph;
 
@@ -125,6 +126,19 @@ impl Groups {
             events.extend(self.create(preset.record, None).ok());
         }
         events
+    }
+
+    /// A port's GUID and LIDs are elsewhere.
+    pub(super) fn moved(&mut self, port: &Port, graph: &Graph) {
+        for lid in lids::range(port.info.lid, port.info.lmc) {
+            let endpoints = &graph.endpoints;
+            if let Ok(at) = endpoints.binary_search_by_key(&lid, |endpoint| endpoint.lid) {
+                self.trees.moved(endpoints[at]);
+            }
+        }
+        let groups = self.by_gid.values();
+        let joined = groups.filter(|group| group.members.contains_key(&port.guid));
+        self.changed.extend(joined.map(|group| group.of.mlid));
     }
 
     /// Planned content of the multicast forwarding tables of the graph's switches; in a graph that is new all of

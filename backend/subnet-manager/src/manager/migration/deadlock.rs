@@ -86,7 +86,7 @@ impl Knowledge {
 
 fn routing(paths: &Paths) -> Routing {
     Routing {
-        tables: paths.tables.clone(),
+        tables: (*paths.tables).clone(),
         levels: paths.levels.clone(),
     }
 }

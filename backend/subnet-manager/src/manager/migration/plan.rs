@@ -27,14 +27,6 @@ pub(super) struct Plan {
 }
 
 impl Knowledge {
-    pub(in crate::manager) fn function_at(&self, guid: Guid) -> Option<At> {
-        let mut ports = self.subnet.ports();
-        let is_function = |at: At| !self.subnet.nodes[at.0].is_switch();
-        ports
-            .find(|&(at, port)| port.guid == guid && is_function(at) && port.info.is_some())
-            .map(|(at, _)| at)
-    }
-
     /// The switch that a function is at, and its port there.
     pub(in crate::manager) fn edge(&self, at: At) -> Option<At> {
         let peer = self.subnet.port(at)?.peer?;
@@ -68,14 +60,16 @@ impl Knowledge {
         };
         match asked.to {
             Target::Function(guid) => {
-                let nodes = self.subnet.nodes.iter();
-                let node = nodes
-                    .enumerate()
-                    .find(|(_, node)| node.info.node_guid == guid && !node.is_switch());
+                let node = self.subnet.node_by_guid(guid);
+                let node = node.filter(|&node| !self.subnet.nodes[node].is_switch());
                 let what = "function";
                 let no_target = MigrationError::NoSuchTarget { what, guid };
-                let (node, entry) = node.ok_or(no_target.clone())?;
-                let &number = entry.ports.keys().next().ok_or(no_target)?;
+                let node = node.ok_or(no_target.clone())?;
+                let &number = self.subnet.nodes[node]
+                    .ports
+                    .keys()
+                    .next()
+                    .ok_or(no_target)?;
                 let at = (node, number);
                 if self
                     .subnet
@@ -91,10 +85,11 @@ impl Knowledge {
                 }
             }
             Target::Hypervisor(guid) => {
-                let mut switches = self.subnet.switches();
-                let found = switches.find(|(_, node)| node.info.node_guid == guid);
+                let found = self.subnet.node_by_guid(guid);
+                let found = found.filter(|&node| self.subnet.nodes[node].is_switch());
                 let what = "hypervisor with vSwitch";
-                let (vswitch, entry) = found.ok_or(MigrationError::NoSuchTarget { what, guid })?;
+                let vswitch = found.ok_or(MigrationError::NoSuchTarget { what, guid })?;
+                let entry = &self.subnet.nodes[vswitch];
                 if vswitch == from_edge {
                     return Err(MigrationError::AlreadyThere);
                 }
@@ -125,7 +120,7 @@ impl Knowledge {
 
     pub(super) fn plan_start(&mut self, vm: Guid) -> Result<(Plan, Moved), MigrationError> {
         let no_vm = MigrationError::NoSuchVm { vm };
-        let at = self.function_at(vm).ok_or(no_vm.clone())?;
+        let at = self.subnet.adapter_port(vm).ok_or(no_vm.clone())?;
         let edge = self.edge(at).ok_or(no_vm)?;
         let has_virtual = self.extended.lids.contains_key(&vm);
         if has_virtual || !self.config.without_lid.contains(&vm) {
@@ -161,7 +156,7 @@ impl Knowledge {
 
     pub(super) fn plan_end(&mut self, vm: Guid) -> Result<(Plan, Moved), MigrationError> {
         let no_vm = MigrationError::NoSuchVm { vm };
-        let at = self.function_at(vm).ok_or(no_vm.clone())?;
+        let at = self.subnet.adapter_port(vm).ok_or(no_vm.clone())?;
         let edge = self.edge(at).ok_or(no_vm)?;
         if let Some(&lid) = self.extended.lids.get(&vm) {
             let blocks = self.virtual_changes(lid, None)?;
@@ -328,7 +323,7 @@ impl Migrations {
         if known.config.spare_functions.contains(&vm) {
             return Err(no_vm);
         }
-        let from = known.function_at(vm).ok_or(no_vm.clone())?;
+        let from = known.subnet.adapter_port(vm).ok_or(no_vm.clone())?;
         let from_edge = known.edge(from).ok_or(no_vm.clone())?;
         let lid = known.lid_of(vm);
         let virtual_lid = known.extended.lids.get(&vm).copied();

@@ -45,20 +45,18 @@ impl Taken {
 impl Knowledge {
     /// The switches at both ends of a move.
     fn ends(&self, asked: &Migration) -> [Option<usize>; 2] {
-        let from = self.function_at(asked.vm).and_then(|at| self.edge(at));
+        let from = self
+            .subnet
+            .adapter_port(asked.vm)
+            .and_then(|at| self.edge(at));
         let to = match asked.to {
-            Target::Hypervisor(guid) => self.node_of(guid),
-            Target::Function(guid) => self.node_of(guid).and_then(|node| {
+            Target::Hypervisor(guid) => self.subnet.node_by_guid(guid),
+            Target::Function(guid) => self.subnet.node_by_guid(guid).and_then(|node| {
                 let &number = self.subnet.nodes[node].ports.keys().next()?;
                 Some(self.edge((node, number))?.0)
             }),
         };
         [from.map(|edge| edge.0), to]
-    }
-
-    fn node_of(&self, guid: Guid) -> Option<usize> {
-        let mut nodes = self.subnet.nodes.iter();
-        nodes.position(|node| node.info.node_guid == guid)
     }
 
     fn switch_of(&self, (node, vm): (usize, Guid)) -> Wait {
@@ -75,7 +73,7 @@ impl Knowledge {
             MigrationError::NoFreeFunction {
                 hypervisor: guid, ..
             }
-            | MigrationError::Occupied { function: guid } => self.node_of(guid),
+            | MigrationError::Occupied { function: guid } => self.subnet.node_by_guid(guid),
             _ => None,
         };
         let Some((number, node)) = node.map(|number| (number, &nodes[number])) else {

@@ -141,9 +141,7 @@ impl SubnetManager {
             let reason = format!("the node {node} keeps its port GUID: it is no virtual function");
             return self.migration_failed(migration, reason);
         }
-        if let Some(port) = self.known.subnet.port_mut(at) {
-            port.guid = guid;
-        }
+        self.known.subnet.set_guid(at, guid);
     }
 
     /// Sends the blocks that the plan changes, with the VM's LID dropped and nothing else changed.
@@ -199,7 +197,7 @@ impl SubnetManager {
             return self.migration_failed(Some(ticket), reason);
         }
         let mut blocks: Blocks = BTreeMap::new();
-        for (&node, table) in routed.nodes.iter().zip(&routed.tables) {
+        for (&node, table) in routed.nodes.iter().zip(&*routed.tables) {
             for (number, block) in (0u16..).zip(table.blocks()) {
                 self.send_block(ticket, node, number, block);
                 blocks.entry(node).or_default().insert(number, block);
