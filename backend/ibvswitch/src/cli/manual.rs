@@ -51,7 +51,18 @@ fn pages() -> Vec<(String, Vec<u8>)> {
     pages
 }
 
+/// The command whose page would have the name of a program's, and the name of the page.
+const RENAMED: (&str, &str) = ("sm", "sm-command");
+
 fn collect(command: &Command, above: &[&str], pages: &mut Vec<(String, Vec<u8>)>) {
+    let command = &if above.is_empty() {
+        let (name, page) = RENAMED;
+        command.clone().mut_subcommand(name, |sub| {
+            sub.name(page).display_name(format!("ibvswitch-{page}"))
+        })
+    } else {
+        command.clone()
+    };
     let name = command.get_display_name().unwrap_or(command.get_name());
     pages.push((format!("{name}.{SECTION}"), page(command, above)));
     let above = [above, &[name]].concat();
@@ -181,6 +192,11 @@ mod tests {
             "{whole}"
         );
         assert!(whole.contains("ibvswitch-vf(1)"), "{whole}");
+        // `ibvswitch-sm` is a program with a page in section 8.
+        assert!(whole.contains("ibvswitch-sm-command(1)"), "{whole}");
+        let manager = text("ibvswitch-sm-command.1");
+        assert!(manager.contains("SYNOPSIS\nibvswitch sm ["), "{manager}");
+        text("ibvswitch-sm-status.1");
         let migrate = text("ibvswitch-vf-migrate.1");
         assert!(
             migrate.contains("NAME\nibvswitch-vf-migrate - "),

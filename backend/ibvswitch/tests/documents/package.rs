@@ -41,6 +41,7 @@ fn what_is_in_it() {
     for file in [
         "usr/share/man/man1/ibvswitch.1.gz",
         "usr/share/man/man1/ibvswitch-vf-migrate.1.gz",
+        "usr/share/man/man1/ibvswitch-sm-command.1.gz",
         "usr/share/bash-completion/completions/ibvswitch",
         "usr/share/zsh/vendor-completions/_ibvswitch",
         "usr/share/fish/vendor_completions.d/ibvswitch.fish",
@@ -65,13 +66,19 @@ fn what_is_in_it() {
         ("metrics", " metrics"),
         ("web", " web"),
         ("opensm", " external run"),
-        ("sm", "-sm"),
     ] {
         let unit = format!("usr/lib/systemd/system/ibvswitch-{name}.service");
         let unit = fs::read_to_string(tree.join(unit)).expect("a unit");
         let start = format!("ExecStart=/usr/bin/ibvswitch{command} ");
         assert!(unit.contains(&start), "{unit}");
     }
+    // The subnet manager alone has its own package, and its manual page no double here.
+    assert!(
+        !tree
+            .join("usr/lib/systemd/system/ibvswitch-sm.service")
+            .exists()
+    );
+    assert!(!tree.join("usr/share/man/man1/ibvswitch-sm.1.gz").exists());
     let conffiles = fs::read_to_string(tree.join("DEBIAN/conffiles")).expect("is there");
     assert_eq!(conffiles, "/etc/ibvswitch.toml\n");
     let sums = Command::new("md5sum")

@@ -1,8 +1,9 @@
 //! Options, files, and what is printed.
 
+use std::path::Path;
 use std::process::Command;
 
-use crate::place::{Place, Program, refused, text};
+use crate::place::{Place, Program, beside, refused, text};
 
 #[test]
 fn a_rehearsal_changes_nothing() {
@@ -132,4 +133,62 @@ fn the_manual_and_the_unit() {
             .args(["verify", "--man=no"])
             .arg(file),
     );
+}
+
+/// The Debian package: the program, its manual and its unit, and nothing that the daemon's has.
+#[test]
+fn the_package() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let program = beside("ibvswitch-sm");
+    let from = program.parent().expect("is in a folder");
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut packages = Command::new(repository.join("scripts/package"));
+    packages
+        .args(["--manager", "--from"])
+        .arg(from)
+        .arg("--out")
+        .arg(dir.path());
+    let package = text(packages.env("IBVSWITCH_PACKAGE_LEVEL", "0"));
+    let package = package.trim();
+    let deb = |option: &str, package: &str| text(Command::new("dpkg-deb").args([option, package]));
+    let files = |package: &str| -> Vec<String> {
+        let contents = deb("--contents", package);
+        let lines = contents.lines().filter(|line| line.starts_with('-'));
+        let name = |line: &str| line.rsplit(' ').next().map(str::to_owned);
+        lines.filter_map(name).collect()
+    };
+    let own = files(package);
+    let wanted = [
+        "./usr/bin/ibvswitch-sm",
+        "./usr/lib/systemd/system/ibvswitch-sm.service",
+        "./usr/share/doc/ibvswitch-sm/NEWS.gz",
+        "./usr/share/doc/ibvswitch-sm/changelog.gz",
+        "./usr/share/doc/ibvswitch-sm/copyright",
+        "./usr/share/man/man8/ibvswitch-sm.8.gz",
+    ];
+    assert_eq!(own, wanted);
+    let tree = dir.path().join("tree");
+    text(
+        Command::new("dpkg-deb")
+            .arg("--raw-extract")
+            .arg(package)
+            .arg(&tree),
+    );
+    text(
+        Command::new("md5sum")
+            .args(["--check", "--quiet", "DEBIAN/md5sums"])
+            .current_dir(&tree),
+    );
+    let unit = std::fs::read_to_string(tree.join(&wanted[1][2..])).expect("is there");
+    assert!(unit.contains("ExecStart=/usr/bin/ibvswitch-sm "), "{unit}");
+    for script in ["postinst", "prerm", "postrm"] {
+        text(
+            Command::new("sh")
+                .arg("-n")
+                .arg(tree.join("DEBIAN").join(script)),
+        );
+    }
+    let fields = deb("--field", package);
+    assert!(fields.contains("Package: ibvswitch-sm\n"), "{fields}");
+    assert!(fields.contains("Depends: libc6 (>= 2."), "{fields}");
 }

@@ -187,7 +187,8 @@ pub fn text(command: &mut Command) -> String {
     text
 }
 
-fn beside(name: &str) -> PathBuf {
+/// A program that is built with this one.
+pub fn beside(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_BIN_EXE_ibvswitch-sm")).with_file_name(name);
     let built = path.is_file();
     assert!(
