@@ -40,8 +40,8 @@ pub use document::Problem;
 pub use names::{ISOLATION, SMP_ACCESS};
 pub use vswitch::model::{
     Address, AddressModel, Bandwidth, Cluster, Fabric, FileNodes, GmpClass, GmpClasses, KeyChoice,
-    LinkRate, MANAGER, MadRate, MadRules, Manager, ManagerHost, ManagerPlace, Router, RouterPort,
-    RoutingChoice, Subnet, Switch, View, Wiring,
+    LidChoice, LinkRate, MANAGER, MadRate, MadRules, Manager, ManagerHost, ManagerPlace, Multipath,
+    PathChoice, Router, RouterPort, RoutingChoice, Subnet, Switch, View, Wiring,
 };
 
 /// The configuration used when none is named: two hypervisors behind one switch, one VF each.

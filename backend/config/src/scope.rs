@@ -50,6 +50,8 @@ enum When {
     NoOrder,
     /// Another engine computes the paths.
     Engine(RoutingChoice),
+    /// The number of LIDs does not depend on paths.
+    OnePath,
     /// There are no management keys.
     NoManagementKey,
     /// Links have no bandwidth.
@@ -74,7 +76,12 @@ impl When {
         match self {
             // That it does not manage several subnets is told once.
             Self::External => manager.place == ManagerPlace::External && config.subnets.len() < 2,
-            Self::NoRoots => manager.routing != RoutingChoice::UpDown && !manager.routing.is_tree(),
+            Self::NoRoots => {
+                let engine = manager.routing;
+                let is_ranked = engine == RoutingChoice::UpDown || engine.is_tree();
+                !is_ranked && !manager.multipath.is_on()
+            }
+            Self::OnePath => !manager.multipath.is_on(),
             Self::NoTree => !manager.routing.is_tree(),
             Self::NoOrder => !matches!(
                 manager.routing,
@@ -97,7 +104,7 @@ impl When {
     fn text(self) -> String {
         match self {
             Self::External => "with `sm.manager = \"external\"`".to_owned(),
-            Self::NoRoots => format!("{}, `\"updn\"`", Self::NoTree.text()),
+            Self::NoRoots => format!("{}, `\"updn\"`, without `sm.lids`", Self::NoTree.text()),
             Self::NoTree => {
                 "with another `sm.routing` than `\"ftree\"`, `\"vswitch-ftree\"`".to_owned()
             }
@@ -107,6 +114,7 @@ impl When {
             Self::Engine(engine) => {
                 format!("with another `sm.routing` than `\"{}\"`", engine.name())
             }
+            Self::OnePath => "with `sm.lids = \"port\"`".to_owned(),
             Self::NoManagementKey => "with `sm.m_key = \"none\"`".to_owned(),
             Self::Unlimited => "without `fabric.bandwidth = \"model\"`".to_owned(),
             Self::VirtualPortsElsewhere => {
@@ -253,7 +261,7 @@ const NO_BANDWIDTH: Elsewhere = warned(
 );
 const NO_ROOTS: Elsewhere = warned(
     When::NoRoots,
-    "only up*/down* and fat-tree routing have roots",
+    "only up*/down*, fat-tree routing and sm.lids have roots",
     "write sm.routing = \"updn\" or \"ftree\", or remove the key",
 );
 const NO_TREE: Elsewhere = warned(
@@ -372,6 +380,24 @@ pub const SCOPES: &[Scope] = &[
         "0",
         "OpenSM's option is `lmc`",
         read("with `fabric.extended_lids`")
+    ),
+    manager!(
+        "sm.lids",
+        "port",
+        "OpenSM has no such option",
+        read(
+            "with another `sm.routing` than `\"minhop\"`, `sm.lmc`, `sm.rebalance_threshold` or `fabric.extended_lids`"
+        )
+    ),
+    manager!(
+        "sm.paths",
+        "shortest-widest",
+        "OpenSM has no such option",
+        warned(
+            When::OnePath,
+            "the routing engine computes the paths",
+            "write sm.lids = \"color\", or remove the key",
+        )
     ),
     manager!(
         "sm.sweep_interval",

@@ -222,7 +222,7 @@ fn unknown_keys() {
     );
     head_case(
         "[sm]\nsweep = 3",
-        "2:1: `sm.sweep`: unknown key; the keys here are `manager`, `switch`, `host`, `lid`, `lmc`, \
+        "2:1: `sm.sweep`: unknown key; the keys here are `manager`, `switch`, `host`, `lid`, `lmc`, `lids`, `paths`, \
          `sweep_interval`, `priority`, `routing`, `nue_max_num_vls`, `use_ucast_cache`, `lfts_file`, `lid_matrix_file`, `guid_routing_order_file`, `routing_program`, `routing_timeout`, `roots`, `root_guid_file`, `cn_guid_file`, `io_guid_file`, `partitions_file`, `qos_policy_file`, `enforce_partitions`, \
          `state_dir`, `qos_max_vls`, \
          `qos_sl2vl`, `qos_vlarb_high`, `qos_vlarb_low`, `qos_high_limit`, \

@@ -40,7 +40,8 @@ pub use passthrough::{CommandCounts, Datagrams, Elsewhere, PassedVf};
 pub use placement::{EngineCalls, EngineStatus, PinRequest, PinSuggestion, Pinned, Placement};
 pub use sandbox::{Landlock, Sandbox};
 pub use sm::{
-    Balance, ExtendedLids, OtherManager, Partition, SmAction, SmRequests, SmStatus, SmTraps,
+    Balance, ExtendedLids, LidsByPaths, OtherManager, Partition, SmAction, SmRequests, SmStatus,
+    SmTraps,
 };
 pub use upgrade::{UpgradeRequest, Upgraded};
 

@@ -37,6 +37,9 @@ pub struct SmStatus {
     pub lanes: u8,
     /// Spread of paths, if the manager watches it.
     pub balance: Option<Balance>,
+    /// LIDs by paths, where the configuration has them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lids: Option<LidsByPaths>,
     /// LIDs of 18 bits, where the configuration has them.
     pub extended_lids: Option<ExtendedLids>,
     /// Full sweeps so far.
@@ -65,6 +68,25 @@ pub struct SmStatus {
     pub partitions: Vec<Partition>,
     /// Errors of the last full sweep.
     pub errors: Vec<String>,
+}
+
+/// LIDs by the paths of pairs of ports.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LidsByPaths {
+    /// Name of the LID assignment.
+    pub assignment: String,
+    /// Ports of adapters.
+    pub ports: usize,
+    /// Paths from each of them to each other one.
+    pub paths: usize,
+    /// LIDs that the ports have.
+    pub used: usize,
+    /// LIDs that are saved against one for each path.
+    pub saved: usize,
+    /// Paths without a LID, which follow those of the base LID.
+    pub following: usize,
+    /// Ports for which it is not proved that they need so many.
+    pub undecided: usize,
 }
 
 /// LIDs of 18 bits.

@@ -91,6 +91,17 @@ pub struct Cli {
     /// LID mask control: each port of an adapter has 2 to this power LIDs, 0 to 7 [default: 0].
     #[arg(long, short, value_name = "LMC")]
     lmc: Option<String>,
+    /// LIDs by the paths of pairs of ports: port, greedy, split-merge-smallest, split-merge-largest, color,
+    /// color-smallest, optimal or renaming [default: port].
+    #[arg(
+        long = "lid_assignment",
+        alias = "lid-assignment",
+        value_name = "ASSIGNMENT"
+    )]
+    lid_assignment: Option<String>,
+    /// Their paths, in place of the routing engine's: shortest-widest or path-selection [default: shortest-widest].
+    #[arg(long = "path_scheme", alias = "path-scheme", value_name = "SCHEME")]
+    path_scheme: Option<String>,
     /// Partition configuration file.
     #[arg(long = "Pconfig", short = 'P', value_name = "FILE")]
     partitions: Option<String>,
@@ -184,6 +195,8 @@ impl Cli {
             ("--cn_guid_file", "cn_guid_file", &self.cn_guid_file),
             ("--io_guid_file", "io_guid_file", &self.io_guid_file),
             ("--lmc", "lmc", &self.lmc),
+            ("--lid_assignment", "lid_assignment", &self.lid_assignment),
+            ("--path_scheme", "path_scheme", &self.path_scheme),
             ("--Pconfig", "partition_config_file", &self.partitions),
             ("--dump_files_dir", "dump_files_dir", &self.dump_files_dir),
             ("--log_flags", "log_flags", &self.log_flags),

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use subnet_manager::persistence::settings_text;
+use subnet_manager::routing::multipath::{LidChoice, Multipath, PathChoice};
 use subnet_manager::routing::{
     DUMP_MAX, HopMatrix, Imported, MAX_LANES, MatrixFile, Roles, RoutingChoice, TableDump,
     TableFile, TableSource, parse_guids,
@@ -219,6 +220,13 @@ fn hops(path: &str) -> Result<Arc<dyn TableSource>, Refusal> {
     }))
 }
 
+fn one_of<T: Copy>(value: &str, all: &[(&str, T)]) -> Result<T, Refusal> {
+    let found = all.iter().find(|(name, _)| *name == value);
+    let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
+    let wrong = || Refusal::Wrong(format!("write one of {}", names.join(", ")));
+    found.map(|&(_, choice)| choice).ok_or_else(wrong)
+}
+
 /// Whether a file is not there and need not be: OpenSM writes these names into configurations in any case.
 fn is_default(path: &Path) -> bool {
     path.starts_with("/etc/opensm") && !path.exists()
@@ -359,6 +367,8 @@ impl Settings {
             "sa_key" => config.sa_key = number(value, 0..=u64::MAX)?,
             "subnet_prefix" => config.gid_prefix = number(value, 0..=u64::MAX)?,
             "lmc" => config.lmc = number(value, 0..=7)?,
+            "lid_assignment" => config.multipath.lids = one_of(value, &LidChoice::NAMES)?,
+            "path_scheme" => config.multipath.paths = one_of(value, &PathChoice::NAMES)?,
             "virt_enabled" => {
                 config.virtual_ports = match number(value, 0..=2)? {
                     0u8 => VirtualPorts::Ignored,
@@ -440,6 +450,16 @@ impl Settings {
     /// Mistakes in the policy, and service levels that cannot act.
     pub fn complete(&mut self) -> Result<Vec<String>, Mistakes> {
         let mut idle = Vec::new();
+        let Multipath { lids, paths } = self.config.multipath;
+        if lids != LidChoice::Port && self.engine != RoutingChoice::MinHop {
+            let (lids, engine) = (lids.name(), self.engine.name());
+            return Err(Mistakes(vec![format!(
+                "lid_assignment {lids}: LIDs follow the paths of path_scheme, which routing_engine {engine} \
+                 contradicts; leave one of the two out"
+            )]));
+        } else if lids == LidChoice::Port && paths != PathChoice::default() {
+            idle.push("path_scheme acts with lid_assignment alone".to_owned());
+        }
         let chooser = format!("the routing engine {}", self.engine.name());
         let chooser = self.engine.is_layered().then_some(chooser.as_str());
         let tables = self.kinds.values().chain([&self.quality]);
@@ -656,6 +676,12 @@ mod tests {
                 .expect("is wrong")
                 .contains("lfts:1: an entry of no switch")
         );
+        let error = set("lid_assignment", "color").expect("dfsssp computes the paths");
+        assert!(error.contains("which routing_engine dfsssp contradicts"));
+        let error = set("lid_assignment", "colour").expect("is wrong");
+        assert!(error.contains("write one of port, greedy, split-merge-smallest, "));
+        assert_eq!(set("lid_assignment", "port"), None);
+        assert_eq!(set("path_scheme", "path-selection"), None);
         let error = set("root_guid_file", &file("roots", "0x11\nspine1\n"));
         assert!(error.expect("is wrong").contains("roots:2: "));
         assert_eq!(

@@ -47,6 +47,7 @@ pub(crate) fn manager_config(
         gid_prefix: model.subnets[subnet].prefix,
         prefix_routes: prefix_routes(model, subnet),
         lmc: model.manager.lmc,
+        multipath: model.manager.multipath,
         policy,
         roles: Arc::new(roles),
         ucast_cache: model.manager.ucast_cache,

@@ -18,6 +18,7 @@ pub use link_rate::LinkRate;
 pub use mads::{GmpClass, GmpClasses, MadRate, MadRules};
 pub use manager::{KeyChoice, Manager, ManagerPlace};
 pub use subnet_manager::routing::RoutingChoice;
+pub use subnet_manager::routing::multipath::{LidChoice, Multipath, PathChoice};
 pub use wiring::{FileNodes, Router, RouterPort, Switch, Wiring};
 
 /// Name of the node that an embedded subnet manager runs on; with several subnets, their names

@@ -3,7 +3,9 @@
 use super::Values::{Flag, Integer, Lid, OneOf, Other, Word};
 use super::{Key, LANES, Values, key, words};
 use crate::names::WIDTHS;
-use crate::{AddressModel, Bandwidth, LinkRate, ManagerPlace, RoutingChoice};
+use crate::{
+    AddressModel, Bandwidth, LidChoice, LinkRate, ManagerPlace, PathChoice, RoutingChoice,
+};
 
 /// Keys of `fabric`.
 pub static FABRIC: &[Key] = &[
@@ -120,6 +122,18 @@ pub static SM: &[Key] = &[
         "`0`",
         "LID mask control: each VF, and each port that VFs share, has 2 to this power LIDs, with a path for each: \
          [several LIDs](subnet-manager.md#several-lids-for-each-vf).",
+    ),
+    key(
+        "lids",
+        Word(&words(&LidChoice::NAMES)),
+        "`\"port\"`",
+        "Number of LIDs of each VF: the same for all (`\"port\"`), or as many as the [paths to it](lids-by-paths.md) need.",
+    ),
+    key(
+        "paths",
+        Word(&words(&PathChoice::NAMES)),
+        "`\"shortest-widest\"`",
+        "With `lids`: the [paths](lids-by-paths.md) of pairs of VFs, in place of those of `routing`.",
     ),
     key(
         "sweep_interval",

@@ -118,6 +118,13 @@ impl<'d> Reader<'d> {
                 "write false, or sm.lmc = 0",
             );
         }
+        if manager.multipath.is_on() {
+            self.document.reject_whole(
+                KEY,
+                "a VM has one LID of 18 bits, whatever its paths are",
+                "write false, or remove sm.lids",
+            );
+        }
         let mut vms = hypervisors
             .iter()
             .flat_map(|hypervisor| &hypervisor.vfs)

@@ -11,7 +11,8 @@ use wire::Guid;
 use super::GUID_REMEDY;
 use crate::document::{Entry, Section};
 use crate::{
-    Hypervisor, KeyChoice, Manager, ManagerFiles, ManagerPlace, RoutingChoice, Wiring, keys,
+    Hypervisor, KeyChoice, LidChoice, Manager, ManagerFiles, ManagerPlace, Multipath, PathChoice,
+    RoutingChoice, Wiring, keys,
 };
 
 pub(super) fn manager(sm: &Section<'_>) -> (Manager, ManagerFiles) {
@@ -37,6 +38,10 @@ pub(super) fn manager(sm: &Section<'_>) -> (Manager, ManagerFiles) {
             .one_of("manager", &ManagerPlace::NAMES)
             .unwrap_or_default(),
         lmc: sm.number("lmc", "write 0 to 7").unwrap_or(0),
+        multipath: Multipath {
+            lids: sm.one_of("lids", &LidChoice::NAMES).unwrap_or_default(),
+            paths: sm.one_of("paths", &PathChoice::NAMES).unwrap_or_default(),
+        },
         sweep_interval: Duration::from_secs(sm.number("sweep_interval", seconds).unwrap_or(10)),
         priority: sm
             .number("priority", "write 0 to 15, 15 the highest")
@@ -62,6 +67,9 @@ pub(super) fn manager(sm: &Section<'_>) -> (Manager, ManagerFiles) {
         rebalance_threshold: sm.number("rebalance_threshold", percentage),
         path_caching: sm.flag("path_caching").unwrap_or_default(),
     };
+    if manager.multipath.is_on() {
+        lids_by_paths(sm, &manager);
+    }
     let needed = match manager.routing {
         RoutingChoice::File => "lfts_file",
         RoutingChoice::External => "routing_program",
@@ -77,6 +85,23 @@ pub(super) fn manager(sm: &Section<'_>) -> (Manager, ManagerFiles) {
         );
     }
     (manager, files)
+}
+
+/// Whether nothing else says which paths there are, or how many LIDs.
+fn lids_by_paths(sm: &Section<'_>, manager: &Manager) {
+    let others = [
+        (manager.routing != RoutingChoice::default(), "routing"),
+        (manager.lmc > 0, "lmc"),
+        (manager.rebalance_threshold.is_some(), "rebalance_threshold"),
+    ];
+    for (_, key) in others.iter().filter(|(is_set, _)| *is_set) {
+        if let Some(entry) = sm.value("lids") {
+            entry.reject(
+                format!("LIDs follow the paths of `sm.paths`, which sm.{key} contradicts"),
+                format!("remove `lids`, or {key}"),
+            );
+        }
+    }
 }
 
 /// Time limit of a program that computes paths.

@@ -37,6 +37,8 @@ const OF_THE_MANAGER: &[(&str, &str)] = &[
     ("fabric.mtu", "2048"),
     ("sm.lid", "7"),
     ("sm.lmc", "2"),
+    ("sm.lids", "'color'"),
+    ("sm.paths", "'path-selection'"),
     ("sm.sweep_interval", "3"),
     ("sm.priority", "5"),
     ("sm.routing", "'updn'"),
@@ -266,7 +268,7 @@ fn a_warning_where_a_key_does_nothing() {
         (&[("sm.roots", "['sw1']")], "", &[]),
         (
             &[("sm.roots", "['00:02:c9:03:12:9a:68:9c']")],
-            "only up*/down* and fat-tree routing have roots",
+            "only up*/down*, fat-tree routing and sm.lids have roots",
             &[("sm.routing", "'updn'")],
         ),
         (

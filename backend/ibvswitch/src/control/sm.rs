@@ -3,7 +3,9 @@
 use vswitch::ManagerStatus;
 use wire::attribute::SmInfo;
 
-use super::{Balance, ExtendedLids, OtherManager, Partition, SmRequests, SmStatus, SmTraps};
+use super::{
+    Balance, ExtendedLids, LidsByPaths, OtherManager, Partition, SmRequests, SmStatus, SmTraps,
+};
 use config::Config;
 
 /// A manager with the settings of `config`.
@@ -26,6 +28,15 @@ pub(crate) fn sm_status(config: &Config, status: ManagerStatus) -> SmStatus {
                 threshold,
                 rebalanced: balance.rebalanced,
             }),
+        lids: report.lids.map(|lids| LidsByPaths {
+            assignment: config.manager.multipath.lids.name().to_owned(),
+            ports: lids.ports,
+            paths: lids.paths,
+            used: lids.lids,
+            saved: lids.one_each.saturating_sub(lids.lids),
+            following: lids.following,
+            undecided: lids.undecided,
+        }),
         extended_lids: config.fabric.extended_lids.then(|| ExtendedLids {
             vms: status.extended_lids.vms,
             lacking: { status.extended_lids.lacking.iter() }

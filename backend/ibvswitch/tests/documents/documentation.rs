@@ -73,6 +73,7 @@ pages! {
     hardware: "hardware.md",
     ibvswitch_sm: "ibvswitch-sm.md",
     install: "install.md",
+    lids_by_paths: "lids-by-paths.md",
     links: "links.md",
     listings: "listings.md",
     migrate_a_vm: "migrate-a-vm.md",

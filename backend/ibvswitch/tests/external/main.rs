@@ -13,6 +13,7 @@ mod duplicates;
 mod lanes;
 mod links;
 mod migration;
+mod pairs;
 mod shared_port;
 mod tools;
 mod virtual_ports;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::mem;
 use std::sync::Arc;
 
+use tracing::info;
 use wire::attribute::{LinearBlock, MulticastBlock, SwitchInfo};
 use wire::mad::AttributeId;
 use wire::smp::DATA;
@@ -223,6 +224,14 @@ impl SubnetManager {
         self.known.paths = paths;
         self.migrations.paths_are_new();
         self.sweeps.report.lids = multipath::usage(&self.known);
+        if let (true, Some(usage)) = (computed, self.sweeps.report.lids) {
+            info!(
+                lids = usage.lids,
+                paths = usage.paths,
+                saved = usage.one_each.saturating_sub(usage.lids),
+                "LIDs by paths"
+            );
+        }
         self.known.find_manager_levels();
         if computed {
             self.known.paths_computed();

@@ -9,8 +9,8 @@ use wire::{Gid, Lid, LinkWidth, Mtu, PKey};
 
 use super::{
     Address, AddressModel, Bandwidth, Cluster, Fabric, GmpClasses, Hypervisor, KeyChoice, LinkRate,
-    MANAGER, MadRate, MadRules, Manager, ManagerHost, ManagerPlace, Model, RoutingChoice, Subnet,
-    Switch, Vf, View, Wiring, derive_guid,
+    MANAGER, MadRate, MadRules, Manager, ManagerHost, ManagerPlace, Model, Multipath,
+    RoutingChoice, Subnet, Switch, Vf, View, Wiring, derive_guid,
 };
 
 impl Default for Fabric {
@@ -33,6 +33,7 @@ impl Default for Manager {
         Self {
             place: ManagerPlace::Embedded,
             lmc: 0,
+            multipath: Multipath::default(),
             sweep_interval: Duration::from_secs(10),
             priority: 0,
             routing: RoutingChoice::default(),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use subnet_manager::routing::RoutingChoice;
+use subnet_manager::routing::multipath::Multipath;
 use wire::Guid;
 
 /// Settings of the subnet managers.
@@ -15,6 +16,8 @@ pub struct Manager {
     pub place: ManagerPlace,
     /// LID mask control of adapters' ports.
     pub lmc: u8,
+    /// LIDs by the paths of pairs of ports, which take the place of the routing engine's.
+    pub multipath: Multipath,
     /// Time between two sweeps.
     pub sweep_interval: Duration,
     /// Priority among subnet managers, 15 the highest.

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use wire::Lid;
 
 use crate::cli::{CliError, SourceArgs, print, print_json};
-use crate::control::{Client, Request, Response, SmAction, SmStatus};
+use crate::control::{Client, LidsByPaths, Request, Response, SmAction, SmStatus};
 
 /// Queries and commands for the embedded subnet manager.
 #[derive(Debug, Subcommand)]
@@ -82,6 +82,9 @@ fn text(status: &SmStatus) -> String {
             ),
         );
     }
+    if let Some(lids) = &status.lids {
+        line("LIDs", lids_by_paths(lids));
+    }
     if let Some(extended) = &status.extended_lids {
         let value = match &extended.lacking[..] {
             [] => format!("of {} VMs", extended.vms),
@@ -132,6 +135,21 @@ fn text(status: &SmStatus) -> String {
     }
     for error in &status.errors {
         line("Error", error.clone());
+    }
+    text
+}
+
+fn lids_by_paths(lids: &LidsByPaths) -> String {
+    let mut text = format!(
+        "{} of {} ports for {} paths, by {}; {} fewer than with one for each path",
+        lids.used, lids.ports, lids.paths, lids.assignment, lids.saved
+    );
+    // Writing to a string does not fail.
+    if lids.following > 0 {
+        let _ = write!(text, "; {} paths follow others", lids.following);
+    }
+    if lids.undecided > 0 {
+        let _ = write!(text, "; fewer may do for {} ports", lids.undecided);
     }
     text
 }

@@ -37,13 +37,6 @@ impl LidChoice {
         ("renaming", Self::Renaming),
     ];
 
-    /// The choice of this name.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        let found = Self::NAMES.iter().find(|(known, _)| *known == name);
-        found.map(|&(_, choice)| choice)
-    }
-
     /// Its name.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -80,13 +73,6 @@ impl PathChoice {
         ("shortest-widest", Self::ShortestWidest),
         ("path-selection", Self::PathSelection),
     ];
-
-    /// The scheme of this name.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        let found = Self::NAMES.iter().find(|(known, _)| *known == name);
-        found.map(|&(_, choice)| choice)
-    }
 
     /// Its name.
     #[must_use]
