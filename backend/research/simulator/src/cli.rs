@@ -4,6 +4,7 @@
 
 mod capacity;
 mod comparison;
+mod flood;
 mod lids;
 mod migration;
 #[path = "../../../ibvswitch/src/cli/text/number.rs"]
@@ -54,6 +55,8 @@ enum Command {
     Capacity(capacity::CapacityArgs),
     /// Bring up many subnets that a router joins: time and memory of discovery, routing and migrations.
     Scale(scale::ScaleArgs),
+    /// Load the subnet administration with path queries: rates and response times, shared port beside vSwitch.
+    Flood(flood::FloodArgs),
     /// Repeat published tables and figures: published and measured values.
     Papers(papers::PapersArgs),
 }
@@ -88,6 +91,7 @@ pub fn main() -> ExitCode {
         Command::Lids(args) => lids::run(&args),
         Command::Capacity(args) => capacity::run(&args),
         Command::Scale(args) => scale::run(&args),
+        Command::Flood(args) => flood::run(&args),
         Command::Papers(args) => papers::run(&args),
     };
     match done {

@@ -1,5 +1,7 @@
 //! Experiments in which subnet managers manage a fabric in memory, packet by packet.
 
+pub mod flood;
+pub mod path_cache;
 pub mod scale;
 
 use std::collections::VecDeque;
@@ -19,6 +21,9 @@ struct Managed {
     /// The manager's clock, which goes on by what the manager waits for.
     now: Duration,
     inbox: VecDeque<MadPacket>,
+    /// Whether packets for other ports are kept.
+    keeps_others: bool,
+    others: Vec<(PortRef, MadPacket)>,
 }
 
 /// The port of a manager while the manager has the fabric.
@@ -26,6 +31,7 @@ struct Link<'a> {
     fabric: &'a mut Fabric,
     port: PortRef,
     inbox: &'a mut VecDeque<MadPacket>,
+    others: Option<&'a mut Vec<(PortRef, MadPacket)>>,
 }
 
 impl Transport for Link<'_> {
@@ -40,7 +46,11 @@ impl Transport for Link<'_> {
                 Output::Deliver { port, packet } if port == self.port => {
                     self.inbox.push_back(*packet);
                 }
-                // Nobody is at the other ports.
+                Output::Deliver { port, packet } => {
+                    if let Some(others) = &mut self.others {
+                        others.push((port, *packet));
+                    }
+                }
                 _ => {}
             }
         }
@@ -57,7 +67,20 @@ impl Managed {
             port,
             now: Duration::ZERO,
             inbox: VecDeque::new(),
+            keeps_others: false,
+            others: Vec::new(),
         }
+    }
+
+    /// Polls the manager. What it sends arrives.
+    fn poll(&mut self, fabric: &mut Fabric) -> Option<Duration> {
+        let mut link = Link {
+            fabric,
+            port: self.port,
+            inbox: &mut self.inbox,
+            others: self.keeps_others.then_some(&mut self.others),
+        };
+        self.manager.poll(self.now, &mut link)
     }
 
     /// Polls the manager until there is a result, and lets time pass as the manager asks for; `None` where it waits for
@@ -68,12 +91,7 @@ impl Managed {
         result: impl Fn(&mut SubnetManager) -> Option<T>,
     ) -> Option<T> {
         loop {
-            let mut link = Link {
-                fabric,
-                port: self.port,
-                inbox: &mut self.inbox,
-            };
-            let next = self.manager.poll(self.now, &mut link);
+            let next = self.poll(fabric);
             if let Some(result) = result(&mut self.manager) {
                 return Some(result);
             }

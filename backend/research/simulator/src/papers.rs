@@ -4,6 +4,7 @@
 //! Reconfiguration in Virtualized HPC Environments with vSwitch-enabled Lossless Networks" are made
 //! here, those of "LID Assignment in InfiniBand Networks" by [`crate::lids::papers`].
 
+mod queries;
 mod reconfiguration;
 mod studies;
 
@@ -16,6 +17,7 @@ use topologies::{FatTree, FatTreeError, Hosts};
 use crate::comparison::Comparison;
 use crate::lids::papers::Experiment as LidsExperiment;
 use crate::lids::{self, LidsError};
+use crate::managed::flood::FloodError;
 use crate::migration::{self, StudyError};
 use crate::network::{TooManyLids, graph};
 use crate::progress::Progress;
@@ -38,6 +40,10 @@ pub enum Experiment {
     LidsOptima,
     /// Figures 10 and 11.
     LidsBroken,
+    /// Queries to the subnet administration: the flooder, and the cache.
+    Queries,
+    /// Tables of the thesis on virtual clusters.
+    Thesis,
 }
 
 /// Extent of the experiments, and time limits.
@@ -51,6 +57,8 @@ pub struct Effort {
     pub draws: usize,
     /// Random networks up to so many machines.
     pub machines: usize,
+    /// Length of a round of path queries.
+    pub flood_round: Duration,
     /// Number of networks, seed, and time limit of the solver.
     pub lids: lids::Effort,
 }
@@ -64,6 +72,7 @@ impl Effort {
             hypervisors: usize::MAX,
             draws: migration::DRAWS,
             machines: usize::MAX,
+            flood_round: Duration::from_millis(500),
             lids: lids::Effort {
                 seed,
                 ..lids::Effort::default()
@@ -79,6 +88,7 @@ impl Effort {
             hypervisors: 128,
             draws: 1000,
             machines: 128,
+            flood_round: Duration::from_millis(100),
             lids: lids::Effort {
                 instances: 4,
                 seed,
@@ -112,6 +122,9 @@ pub enum PapersError {
     /// Nothing moved.
     #[error(transparent)]
     Migration(#[from] StudyError),
+    /// No queries.
+    #[error(transparent)]
+    Flood(#[from] FloodError),
     /// No LIDs.
     #[error(transparent)]
     Lids(#[from] LidsError),
@@ -119,7 +132,7 @@ pub enum PapersError {
 
 impl Experiment {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Packets,
         Self::Routing,
         Self::Marking,
@@ -127,6 +140,8 @@ impl Experiment {
         Self::LidsHeuristics,
         Self::LidsOptima,
         Self::LidsBroken,
+        Self::Queries,
+        Self::Thesis,
     ];
 
     /// Returns the name.
@@ -140,6 +155,8 @@ impl Experiment {
             Self::LidsHeuristics => "lids-heuristics",
             Self::LidsOptima => "lids-optima",
             Self::LidsBroken => "lids-broken",
+            Self::Queries => "queries",
+            Self::Thesis => "thesis",
         }
     }
 
@@ -156,6 +173,8 @@ impl Experiment {
             Self::Routing => vec![reconfiguration::routing_times(effort, progress)?],
             Self::Marking => vec![reconfiguration::marking_times(effort, progress)?],
             Self::Migration => return studies::figure_8(effort, progress),
+            Self::Queries => vec![queries::flood(effort, progress)?, queries::cache()],
+            Self::Thesis => vec![queries::thesis()],
             Self::LidsHeuristics => {
                 LidsExperiment::Heuristics.run(effort.machines, effort.lids, progress)?
             }

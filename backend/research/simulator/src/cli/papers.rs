@@ -23,6 +23,8 @@ const EXPERIMENTS: &[(&str, Experiment)] = &[
     ("lids-heuristics", Experiment::LidsHeuristics),
     ("lids-optima", Experiment::LidsOptima),
     ("lids-broken", Experiment::LidsBroken),
+    ("queries", Experiment::Queries),
+    ("thesis", Experiment::Thesis),
 ];
 
 /// Arguments of `simulate papers`.
@@ -36,6 +38,8 @@ Experiments:
   lids-heuristics  tables I, II and VI of LID assignment
   lids-optima      tables III to V
   lids-broken      figures 10 and 11
+  queries          rates of path queries under load; queries with a cache
+  thesis           printed tables on overhead, which are not repeated
 
 Examples:
   ibvswitch simulate papers --quick
