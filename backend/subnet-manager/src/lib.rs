@@ -35,8 +35,8 @@
 //! Entry 0 of GUIDInfo, set at the destination, is the migration; all packets before it prepare it. The other place gets
 //! an unused identity, so that at any time identities are a permutation over places. A manager that sweeps in between may
 //! find a GUID twice; it belongs to the place with a LID, since the source gives up its LID first. There are three ways
-//! (`Move`): by this manager's packets, by an exchange of nodes under another manager, and by registration of GUIDs at shared
-//! ports.
+//! (`Move`): by this manager's packets, by an exchange of nodes under another manager, and by GUIDs that go from one shared port
+//! to another.
 
 #![forbid(unsafe_code)]
 

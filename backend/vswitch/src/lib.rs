@@ -50,7 +50,7 @@
 //! Three ways to move are one trait (`Move`: `begin`, `advance`, `due`). `by_manager` sends packets of the subnet manager. While
 //! another manager has the subnet, `by_exchange` exchanges whole nodes, as if cables were plugged in elsewhere, because an
 //! OpenSM that finds a known port GUID at another node keeps the first one. Moves between subnets do the same. VFs that share
-//! a port are no nodes: `by_registration` registers their GUID at another port with the subnet administration.
+//! a port are no nodes: `by_guid` takes their GUID to another port, by the subnet administration or between virtual ports.
 //!
 //! # Snapshots
 //!
@@ -99,7 +99,7 @@ pub use self::core::hosts::{HostPort, HostTag, Mailbox, Sent, answers};
 pub use self::core::image::{VmImage, VmImageError, VmImageV1};
 pub use self::core::link::{LinkAction, LinkError, LinkStatus};
 pub use self::core::migration::{
-    How, MigrateError, Migrated, MoveRequest, Need, NotActive, RegistrationError,
+    GuidMoveError, How, MigrateError, Migrated, MoveRequest, Need, NotActive,
 };
 pub use self::core::output::{ForGuest, Output, changes};
 pub use self::core::subnets::{ExtendedLids, ManagerStatus, SmError};

@@ -81,7 +81,7 @@ pub(crate) fn migrated(config: &Config, migrated: vswitch::Migrated) -> Migrated
         active_after_ms: None,
     };
     match migrated.how {
-        How::Registration => plain,
+        How::Guid => plain,
         How::Exchange { active_after } => Migrated {
             active_after_ms: Some(active_after.as_millis() as u64),
             ..plain
@@ -185,7 +185,7 @@ fn round(outcome: &Result<vswitch::Migrated, Unmoved>) -> Option<u64> {
     match outcome {
         Ok(migrated) => match &migrated.how {
             How::Manager { moved, .. } => Some(moved.round),
-            How::Registration | How::Exchange { .. } => None,
+            How::Guid | How::Exchange { .. } => None,
         },
         Err(unmoved) => unmoved.round,
     }

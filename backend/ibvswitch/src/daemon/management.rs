@@ -454,9 +454,6 @@ impl<F: QueueFormat + Send + 'static> Management<F> {
                 smps = report.packets,
                 "subnet up"
             );
-            for error in &report.errors {
-                warn!(name, "subnet manager: {error}");
-            }
         }
         let management = Arc::clone(self);
         let (config, plan) = (config.clone(), Arc::clone(plan));

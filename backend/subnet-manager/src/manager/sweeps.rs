@@ -1,9 +1,10 @@
 //! Sweeps: when the next one is due, whether it has to look at everything, and what the last one found.
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::time::Duration;
 
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 use wire::{Guid, PortState};
 
 use crate::model::{Subnet, VPort};
@@ -54,6 +55,8 @@ pub(super) struct Sweeps {
     /// Something did not answer, or not well: the next light sweep becomes a full one.
     pub unanswered: bool,
     next: Option<Duration>,
+    /// Errors of the sweep before, which are in the log.
+    known_errors: Vec<String>,
     /// Names of nodes and of their ports, where a file has them.
     names: BTreeMap<Guid, String>,
 }
@@ -67,6 +70,7 @@ impl Default for Sweeps {
             changed: true,
             unanswered: false,
             next: None,
+            known_errors: Vec::new(),
             names: BTreeMap::new(),
         }
     }
@@ -77,6 +81,7 @@ impl Sweeps {
     pub fn begin(&mut self, now: Duration, sent: u64) {
         (self.changed, self.unanswered) = (false, false);
         (self.began, self.sent_before) = (now, sent);
+        self.known_errors = mem::take(&mut self.report.errors);
         self.report = Report {
             sweeps: self.report.sweeps,
             light_sweeps: self.report.light_sweeps,
@@ -171,7 +176,12 @@ impl Sweeps {
     /// Something went wrong.
     pub fn error(&mut self, message: String) {
         let message = self.with_names(message);
-        warn!("{message}");
+        // An error that lasts is told once.
+        if self.known_errors.contains(&message) {
+            debug!("{message}");
+        } else {
+            warn!("{message}");
+        }
         if self.report.errors.len() < ERRORS {
             self.report.errors.push(message);
         }

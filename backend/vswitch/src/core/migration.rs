@@ -1,13 +1,13 @@
 //! VMs that move from one VF to another.
 //!
 //! There are three ways, of which each VM has one: the embedded subnet manager exchanges its identity
-//! with a spare one's ([`by_manager`]); a VM that shares a port is registered at another port
-//! ([`by_registration`]); and to another subnet, or while another subnet manager manages the subnet, its
+//! with a spare one's ([`by_manager`]); the GUID of a VM that shares a port goes to another port
+//! ([`by_guid`]); and to another subnet, or while another subnet manager manages the subnet, its
 //! node changes places with a spare one's ([`by_exchange`]).
 
 mod by_exchange;
+mod by_guid;
 mod by_manager;
-mod by_registration;
 pub(crate) mod error;
 mod names;
 pub(crate) mod report;
@@ -24,9 +24,9 @@ use super::output::Output;
 use super::subnets::{Managers, is_managed};
 use crate::model::Address;
 use by_exchange::Exchange;
+use by_guid::GuidMove;
 use by_manager::Managed;
-use by_registration::Registration;
-pub use error::{MigrateError, Need, NotActive, RegistrationError};
+pub use error::{GuidMoveError, MigrateError, Need, NotActive};
 pub use report::{How, Migrated};
 
 /// A request to move a VM.
@@ -147,7 +147,7 @@ impl Wish<'_> {
     /// The way in which the VM moves, and where to.
     fn way(self, core: &Core) -> Result<Box<dyn Move>, MigrateError> {
         Ok(match core.layout.places[self.vm].address {
-            Address::Shared => Box::new(Registration::plan(core, self)?),
+            Address::Shared => Box::new(GuidMove::plan(core, self)?),
             Address::Dedicated if !is_managed(&core.subnets) || self.crosses(core) => {
                 Box::new(Exchange::plan(core, self)?)
             }

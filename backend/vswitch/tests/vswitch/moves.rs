@@ -118,7 +118,7 @@ fn names_are_looked_at_before_anything_moves() {
 }
 
 #[test]
-fn by_registration_a_vm_gets_the_other_ports_lid() {
+fn by_guid_a_vm_gets_the_other_ports_lid() {
     let mut model = Model::new(&["sw1"]);
     model.fabric.model = AddressModel::SharedPort;
     let vfs = |vm: &str, spare: &str| vec![Vf::new(vm).shared(), Vf::spare(spare).shared()];
@@ -128,7 +128,7 @@ fn by_registration_a_vm_gets_the_other_ports_lid() {
     let [here, there] = [0, 2].map(|vf| lab.vswitch.physical_lid(VfId(vf)));
     assert!(here != there && here.is_unicast() && there.is_unicast());
     let migrated = moved(&lab, &request(5, "a", "h2")).expect("it moves");
-    assert!(matches!(migrated.how, How::Registration));
+    assert!(matches!(migrated.how, How::Guid));
     assert_eq!(migrated.lid, there.into());
     assert_eq!(migrated.former_lid, Some(here));
     let port = lab.vswitch.function(VfId(3)).expect("is there");

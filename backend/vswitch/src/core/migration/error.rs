@@ -73,7 +73,7 @@ pub struct NotActive {
 
 /// Why a GUID is where it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum RegistrationError {
+pub enum GuidMoveError {
     /// It was to leave a place that it had left already, or go to one that is taken.
     #[error("another migration was faster; `ibvswitch vf show` says where the VM's addresses are")]
     Overtaken,
@@ -183,7 +183,7 @@ pub enum MigrateError {
     NotThere(String),
     /// A VM that shares a LID stays where it was.
     #[error(transparent)]
-    Registration(RegistrationError),
+    Guid(GuidMoveError),
     /// The subnet manager says no.
     #[error(transparent)]
     Manager(MigrationError),

@@ -37,8 +37,8 @@ pub enum How {
         /// The names of the switches and VMs in there.
         names: HashMap<Guid, String>,
     },
-    /// It shares a port, and is registered at another one.
-    Registration,
+    /// It shares a port, and its GUID is at another one now.
+    Guid,
     /// Its node has changed places with a spare one's.
     Exchange {
         /// The time until the subnet manager had made its port Active.

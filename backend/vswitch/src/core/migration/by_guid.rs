@@ -1,5 +1,6 @@
-//! VMs that share a LID and move: the GUID leaves one port's table and goes to another's, and the LID
-//! becomes that of the other port.
+//! VMs that share a port and move: the GUID leaves one port and goes to another. Where ports are shared, it is registered with
+//! the subnet administration; where they have virtual ports, it leaves one of these for another. A shared LID becomes that
+//! of the other port.
 //!
 //! No forwarding table changes, and other VMs of the two hypervisors notice nothing. Peers have to ask
 //! for the new LID: their connections to the VM end.
@@ -9,18 +10,18 @@ use std::time::Duration;
 use hca::VfId;
 use wire::{Guid, Lid};
 
-use super::error::{MigrateError, RegistrationError};
+use super::error::{GuidMoveError, MigrateError};
 use super::report::{How, Migrated};
 use super::{Ground, Move, Wish};
 use crate::core::Core;
 use crate::model::Address;
 
 /// Limit for the subnet administration and the manager.
-const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(30);
+const GUID_MOVE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A VM that shares a LID and is to move.
+/// A VM that shares a port and is to move.
 #[derive(Debug)]
-pub(super) struct Registration {
+pub(super) struct GuidMove {
     vm: usize,
     guid: Guid,
     from: VfId,
@@ -41,7 +42,7 @@ enum Stage {
     Arriving,
 }
 
-impl Registration {
+impl GuidMove {
     pub(super) fn plan(core: &Core, wish: Wish<'_>) -> Result<Self, MigrateError> {
         let (request, vm) = (wish.request, wish.vm);
         if request.is_about_tables() {
@@ -66,11 +67,11 @@ impl Registration {
     fn registered(&mut self, core: &mut Core, now: Duration) -> Outcome {
         let Core { shared, fabric, .. } = core;
         let (Some(from), Some(to)) = (shared.place(self.from), shared.place(self.to)) else {
-            return Some(Err(RegistrationError::Overtaken));
+            return Some(Err(GuidMoveError::Overtaken));
         };
         if self.stage == Stage::Begun {
             if shared.wanted(from) != self.guid || !shared.wanted(to).is_none() {
-                return Some(Err(RegistrationError::Overtaken));
+                return Some(Err(GuidMoveError::Overtaken));
             }
             shared.want(from, Guid::NONE);
             self.stage = Stage::Leaving;
@@ -78,7 +79,7 @@ impl Registration {
         if self.due.is_some_and(|due| now >= due) {
             shared.want(to, Guid::NONE);
             shared.want(from, self.guid);
-            return Some(Err(RegistrationError::Silent));
+            return Some(Err(GuidMoveError::Silent));
         }
         if self.stage == Stage::Leaving {
             if shared.is_registered(from, fabric) != Ok(true) {
@@ -91,7 +92,7 @@ impl Registration {
             Err(_) => {
                 shared.want(to, Guid::NONE);
                 shared.want(from, self.guid);
-                Some(Err(RegistrationError::Refused))
+                Some(Err(GuidMoveError::Refused))
             }
             Ok(true) if to.guid(fabric) == Some(self.guid) => Some(Ok(())),
             Ok(_) => None,
@@ -100,17 +101,17 @@ impl Registration {
 }
 
 /// The result, if the move is over.
-type Outcome = Option<Result<(), RegistrationError>>;
+type Outcome = Option<Result<(), GuidMoveError>>;
 
-impl Move for Registration {
+impl Move for GuidMove {
     fn begin(&mut self, ground: &mut Ground<'_>) -> Result<(), MigrateError> {
-        self.due = Some(ground.now + REGISTRATION_TIMEOUT);
+        self.due = Some(ground.now + GUID_MOVE_TIMEOUT);
         Ok(())
     }
 
     fn advance(&mut self, ground: &mut Ground<'_>) -> Option<Result<Migrated, MigrateError>> {
         if let Err(error) = self.registered(ground.core, ground.now)? {
-            return Some(Err(MigrateError::Registration(error)));
+            return Some(Err(MigrateError::Guid(error)));
         }
         let layout = &ground.core.layout;
         Some(Ok(Migrated {
@@ -120,7 +121,7 @@ impl Move for Registration {
             to: layout.place_of(self.to),
             lid: ground.core.physical_lid(self.to).into(),
             former_lid: Some(self.lid),
-            how: How::Registration,
+            how: How::Guid,
         }))
     }
 
