@@ -21,9 +21,9 @@ pub struct MigrationRequest {
     /// Has switches drop packets to the VM before they are changed.
     #[serde(default)]
     pub drop_first: bool,
-    /// Changes as few switches as do in a fat-tree.
+    /// Changes every switch whose entries differ, not the fewest.
     #[serde(default)]
-    pub fewest: bool,
+    pub every_switch: bool,
     /// Reaches switches by their LIDs.
     #[serde(default)]
     pub destination_routed: bool,
@@ -44,9 +44,9 @@ pub struct MigrationsRequest {
     /// As of [`MigrationRequest::drop_first`].
     #[serde(default)]
     pub drop_first: bool,
-    /// As of [`MigrationRequest::fewest`].
+    /// As of [`MigrationRequest::every_switch`].
     #[serde(default)]
-    pub fewest: bool,
+    pub every_switch: bool,
     /// As of [`MigrationRequest::destination_routed`].
     #[serde(default)]
     pub destination_routed: bool,
@@ -80,7 +80,7 @@ impl MigrationsRequest {
             vf: None,
             method: self.method,
             drop_first: self.drop_first,
-            fewest: self.fewest,
+            every_switch: self.every_switch,
             destination_routed: self.destination_routed,
             wait_s: self.wait_s,
         })
@@ -141,7 +141,7 @@ pub struct Migrated {
     /// Why not a round earlier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waited: Option<Waited>,
-    /// Why not as few switches changed as can be, where that was asked for: then all changed that send
+    /// Why not as few switches changed as can be, unless that was asked for: then all changed that send
     /// the LIDs different ways.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_fewest: Option<String>,

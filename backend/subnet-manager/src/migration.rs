@@ -58,11 +58,10 @@ pub struct Migration {
     /// Has the switches that will be changed drop packets to the VM first, so that old and new
     /// paths never exist side by side.
     pub drop_first: bool,
-    /// Changes as few switches as do in a fat-tree (FTreeMinRC of *Efficient Routing and
-    /// Reconfiguration in Virtualized HPC Environments with vSwitch-enabled Lossless Networks*,
-    /// section 6), instead of all that send the LIDs different ways. Where the subnet is no fat-tree,
-    /// paths need lanes, or somebody would be lost, it is these all the same.
-    pub fewest: bool,
+    /// Changes all switches that send the LIDs different ways, instead of as few as do: in a fat-tree those of FTreeMinRC
+    /// (*Efficient Routing and Reconfiguration in Virtualized HPC Environments with vSwitch-enabled Lossless Networks*,
+    /// section 6), elsewhere a skyline. [`Moved::not_fewest`] says where it is all the same.
+    pub every_switch: bool,
     /// Reaches switches by their LIDs, which spares the directed route's work in each switch on the
     /// way.
     pub destination_routed: bool,
@@ -79,7 +78,7 @@ impl Migration {
             to,
             method: None,
             drop_first: false,
-            fewest: false,
+            every_switch: false,
             destination_routed: false,
             check_deadlock: false,
         }
@@ -155,18 +154,15 @@ pub struct Moved {
     pub round: u64,
     /// Why not in the round before, where others were made that were asked for with it.
     pub waited: Option<Wait>,
-    /// Why all switches were changed that send the LIDs different ways, where as few as do were asked
-    /// for.
+    /// Why all switches were changed that send the LIDs different ways, unless that was asked for.
     pub not_fewest: Option<NotFewest>,
 }
 
-/// Why a move changed more switches than as few as do ([`Migration::fewest`]).
+/// Why a move changed more switches than as few as do, though not [`Migration::every_switch`] was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotFewest {
-    /// The subnet is no fat-tree; the evidence.
-    NoTree(String),
-    /// Paths take several lanes.
-    Lanes,
+    /// With those alone packets could wait for each other for ever.
+    Deadlock,
     /// The VM has a LID of 18 bits, whose tables are others.
     Extended,
     /// With those alone some switch would lose its way to the VM.
@@ -177,13 +173,12 @@ pub enum NotFewest {
 
 impl fmt::Display for NotFewest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoTree(reason) => write!(f, "the subnet is no fat-tree: {reason}"),
-            Self::Lanes => f.write_str("the routing engine spreads paths over lanes"),
-            Self::Extended => f.write_str("the VM has a LID of 18 bits"),
-            Self::Lost => f.write_str("a switch would lose its way to the VM"),
-            Self::Full => f.write_str("the method full computes all paths anew"),
-        }
+        f.write_str(match self {
+            Self::Deadlock => "with those alone packets could wait for each other for ever",
+            Self::Extended => "the VM has a LID of 18 bits",
+            Self::Lost => "a switch would lose its way to the VM",
+            Self::Full => "the method full computes all paths anew",
+        })
     }
 }
 

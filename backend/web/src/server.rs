@@ -336,7 +336,7 @@ async fn migrate(
         vf: None,
         method: None,
         drop_first: false,
-        fewest: false,
+        every_switch: false,
         destination_routed: false,
         wait_s: None,
     };

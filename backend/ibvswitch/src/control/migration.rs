@@ -21,7 +21,7 @@ pub(crate) fn move_request(request: &MigrationRequest) -> MoveRequest {
         vf: request.vf.clone(),
         method: request.method.map(manager_method),
         drop_first: request.drop_first,
-        fewest: request.fewest,
+        every_switch: request.every_switch,
         destination_routed: request.destination_routed,
         allowed: allowed(request.wait_s),
     }

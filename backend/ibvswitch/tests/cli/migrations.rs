@@ -106,7 +106,7 @@ fn those_that_can_move_at_the_same_time() {
 fn a_plan() {
     let daemon = start();
     let plan = "vm1=hv2  # makes room\n\n# and takes it\nvm3=hv1 vm2=hv4\n";
-    let output = migrate(&daemon, &["--plan", "-", "--fewest"], plan);
+    let output = migrate(&daemon, &["--plan", "-", "--every-switch"], plan);
     let out = output.out;
     assert_eq!(output.status, Some(0), "{}", output.err);
     let lines: Vec<Vec<&str>> = out

@@ -56,7 +56,7 @@ const OPTIONS: &[&str] = &[
     "--vf",
     "--method",
     "--drop-first",
-    "--fewest",
+    "--every-switch",
     "--destination-routed",
     "--wait",
     "--subnet",

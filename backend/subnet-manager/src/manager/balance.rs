@@ -55,7 +55,7 @@ impl Knowledge {
     }
 
     /// LIDs that no VM has.
-    pub(super) fn spare_lids(&self) -> BTreeSet<Lid> {
+    fn spare_lids(&self) -> BTreeSet<Lid> {
         let spares = self.config.spare_functions.iter();
         spares.flat_map(|&guid| self.lids_of(guid)).collect()
     }

@@ -31,15 +31,15 @@ use tracing::info;
 use wire::attribute::LinearBlock;
 use wire::{Guid, Lid};
 
+use super::priority::Live;
 use super::{Knowledge, Phase, Purpose, SubnetManager};
 use crate::lids;
 use crate::migration::{
-    Arrival, Method, Migration, MigrationError, Moved, NotFewest, Packets, SwitchPackets, Target,
-    Wait,
+    Arrival, Method, Migration, MigrationError, Moved, Packets, SwitchPackets, Target, Wait,
 };
 use crate::model::At;
 use crate::routing::Endpoint;
-use crate::routing::reconfiguration::FatTreeMinimum;
+use fewest::Least;
 pub(super) use plan::Blocks;
 use plan::Plan;
 use stages::Stage;
@@ -67,9 +67,10 @@ pub(super) struct Migrations {
     running: Vec<Running>,
     /// Rounds so far.
     rounds: u64,
-    /// Calculator of the fewest switches that a move can change, if the subnet is a fat-tree; once somebody has
-    /// asked since the last sweep.
-    minimum: Option<Result<FatTreeMinimum, NotFewest>>,
+    /// The rule by which moves change the fewest switches; once somebody has asked since the last sweep.
+    least: Option<Least>,
+    /// Counted for the first round since paths were computed.
+    live: Live,
     results: BTreeMap<Ticket, Result<Moved, MigrationError>>,
     tickets: u64,
 }
@@ -119,7 +120,8 @@ impl Migrations {
 
     /// Paths have been computed.
     pub(super) fn paths_are_new(&mut self) {
-        self.minimum = None;
+        self.least = None;
+        self.live = Live::default();
     }
 
     /// GUIDs that change places in the round.
@@ -329,6 +331,17 @@ impl SubnetManager {
             }
             self.known.paths_moved(&each);
             ended.more_changed |= each.job != Job::Move;
+            if each.job != Job::Move {
+                self.migrations.live = Live::default();
+            } else if let (Some(from), Some(to)) = (
+                self.known.edge(each.plan.from),
+                self.known.edge(each.plan.to),
+            ) {
+                let places = [from, to];
+                self.migrations
+                    .live
+                    .moved(&self.known, each.asked.vm, places);
+            }
             ended.places.extend([each.plan.from, each.plan.to]);
             let Running {
                 ticket,
@@ -347,7 +360,7 @@ impl SubnetManager {
                 vm = %moved.vm, lid = %moved.lid, from = %moved.from, to = %moved.to,
                 round = moved.round, switches = moved.switches.sent,
                 vswitches = moved.vswitches.sent, functions = moved.functions.sent,
-                "migrated"
+                not_fewest = moved.not_fewest.as_ref().map(tracing::field::display), "migrated"
             );
             full |= moved.method == Method::Full;
             self.migrations.end(ticket, Ok(moved));

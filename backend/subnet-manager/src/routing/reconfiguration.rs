@@ -21,6 +21,7 @@ pub use active::ActiveRoutes;
 pub use fat_tree::FatTreeMinimum;
 pub(in crate::routing) use kept::{Before, keep, keep_absent};
 pub use rounds::rounds;
+pub(crate) use skyline::chain;
 pub use skyline::skyline;
 
 /// Change of LIDs when a virtual machine moves.

@@ -34,7 +34,7 @@ mod routes {
     mod least;
     mod multipath;
     mod pairs;
-    mod routing;
+    pub mod routing;
     mod several_paths;
     mod walks;
 }

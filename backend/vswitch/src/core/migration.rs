@@ -44,8 +44,8 @@ pub struct MoveRequest {
     pub method: Option<Method>,
     /// Has switches drop packets to the VM before they are changed.
     pub drop_first: bool,
-    /// Changes as few switches as do in a fat-tree.
-    pub fewest: bool,
+    /// Changes every switch whose entries differ, not the fewest.
+    pub every_switch: bool,
     /// Reaches switches by their LIDs.
     pub destination_routed: bool,
     /// The time that another subnet manager may take, where one manages the subnet.
@@ -55,7 +55,7 @@ pub struct MoveRequest {
 impl MoveRequest {
     /// Whether it says how forwarding tables are to change.
     fn is_about_tables(&self) -> bool {
-        self.method.is_some() || self.drop_first || self.fewest || self.destination_routed
+        self.method.is_some() || self.drop_first || self.every_switch || self.destination_routed
     }
 }
 

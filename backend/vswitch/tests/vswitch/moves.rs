@@ -19,7 +19,7 @@ fn request(tag: u64, vm: &str, to: &str) -> MoveRequest {
         vf: None,
         method: None,
         drop_first: false,
-        fewest: false,
+        every_switch: false,
         destination_routed: false,
         allowed: Duration::from_secs(30),
     }
@@ -170,11 +170,11 @@ fn by_exchange_a_vm_goes_to_another_subnet() {
     assert_eq!(lab.vswitch.holders()[3].as_deref(), Some("a"));
     assert_eq!(prefix(3), 0xfec0_0000_0000_0002);
     // No forwarding table of one subnet follows into another.
-    let fewest = MoveRequest {
-        fewest: true,
+    let every = MoveRequest {
+        every_switch: true,
         ..request(6, "a", "h1")
     };
-    let begun = lab.vswitch.migrate(&[fewest], |_| false);
+    let begun = lab.vswitch.migrate(&[every], |_| false);
     let [Some(error)] = &begun.expect("names are right")[..] else {
         panic!("it has begun");
     };

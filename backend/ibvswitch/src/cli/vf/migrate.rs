@@ -49,9 +49,9 @@ pub(in crate::cli) struct MigrateArgs {
     /// Make switches drop packets to a VM before their tables are changed.
     #[arg(long)]
     drop_first: bool,
-    /// In a fat-tree, change as few switches as possible; in other subnets the output gives the reason why not.
+    /// Change every switch whose entries differ, which balances paths better, not the fewest switches.
     #[arg(long)]
-    fewest: bool,
+    every_switch: bool,
     /// Reach switches by their LIDs instead of by directed routes.
     #[arg(long)]
     destination_routed: bool,
@@ -87,7 +87,7 @@ pub(super) fn run(source: SourceArgs, args: MigrateArgs) -> Result<(), CliError>
         moves,
         method: args.method,
         drop_first: args.drop_first,
-        fewest: args.fewest,
+        every_switch: args.every_switch,
         destination_routed: args.destination_routed,
         wait_s: args.wait,
     });
@@ -174,7 +174,7 @@ fn one(source: SourceArgs, args: MigrateArgs, vm: String, to: String) -> Result<
         vf: args.vf,
         method: args.method,
         drop_first: args.drop_first,
-        fewest: args.fewest,
+        every_switch: args.every_switch,
         destination_routed: args.destination_routed,
         wait_s: args.wait,
     });

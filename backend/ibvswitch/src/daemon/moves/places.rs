@@ -40,7 +40,7 @@ impl Places {
                     vf: Some(vf),
                     method: None,
                     drop_first: false,
-                    fewest: false,
+                    every_switch: false,
                     destination_routed: false,
                     allowed: allowed(None),
                 })

@@ -355,7 +355,7 @@ impl Relocation {
             vf: Some(towards(each).name.clone()),
             method: None,
             drop_first: false,
-            fewest: false,
+            every_switch: false,
             destination_routed: false,
             allowed: allowed(None),
         });

@@ -595,10 +595,8 @@ fn moves(
             places.vm
         };
         let began = Instant::now();
-        let ticket = managed.manager.migrate(Migration {
-            fewest: true,
-            ..Migration::new(places.vm, Target::Function(to))
-        });
+        let migration = Migration::new(places.vm, Target::Function(to));
+        let ticket = managed.manager.migrate(migration);
         let moved = managed.until(fabric, |manager| manager.take_migration(ticket));
         times.push(began.elapsed().as_secs_f64() * 1e3);
         if let Some(moved) = moved.transpose()? {

@@ -84,7 +84,7 @@ impl Knowledge {
     }
 }
 
-fn routing(paths: &Paths) -> Routing {
+pub(super) fn routing(paths: &Paths) -> Routing {
     Routing {
         tables: (*paths.tables).clone(),
         levels: paths.levels.clone(),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use wire::attribute::LinearBlock;
 use wire::{ExtendedLid, Guid, Lid};
 
-use super::super::Knowledge;
+use super::super::{Knowledge, priority};
 use super::Migrations;
 use crate::lids;
 use crate::migration::{Method, Migration, MigrationError, Moved, NotFewest, Packets, Target};
@@ -23,6 +23,8 @@ pub(super) struct Plan {
     pub(super) spare: Guid,
     /// Blocks to be sent, by switch.
     pub(super) blocks: Blocks,
+    /// The switches that have some, in the order in which they are told.
+    pub(super) order: Vec<usize>,
     pub(super) vswitches: BTreeSet<Guid>,
 }
 
@@ -220,6 +222,7 @@ impl Knowledge {
             from: at,
             to: at,
             spare: vm,
+            order: blocks.keys().copied().collect(),
             blocks,
             vswitches: vswitch.into_iter().chain(others).collect(),
         };
@@ -259,7 +262,7 @@ impl Knowledge {
 
     /// The blocks that change, by switch, among these: each of a VM's LIDs changes places with one of
     /// those at its destination or, where there are none, goes the way of the vSwitch there.
-    fn changes(
+    pub(super) fn changes(
         &self,
         own: &[Lid],
         spares: &[Lid],
@@ -358,18 +361,19 @@ impl Migrations {
         let (blocks, not_fewest) = match virtual_lid {
             Some(lid) => {
                 let blocks = known.virtual_changes(lid, Some(to_edge))?;
-                (blocks, asked.fewest.then_some(NotFewest::Extended))
+                (blocks, (!asked.every_switch).then_some(NotFewest::Extended))
             }
             None => self.exchange(known, asked, spare, (from_edge, to_edge))?,
         };
         let not_fewest = match method {
-            Method::Full => asked.fewest.then_some(NotFewest::Full),
+            Method::Full => (!asked.every_switch).then_some(NotFewest::Full),
             _ => not_fewest,
         };
         let plan = Plan {
             from,
             to,
             spare,
+            order: priority::of_switches(known, &self.live, &blocks, (vm, from_edge)),
             blocks,
             vswitches: vswitches
                 .iter()
@@ -408,20 +412,12 @@ impl Migrations {
         let lids = |guid| known.lids_of(guid).collect::<Vec<_>>();
         let (own, spares) = (lids(asked.vm), lids(spare));
         let all = || known.changes(&own, &spares, to, known.affected(from, to));
-        if !asked.fewest {
+        if asked.every_switch {
             return Ok((all()?, None));
         }
-        let switches = match self.fewest(known, from, to) {
-            Ok(switches) => switches,
-            Err(reason) => return Ok((all()?, Some(reason))),
-        };
-        let blocks = known.changes(&own, &spares, to, switches)?;
-        let came = own.iter().map(|&lid| (lid, to));
-        let mut ends = came.chain(spares.iter().map(|&lid| (lid, from)));
-        if ends.all(|(lid, edge)| known.is_found(lid, edge, &blocks)) {
-            Ok((blocks, None))
-        } else {
-            Ok((all()?, Some(NotFewest::Lost)))
+        match self.fewest(known, (&own, &spares), (from, to)) {
+            Ok(blocks) => Ok((blocks, None)),
+            Err(reason) => Ok((all()?, Some(reason))),
         }
     }
 }

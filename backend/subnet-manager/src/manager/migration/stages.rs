@@ -150,7 +150,7 @@ impl SubnetManager {
             return;
         };
         let (vm, virtual_lid) = (current.asked.vm, current.moved.virtual_lid);
-        let switches: Vec<usize> = current.plan.blocks.keys().copied().collect();
+        let switches = current.plan.order.clone();
         let lids: Vec<ExtendedLid> = self
             .known
             .lids_of(vm)
@@ -173,16 +173,17 @@ impl SubnetManager {
             // A routing engine sees no vLIDs: their blocks are sent besides.
             let virtual_lid = current.moved.virtual_lid;
             let secondary = virtual_lid.map(|_| current.plan.blocks.clone());
+            let order = current.plan.order.clone();
             self.send_everything(ticket);
-            return self.send_these(ticket, secondary.unwrap_or_default());
+            return self.send_these(ticket, &order, &secondary.unwrap_or_default());
         }
-        let blocks = current.plan.blocks.clone();
-        self.send_these(ticket, blocks);
+        let (blocks, order) = (current.plan.blocks.clone(), current.plan.order.clone());
+        self.send_these(ticket, &order, &blocks);
     }
 
-    fn send_these(&mut self, ticket: Ticket, blocks: Blocks) {
-        for (node, blocks) in blocks {
-            for (number, block) in blocks {
+    fn send_these(&mut self, ticket: Ticket, order: &[usize], blocks: &Blocks) {
+        for &node in order {
+            for (&number, &block) in blocks.get(&node).into_iter().flatten() {
                 self.send_block(ticket, node, number, block);
             }
         }

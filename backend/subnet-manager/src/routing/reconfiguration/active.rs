@@ -1,14 +1,12 @@
 //! Active routes: which switches carry how many of them, so that those are told first.
 
-use wire::Lid;
-
-use super::super::Graph;
+use super::super::{Endpoint, Graph};
 
 /// Counts the routes of live ports through switches.
 #[derive(Debug)]
 pub struct ActiveRoutes<'a> {
     graph: &'a Graph,
-    /// By switch: live adapters' LIDs at it.
+    /// By switch: live LIDs at it.
     live: Vec<u32>,
     /// By switch: the one that a LID is sent to.
     next: Vec<Option<usize>>,
@@ -18,12 +16,17 @@ pub struct ActiveRoutes<'a> {
 }
 
 impl<'a> ActiveRoutes<'a> {
-    /// Looks at the ports whose LIDs are live.
-    pub fn new(graph: &'a Graph, is_live: impl Fn(Lid) -> bool) -> Self {
+    /// Counts the live LIDs at each switch.
+    pub fn live(graph: &Graph, is_live: impl Fn(&Endpoint) -> bool) -> Vec<u32> {
         let mut live = vec![0; graph.switches.len()];
-        for end in graph.endpoints.iter().filter(|end| end.port != 0) {
-            live[end.switch] += u32::from(is_live(end.lid));
+        for end in &graph.endpoints {
+            live[end.switch] += u32::from(is_live(end));
         }
+        live
+    }
+
+    /// Counts routes of so many live LIDs at each switch.
+    pub fn new(graph: &'a Graph, live: Vec<u32>) -> Self {
         Self {
             next: Vec::with_capacity(live.len()),
             open: Vec::with_capacity(live.len()),
@@ -66,21 +69,12 @@ impl<'a> ActiveRoutes<'a> {
         }
         routes
     }
-
-    /// The switches on the way from one to where a LID is.
-    pub fn way(graph: &Graph, port: impl Fn(usize) -> u8, from: usize) -> Vec<usize> {
-        let mut way = vec![from];
-        let mut at = from;
-        while let Some(to) = graph.neighbour(at, port(at)).filter(|to| !way.contains(to)) {
-            way.push(to);
-            at = to;
-        }
-        way
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use wire::Lid;
+
     use super::super::super::tests::fat_tree;
     use super::super::super::{MinHop, RoutingEngine};
     use super::*;
@@ -89,7 +83,8 @@ mod tests {
     fn routes_of_live_ports() {
         let graph = fat_tree();
         let tables = MinHop.route(&graph).unwrap().tables;
-        let mut routes = ActiveRoutes::new(&graph, |lid| lid != Lid::new(6));
+        let is_live = |end: &Endpoint| end.port != 0 && end.lid != Lid::new(6);
+        let mut routes = ActiveRoutes::new(&graph, ActiveRoutes::live(&graph, is_live));
         let to = Lid::new(7);
         let port = |at: usize| tables[at].port(to);
         let spine = graph.neighbour(0, port(0)).unwrap();
@@ -97,9 +92,8 @@ mod tests {
         // From the host 5; and at the leaf the hosts 7 and 8 besides.
         assert_eq!([counts[0], counts[1], counts[spine]], [1, 3, 1]);
         assert_eq!(counts[5 - spine], 0);
-        assert_eq!(ActiveRoutes::way(&graph, port, 0), [0, spine, 1]);
         // A circle has no end.
         let circle = |at: usize| [port(0), 3, 1, 1][at];
-        assert_eq!(ActiveRoutes::new(&graph, |_| true).to(circle).len(), 4);
+        assert_eq!(ActiveRoutes::new(&graph, vec![1; 4]).to(circle).len(), 4);
     }
 }

@@ -30,7 +30,7 @@ pub fn skyline(
     }
     let mut updates: Vec<Update> = Vec::new();
     for (lid, other, from, to) in wanted {
-        let Some(switches) = fewest(graph, tables, (lid, other), from, to) else {
+        let Some(switches) = chain(graph, tables, (lid, other), from, to) else {
             // Not all is connected.
             return iterative(tables, exchange);
         };
@@ -59,7 +59,7 @@ pub fn skyline(
 /// another switch that changes. From a switch that changes, the way goes on to where that one sends
 /// `other`, and from there towards `from` up to the next one that changes: any switch on the way can
 /// be that. The shortest such chain from `from` to `to` is the answer.
-fn fewest(
+pub(crate) fn chain(
     graph: &Graph,
     tables: &[ForwardingTable],
     (lid, other): (Lid, Lid),

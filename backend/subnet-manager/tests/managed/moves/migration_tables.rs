@@ -74,6 +74,7 @@ fn table(pods: usize, leaves: usize, row: [u64; 5]) {
     let mut go = |vm: usize, to: usize, method| {
         let migration = Migration {
             method,
+            every_switch: true,
             ..Migration::new(node_guid(vm), Target::Function(node_guid(to)))
         };
         managed.migrate(migration).unwrap()

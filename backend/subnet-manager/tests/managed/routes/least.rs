@@ -10,7 +10,7 @@ use topologies::{FatTree, Hosts};
 use wire::attribute::{LinearBlock, NodeType};
 use wire::mad::{AttributeId, Method};
 use wire::smp::Smp;
-use wire::{Guid, Lid, Sl};
+use wire::{Guid, Lid, MadPacket, Sl};
 
 use super::failures::{is_switch, ports_of, tables};
 use crate::cloud::seed;
@@ -112,6 +112,13 @@ impl Tree {
         ports
             .map(|port| (port, fabric.port_info(port).unwrap().lid))
             .collect()
+    }
+
+    /// Those of VMs.
+    fn live(&self) -> Vec<(PortRef, Lid)> {
+        let there = self.there().into_iter();
+        let guid = |port| self.fabric().guids(port).unwrap()[0].value();
+        there.filter(|&(port, _)| guid(port) & 0xff == 1).collect()
     }
 
     fn all_reach_each_other(&self) {
@@ -353,17 +360,97 @@ fn check(
     }
 }
 
+/// Blocks that packets tell switches of, in their order.
+fn told(tree: &Tree, log: &[MadPacket]) -> Vec<(NodeId, u16)> {
+    let sets = log.iter().filter_map(|packet| {
+        let smp = Smp::new_checked(&packet.mad[..]).ok()?;
+        let mad = smp.mad();
+        let what = (mad.method(), mad.attribute());
+        let mut at = tree.managed.link.port;
+        for hop in 1..=smp.hop_count() {
+            let port = smp.initial_path(hop);
+            at = tree.fabric().peer(PortRef { port, ..at })?;
+        }
+        let is_block = what == (Method::SET, AttributeId::LINEAR_FORWARDING);
+        is_block.then_some((at.node, mad.modifier() as u16))
+    });
+    sets.collect()
+}
+
+/// Checks that blocks come by falling number of active routes that their changed entries carry: those from one of the
+/// live ports to another.
+fn busiest_first(
+    tree: &Tree,
+    (tables, changed): (&Tables, &[(NodeId, Lid)]),
+    live: &[(PortRef, Lid)],
+    order: &[(NodeId, u16)],
+) {
+    let crosses = |from: PortRef, lid: Lid, node: NodeId| {
+        let above = tree.fabric().peer(from).unwrap().node;
+        let way = tree.way(tables, above, lid);
+        way.iter().any(|port| port.node == node)
+    };
+    let routes = |&(node, number): &(NodeId, u16)| -> usize {
+        let entries = changed
+            .iter()
+            .filter(|(at, lid)| *at == node && lid.value() / LinearBlock::LIDS == number);
+        let lids = entries.map(|&(_, lid)| lid);
+        let lids = lids.filter(|lid| live.iter().any(|(_, live)| live == lid));
+        lids.map(|lid| {
+            let sources = live.iter().filter(|&&(_, own)| own != lid);
+            sources
+                .filter(|source| crosses(source.0, lid, node))
+                .count()
+        })
+        .sum()
+    };
+    let routes: Vec<usize> = order.iter().map(routes).collect();
+    println!("routes by packet: {routes:?}");
+    assert!(routes.is_sorted_by(|one, next| one >= next));
+    assert!(routes.first() > routes.last());
+}
+
+/// A VM goes to another part of the tree: the fewest switches change, and those first that most active routes to it
+/// cross.
+#[test]
+fn a_move_begins_with_the_busiest() {
+    let mut tree = Tree::new("XGFT(3;3,3,2;2,3,1)", Box::new(FatTreeRouting), |_| {
+        Vec::new()
+    });
+    let before = tables(tree.fabric());
+    tree.managed.link.log = Some(Vec::new());
+    let to = Target::Hypervisor(guid(14, 0));
+    let moved = tree
+        .managed
+        .migrate(Migration::new(guid(3, 1), to))
+        .unwrap();
+    assert_eq!(moved.not_fewest, None);
+    let log = tree.managed.link.log.take().unwrap();
+    let (order, after) = (told(&tree, &log), tables(tree.fabric()));
+    let mut changed = differences(&before, &after);
+    assert_eq!(
+        order.iter().copied().collect::<BTreeSet<_>>(),
+        blocks(&changed)
+    );
+    // The other LID is of a place that nobody has.
+    changed.retain(|&(_, lid)| lid == moved.lid);
+    let live = tree.live();
+    assert!(live.iter().any(|&(_, lid)| lid == moved.lid));
+    busiest_first(&tree, (&after, &changed), &live, &order);
+    // Two leaves, and at most the three switches above each and the six roots.
+    assert!(moved.switches.sent <= 2 + 6 + 6, "{moved:?}");
+    tree.all_reach_each_other();
+    tree.sweep();
+    assert_eq!(tree.managed.manager.report().sets, 0);
+}
+
 /// A leaf loses one of its cables: this many blocks, and those first that most active routes cross.
 #[test]
 fn the_busiest_come_first() {
     const SHAPE: &str = "XGFT(3;4,4,4;4,4,1)";
     let mut tree = Tree::new(SHAPE, Box::new(FatTreeRouting), |_| Vec::new());
     let before = tables(tree.fabric());
-    let there = tree.there().into_iter();
-    let is_vm = |fabric: &Fabric, port| fabric.guids(port).unwrap()[0].value() & 0xff == 1;
-    let live: Vec<(PortRef, Lid)> = there
-        .filter(|&(port, _)| is_vm(tree.fabric(), port))
-        .collect();
+    let live = tree.live();
     // From a leaf up, on the way from one VM to another.
     let vswitch = tree.fabric().peer(live[4].0).unwrap().node;
     let cable = tree.way(&before, vswitch, live[live.len() - 3].1)[1];
@@ -372,47 +459,13 @@ fn the_busiest_come_first() {
     tree.sweep();
     let after = tables(tree.fabric());
     let log = tree.managed.link.log.take().unwrap();
-    let fabric = tree.fabric();
-    let sets = log.iter().filter_map(|packet| {
-        let smp = Smp::new_checked(&packet.mad[..]).ok()?;
-        let mad = smp.mad();
-        let is_block =
-            (mad.method(), mad.attribute()) == (Method::SET, AttributeId::LINEAR_FORWARDING);
-        let mut at = tree.managed.link.port;
-        for hop in 1..=smp.hop_count() {
-            let port = smp.initial_path(hop);
-            at = fabric.peer(PortRef { port, ..at })?;
-        }
-        is_block.then_some((at.node, mad.modifier() as u16))
-    });
-    let order: Vec<(NodeId, u16)> = sets.collect();
+    let order = told(&tree, &log);
     let changed = differences(&before, &after);
     assert_eq!(
         order.iter().copied().collect::<BTreeSet<_>>(),
         blocks(&changed)
     );
-    let carried = |&(node, number): &(NodeId, u16)| -> usize {
-        let lids = changed
-            .iter()
-            .filter(|(at, lid)| *at == node && lid.value() / LinearBlock::LIDS == number);
-        let lids = lids.filter(|(_, lid)| live.iter().any(|(_, live)| live == lid));
-        lids.map(|&(_, lid)| {
-            let crosses = |port: &&(PortRef, Lid)| {
-                let above = fabric.peer(port.0).unwrap().node;
-                above == node
-                    || tree
-                        .way(&after, above, lid)
-                        .iter()
-                        .any(|port| port.node == node)
-            };
-            live.iter().filter(crosses).count()
-        })
-        .sum()
-    };
-    let carried: Vec<usize> = order.iter().map(carried).collect();
-    println!("routes by packet: {carried:?}");
-    assert!(carried.is_sorted_by(|one, next| one >= next));
-    assert!(carried.first() > carried.last());
+    busiest_first(&tree, (&after, &changed), &live, &order);
     let nodes: Vec<NodeId> = order.iter().map(|block| block.0).collect();
     assert!(!nodes.is_sorted(), "not by number");
     // A manager that knows of no former paths spreads all anew.

@@ -58,7 +58,7 @@ impl Managed {
                 to,
                 method: request.method,
                 drop_first: request.drop_first,
-                fewest: request.fewest,
+                every_switch: request.every_switch,
                 check_deadlock: true,
                 destination_routed: request.destination_routed,
             },

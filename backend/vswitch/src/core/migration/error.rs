@@ -172,7 +172,7 @@ pub enum MigrateError {
     /// Options for forwarding tables, where none changes.
     #[error(
         "the LID of `{0}` is one of its hypervisor's port, so that no forwarding table changes when it moves; \
-         leave out --method, --drop-first, --fewest and --destination-routed"
+         leave out --method, --drop-first, --every-switch and --destination-routed"
     )]
     NoTables(String),
     /// The VM's GUID is at no port.
@@ -190,13 +190,13 @@ pub enum MigrateError {
     /// Options for forwarding tables, which another subnet manager changes.
     #[error(
         "another subnet manager changes the forwarding tables; leave out --method, --drop-first, \
-         --fewest and --destination-routed"
+         --every-switch and --destination-routed"
     )]
     NotOurs,
     /// Options for forwarding tables, where the VM goes to another subnet.
     #[error(
         "{hypervisor} is in another subnet than `{vm}`, where it gets another LID and no forwarding \
-         table changes for its former one; leave out --method, --drop-first, --fewest and \
+         table changes for its former one; leave out --method, --drop-first, --every-switch and \
          --destination-routed"
     )]
     Crossing {
