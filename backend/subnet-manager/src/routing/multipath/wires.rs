@@ -16,8 +16,8 @@ use super::tree::Tree;
 use crate::routing::engines::up_down;
 use crate::routing::{Graph, Trunk};
 
-/// Ports with paths of their own to each other at most: there are as many paths as pairs.
-const MAX_ENDS: usize = 1024;
+/// Ports with paths of their own to each other at most: there are as many paths as pairs, and the manager waits for all.
+const MAX_ENDS: usize = 512;
 
 /// A port of an adapter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -250,9 +250,9 @@ fn refusals() {
         text.starts_with("shortest-widest cannot route this subnet: no path from "),
         "{text}"
     );
-    let text = refused(&irregular(1, 8, 0, 129));
+    let text = refused(&irregular(1, 8, 0, 65));
     assert!(
-        text.contains("1032 adapters' ports have LIDs, and LIDs by paths are for up to 1024"),
+        text.contains("520 adapters' ports have LIDs, and LIDs by paths are for up to 512"),
         "{text}"
     );
     assert!(refused(&Graph::default()).contains("it has no switch"));
