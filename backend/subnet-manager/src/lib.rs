@@ -26,6 +26,8 @@
 //! LID and GUID. The source LID, which the asking port has stamped, identifies the asker. Records go to ports that share a
 //! partition with the record's port; the manager's own port gets all of them.
 //!
+//! A policy (`config::policy`) gives each request for paths a level: its service level, limits and partitions.
+//!
 //! Multicast groups keep members by port GUID, so that membership moves with a VM. One spanning tree is made, from a switch
 //! in the middle; a group's tree is the least part of it that joins its members. Between sweeps the manager writes only the
 //! blocks that differ. Long answers go in segments: at most 64 at a time, and eight transfers to one port.
