@@ -21,7 +21,7 @@ fn external() -> Daemon {
 }
 
 /// LIDs of the nodes by name, as the daemon knows them.
-fn lids(daemon: &Daemon) -> HashMap<String, u16> {
+pub fn lids(daemon: &Daemon) -> HashMap<String, u16> {
     let topology = daemon.ask(&["topology"]);
     let nodes = topology["nodes"].as_array().expect("a list");
     nodes
@@ -34,7 +34,7 @@ fn lids(daemon: &Daemon) -> HashMap<String, u16> {
 }
 
 /// `ibroute`: which port a switch sends which LID by.
-fn routes(programs: &Programs<'_>, switch: u16) -> HashMap<u16, u8> {
+pub fn routes(programs: &Programs<'_>, switch: u16) -> HashMap<u16, u8> {
     let text = programs.run(&["ibroute", &switch.to_string()]);
     text.lines()
         .filter_map(|line| {
@@ -46,7 +46,7 @@ fn routes(programs: &Programs<'_>, switch: u16) -> HashMap<u16, u8> {
 }
 
 /// `ibtracert`: the nodes of a path by LID, each with the port it is left by.
-fn trace(programs: &Programs<'_>, from: u16, to: u16) -> Vec<(u16, u8)> {
+pub fn trace(programs: &Programs<'_>, from: u16, to: u16) -> Vec<(u16, u8)> {
     let text = programs.run(&["ibtracert", &from.to_string(), &to.to_string()]);
     let mut at = from;
     let mut path = Vec::new();
