@@ -375,7 +375,8 @@ impl Subnet {
 
     fn vertex(&self, node: usize, index: &HashMap<usize, usize>) -> Vertex {
         let entry = &self.nodes[node];
-        let trunk = |(&number, port): (&u8, &Box<Port>)| {
+        let ports = entry.ports.iter().map(|(&number, port)| (number, &**port));
+        let trunk = |(number, port): (u8, &Port)| {
             let (peer, to_port) = port.peer.filter(|_| port.is_linked())?;
             Some(Trunk {
                 port: number,
@@ -386,7 +387,7 @@ impl Subnet {
         Vertex {
             guid: entry.info.node_guid,
             ports: entry.info.num_ports,
-            trunks: entry.ports.iter().filter_map(trunk).collect(),
+            trunks: ports.filter_map(trunk).collect(),
         }
     }
 }

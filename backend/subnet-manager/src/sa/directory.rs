@@ -258,10 +258,10 @@ impl Directory {
                 self.guids.remove(&guid);
             }
             for lid in lids::range(lid, lmc) {
-                if let Some(holder) = self.lids.get_mut(usize::from(lid.value())) {
-                    if *holder == index {
-                        *holder = NONE;
-                    }
+                if let Some(holder) = self.lids.get_mut(usize::from(lid.value()))
+                    && *holder == index
+                {
+                    *holder = NONE;
                 }
             }
         }
