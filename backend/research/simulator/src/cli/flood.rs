@@ -11,7 +11,7 @@ use super::number::{at_least, whole};
 use super::progress::Bar;
 use super::table::table;
 use super::{CliError, Output, Report, name_of, named};
-use crate::managed::flood::{MAX_LOADERS, Model, Outcome, Setting};
+use crate::managed::flood::{MAX_LOADERS, Model, Outcome, Round, Setting};
 use crate::plot::{Figure, Line, Panel};
 
 /// Arguments of `simulate flood`.
@@ -105,36 +105,21 @@ pub(super) fn run(args: &FloodArgs) -> Result<(), CliError> {
 
 impl Report for Flood {
     fn text(&self) -> String {
-        let above = [
-            "",
-            "",
-            "",
-            "all",
-            "",
-            "measuring",
-            "instance",
-            "alone",
-            "at the",
-            "end",
-        ];
         let heading = [
             "MODEL",
             "LOADERS",
             "INSTANCES",
             "QUERIES/S",
             "DEVIATION",
-            "QUERIES/S",
+            "ALONE/S",
             "MEDIAN US",
             "MEAN US",
-            "QUERIES/S",
+            "LOADED/S",
             "MEDIAN US",
             "MEAN US",
             "FAILED",
         ];
-        let mut rows = vec![
-            above.map(str::to_owned).to_vec(),
-            heading.map(str::to_owned).to_vec(),
-        ];
+        let mut rows = vec![heading.map(str::to_owned).to_vec()];
         for outcome in &self.outcomes {
             let (Some(first), Some(last)) = (outcome.rounds.first(), outcome.rounds.last()) else {
                 continue;
@@ -202,33 +187,29 @@ impl Report for Flood {
     }
 
     fn figure(&self) -> Figure {
-        let lines = |value: fn(&crate::managed::flood::Round) -> f64| {
+        let of = |model: Model| self.outcomes.iter().filter(move |it| it.model == model);
+        let lines = |model: Model, value: fn(&Round) -> f64| {
             let line = |outcome: &Outcome| {
-                let model = name_of(&Model::NAMES, &outcome.model);
                 let rounds = outcome.rounds.iter();
                 let points = rounds.map(|round| (round.instances as f64, value(round)));
-                Line::joined(&format!("{model}, {}", outcome.loaders), points.collect())
+                Line::joined(format!("{} loaders", outcome.loaders), points.collect())
             };
-            self.outcomes.iter().map(line).collect()
+            of(model).map(line).collect()
         };
-        let x = "instances";
+        let there = Model::NAMES
+            .iter()
+            .filter(|(_, model)| of(*model).next().is_some());
+        let panels = there.flat_map(|&(name, model)| {
+            let rate = lines(model, |round| round.all.rate);
+            let median = lines(model, |round| round.measuring.median_us);
+            [
+                Panel::lines(name, "instances", "queries/s of all", rate),
+                Panel::lines(name, "instances", "median response of one, us", median).logarithmic(),
+            ]
+        });
         Figure {
             title: "Path queries to the subnet administration".to_owned(),
-            panels: vec![
-                Panel::lines(
-                    "All instances",
-                    x,
-                    "queries/s",
-                    lines(|round| round.all.rate),
-                ),
-                Panel::lines(
-                    "Measuring instance",
-                    x,
-                    "median response, us",
-                    lines(|round| round.measuring.median_us),
-                )
-                .logarithmic(),
-            ],
+            panels: panels.collect(),
         }
     }
 }

@@ -78,9 +78,9 @@ pub struct Responses {
 pub struct Round {
     /// Instances, the measuring one among them.
     pub instances: usize,
-    /// Of all instances.
+    /// Responses to all instances.
     pub all: Responses,
-    /// Of the measuring instance.
+    /// Responses to the measuring instance.
     pub measuring: Responses,
     /// Queries that failed.
     pub failed: u64,

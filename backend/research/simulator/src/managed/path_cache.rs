@@ -14,7 +14,7 @@ use wire::sa::PathRecord;
 #[derive(Debug, Clone, Default)]
 pub struct PathCache {
     records: HashMap<Gid, PathRecord>,
-    /// What was known of destinations that have failed.
+    /// Former records of destinations that have failed.
     former: HashMap<Gid, PathRecord>,
 }
 
