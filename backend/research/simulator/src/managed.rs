@@ -72,7 +72,7 @@ impl Managed {
         }
     }
 
-    /// Polls the manager. What it sends arrives.
+    /// Polls the manager, whose packets arrive.
     fn poll(&mut self, fabric: &mut Fabric) -> Option<Duration> {
         let mut link = Link {
             fabric,

@@ -55,7 +55,7 @@ pub(super) fn flood(effort: Effort, progress: Progress<'_>) -> Result<Comparison
         (first, last) = (of(outcome.rounds.first()), of(outcome.rounds.last()));
         let published = SATURATION.get(usize::from(loaders) - 1).copied();
         rows.push(Row {
-            name: format!("{loaders} loaders, all instances, at the end"),
+            name: format!("loaders: {loaders}, all instances, at the end"),
             values: vec![
                 Value {
                     measured: Some(outcome.rate),
@@ -68,7 +68,7 @@ pub(super) fn flood(effort: Effort, progress: Progress<'_>) -> Result<Comparison
     }
     for (name, measured, published) in [
         ("one instance alone", first, ALONE),
-        ("one instance, 5 loaders, at the end", last, LOADED),
+        ("loaders: 5, one instance, at the end", last, LOADED),
     ] {
         let pairs = measured.into_iter().zip(published);
         rows.push(Row {
@@ -186,7 +186,7 @@ pub(super) fn thesis() -> Comparison {
         ],
         remarks: vec![
             "Not reproduced: the thesis measures four nodes with adapters and a host kernel of its time. It says \
-             \"typically below 4 %\"; three of its four values for HPL on four nodes are above or at it."
+             \"typically below 4 %\"; three of its four values for HPL on four nodes are above."
                 .to_owned(),
         ],
     }
