@@ -103,7 +103,7 @@ impl Budget {
         }
     }
 
-    /// What is left when `other` has been taken from it.
+    /// Remainder when `other` has been taken from it.
     #[must_use]
     pub const fn less(self, other: Self) -> Self {
         Self {
