@@ -16,8 +16,9 @@ use subnet_manager::routing::{
     TableFile, TableSource, parse_guids,
 };
 use subnet_manager::{
-    Arbitration, Config, FILE_MAX, KeyPolicy, MinHop, Mistake, NodeNames, Partitions, Policy,
-    PortKind, PortQuality, QualityError, RoutingEngine, VirtualPorts, check_levels, parse_lanes,
+    Arbitration, Config, CongestionControl, FILE_MAX, KeyPolicy, MinHop, Mistake, NodeNames,
+    Partitions, Policy, PortKind, PortQuality, QualityError, RoutingEngine, VirtualPorts,
+    check_levels, parse_lanes,
 };
 use wire::attribute::SlToVl;
 use wire::{Guid, Lid, PKey, Sl};
@@ -94,6 +95,9 @@ pub struct Settings {
     quality: Quality,
     /// Quality of kinds of ports.
     kinds: BTreeMap<PortKind, Quality>,
+    /// Whether nodes get their settings of congestion control.
+    controls_congestion: bool,
+    congestion: CongestionControl,
 }
 
 impl Default for Settings {
@@ -116,6 +120,8 @@ impl Default for Settings {
             log_flags: 0,
             quality: Quality::default(),
             kinds: BTreeMap::new(),
+            controls_congestion: false,
+            congestion: CongestionControl::default(),
         }
     }
 }
@@ -439,7 +445,11 @@ impl Settings {
                 let levels = levels.map_err(|error| Refusal::Wrong(error.to_string()))?;
                 quality.service_levels = Some(levels);
             }
-            _ => return Err(Refusal::Unknown),
+            "congestion_control" => self.controls_congestion = flag(value)?,
+            key => {
+                let taken = self.congestion.set(key, value).map_err(Refusal::Wrong)?;
+                return taken.then_some(()).ok_or(Refusal::Unknown);
+            }
         }
         Ok(())
     }
@@ -459,6 +469,12 @@ impl Settings {
             )]));
         } else if lids == LidChoice::Port && paths != PathChoice::default() {
             idle.push("path_scheme acts with lid_assignment alone".to_owned());
+        }
+        if !self.controls_congestion && self.congestion != CongestionControl::default() {
+            idle.push(
+                "cc_*: keys of congestion control act with `congestion_control TRUE` alone"
+                    .to_owned(),
+            );
         }
         let chooser = format!("the routing engine {}", self.engine.name());
         let chooser = self.engine.is_layered().then_some(chooser.as_str());
@@ -516,6 +532,7 @@ impl Settings {
     pub fn manager(&self, known_lids: BTreeMap<Guid, (Lid, u8)>) -> Config {
         let mut config = self.config.clone();
         config.known_lids = known_lids;
+        config.congestion = self.controls_congestion.then(|| self.congestion.clone());
         config.roles = Arc::new(self.roles.clone());
         config.partition_file = self.partitions.as_ref().map(|(_, file)| file.clone());
         if self.quality.is_on {

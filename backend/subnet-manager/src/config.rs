@@ -1,5 +1,6 @@
 //! Configuration of a subnet manager.
 
+pub(crate) mod congestion;
 pub(crate) mod node_names;
 pub(crate) mod partitions;
 pub(crate) mod policy;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use wire::attribute::SlToVl;
 use wire::{Gid, Guid, Lid, Mtu, PKey};
 
+use crate::config::congestion::CongestionControl;
 use crate::config::node_names::NodeNames;
 use crate::config::partitions::{Candidate, Partitions};
 use crate::config::policy::Policy;
@@ -109,6 +111,8 @@ pub struct Config {
     pub arbitration: Option<Arbitration>,
     /// Lanes of kinds of ports that differ from the others.
     pub kinds: BTreeMap<PortKind, PortQuality>,
+    /// Congestion control; `None` leaves it as it is.
+    pub congestion: Option<CongestionControl>,
     /// Multicast groups that are there whether anybody is in them or not. IPoIB's broadcast group
     /// of every partition is there besides, unless one of these takes its place.
     pub groups: Vec<PresetGroup>,
@@ -167,6 +171,7 @@ impl Default for Config {
             max_lanes: None,
             arbitration: None,
             kinds: BTreeMap::new(),
+            congestion: None,
             groups: Vec::new(),
             rebalance_threshold: None,
             path_caching: false,

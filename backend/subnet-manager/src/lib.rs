@@ -43,6 +43,7 @@
 #![forbid(unsafe_code)]
 
 mod config;
+mod congestion;
 mod keys;
 mod lids;
 mod manager;
@@ -56,6 +57,7 @@ pub mod routing;
 mod sa;
 mod tables;
 
+pub use config::congestion::CongestionControl;
 pub use config::node_names::NodeNames;
 pub use config::partitions::{FILE_MAX, Mistake, Partitions};
 pub use config::policy::Policy;

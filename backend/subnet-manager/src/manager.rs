@@ -3,6 +3,7 @@
 mod balance;
 mod cache;
 mod configuration;
+mod congestion;
 mod discovery;
 mod dumps;
 mod extended;
@@ -29,6 +30,7 @@ use wire::{Guid, Lid, MadPacket, PKey, PortState, Sl};
 
 use crate::config::partitions::Partitions;
 use crate::config::{Config, ConfigError, Files};
+use crate::congestion::Congestion;
 use crate::keys::{KeySource, ManagementKeys};
 use crate::model::{At, Subnet};
 use crate::requests::{Failure, Outcome, Requests, Transport};
@@ -181,6 +183,7 @@ pub struct SubnetManager {
     mastery: Mastery,
     traps: Traps,
     administration: Administration,
+    congestion: Congestion,
     sweeps: Sweeps,
     /// Subnet management packets sent so far, whatever for.
     smps: u64,
@@ -223,6 +226,7 @@ impl SubnetManager {
             mastery: Mastery::default(),
             traps: Traps::default(),
             administration: Administration::default(),
+            congestion: Congestion::default(),
             sweeps: Sweeps::default(),
             smps: 0,
             migrations: Migrations::default(),
@@ -381,7 +385,13 @@ impl SubnetManager {
             }
             _ => None,
         };
-        let due = [self.requests.deadline(), administration, self.next()];
+        let congestion = congestion::poll(self, transport);
+        let due = [
+            self.requests.deadline(),
+            administration,
+            congestion,
+            self.next(),
+        ];
         due.into_iter().flatten().min()
     }
 
@@ -416,6 +426,8 @@ impl SubnetManager {
                 let (administration, view) = self.administration();
                 administration.receive(packet, &view, now, transport);
                 self.set_changed_aliases();
+            } else if packet.header().class() == wire::congestion::CLASS {
+                self.congestion.receive(packet);
             }
             return;
         }
@@ -529,6 +541,7 @@ impl SubnetManager {
         let sent = self.requests.sent();
         self.sweeps.end(self.now, sent, &self.known.subnet);
         self.migrations.settle(&self.known);
+        congestion::swept(self);
     }
 
     fn schedule(&mut self) {

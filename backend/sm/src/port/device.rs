@@ -28,8 +28,9 @@ use self::datagram::{Arrival, Datagram, HEADER, SHORT_HEADER};
 use self::sysfs::AdapterPort;
 use super::{MAX_TAKEN, Port};
 
-/// Class version of subnet management packets, and of the subnet administration.
-const VERSIONS: [(Class, u8); 3] = [
+/// Class versions of subnet management packets, of the subnet administration, and of congestion control.
+const VERSIONS: [(Class, u8); 4] = [
+    (wire::congestion::CLASS, wire::congestion::VERSION),
     (Class::SUBN_DIRECTED, 1),
     (Class::SUBN_LID, 1),
     (Class::SUBN_ADM, 2),
@@ -140,10 +141,10 @@ impl DevicePort {
         kernel::enable_pkeys(opened.as_fd()).map_err(refused)?;
         let mut agents = [(Class::SUBN_LID, 0); VERSIONS.len()];
         for (agent, (class, version)) in agents.iter_mut().zip(VERSIONS) {
-            let (queue_pair, methods) = if class.is_subnet_management() {
-                (0, &TO_MANAGER[..])
-            } else {
-                (1, &TO_ADMINISTRATION[..])
+            let (queue_pair, methods) = match class {
+                Class::SUBN_ADM => (1, &TO_ADMINISTRATION[..]),
+                _ if class.is_subnet_management() => (0, &TO_MANAGER[..]),
+                _ => (1, &[][..]),
             };
             let methods = if manages { methods } else { &[] };
             let methods = methods

@@ -4,6 +4,7 @@ mod administration;
 mod capture;
 mod cloud;
 mod dumps;
+mod congestion;
 mod guests;
 mod harness;
 mod keys;

@@ -286,6 +286,17 @@ impl AttributeId {
         (0x20, "DiagnosticTimeout"),
     ];
 
+    const OF_CONGESTION: [(u16, &'static str); 8] = [
+        (0x11, "CongestionInfo"),
+        (0x12, "CongestionKeyInfo"),
+        (0x13, "CongestionLog"),
+        (0x14, "SwitchCongestionSetting"),
+        (0x15, "SwitchPortCongestionSetting"),
+        (0x16, "CACongestionSetting"),
+        (0x17, "CongestionControlTable"),
+        (0x18, "TimeStamp"),
+    ];
+
     /// Its name in a class: below 0x0010 all classes have the same, from there on each has its own.
     pub fn in_class(self, class: Class) -> impl fmt::Display {
         let own: &[(u16, &str)] = match class {
@@ -293,6 +304,7 @@ impl AttributeId {
             Class::PERFORMANCE => &Self::OF_PERFORMANCE,
             Class::COMMUNICATION => &Self::OF_COMMUNICATION,
             Class::DEVICE => &Self::OF_DEVICE,
+            super::congestion::CLASS => &Self::OF_CONGESTION,
             _ => &[],
         };
         let found = own.iter().find(|(id, _)| *id == self.0);
