@@ -157,6 +157,8 @@ pub struct ManagerFiles {
     pub partitions: Option<PathBuf>,
     /// Policy of service levels, in OpenSM's format.
     pub policy: Option<PathBuf>,
+    /// Congestion control, by the keys of OpenSM's configuration file.
+    pub congestion: Option<PathBuf>,
     /// GUIDs of the switches that are roots, in OpenSM's format, as the next two.
     pub roots: Option<PathBuf>,
     /// GUIDs of the ports of compute nodes.
@@ -181,7 +183,15 @@ impl ManagerFiles {
     /// The files that are read, also when the daemon runs.
     pub fn read(&self) -> impl Iterator<Item = &PathBuf> {
         let guids = [&self.roots, &self.compute, &self.io, &self.order];
-        let files = [&self.partitions, &self.policy, &self.tables, &self.hops];
+        let Self {
+            partitions,
+            policy,
+            congestion,
+            tables,
+            hops,
+            ..
+        } = self;
+        let files = [partitions, policy, congestion, tables, hops];
         files.into_iter().chain(guids).flatten()
     }
 }

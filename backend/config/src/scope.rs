@@ -502,6 +502,11 @@ pub const SCOPES: &[Scope] = &[
         "OpenSM's option has the same name"
     ),
     manager!(
+        "sm.congestion_control_file",
+        "",
+        "OpenSM has the keys of this file in its own configuration file"
+    ),
+    manager!(
         "sm.enforce_partitions",
         "false",
         "OpenSM's option is `part_enforce`"

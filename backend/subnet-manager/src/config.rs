@@ -195,6 +195,8 @@ pub struct Files {
     pub policy: Option<Policy>,
     /// As [`Config::roles`].
     pub roles: Roles,
+    /// As [`Config::congestion`].
+    pub congestion: Option<CongestionControl>,
 }
 
 /// An error in a [`Config`].

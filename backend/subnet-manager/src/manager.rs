@@ -3,7 +3,6 @@
 mod balance;
 mod cache;
 mod configuration;
-mod congestion;
 mod discovery;
 mod dumps;
 mod extended;
@@ -334,6 +333,7 @@ impl SubnetManager {
         self.known.config.partition_file = files.partitions;
         self.known.config.policy = files.policy;
         self.known.config.roles = Arc::new(files.roles);
+        self.known.config.congestion = files.congestion;
         self.sweeps.changed = true;
     }
 
@@ -385,7 +385,7 @@ impl SubnetManager {
             }
             _ => None,
         };
-        let congestion = congestion::poll(self, transport);
+        let congestion = sweeps::control_congestion(self, transport);
         let due = [
             self.requests.deadline(),
             administration,
@@ -541,7 +541,7 @@ impl SubnetManager {
         let sent = self.requests.sent();
         self.sweeps.end(self.now, sent, &self.known.subnet);
         self.migrations.settle(&self.known);
-        congestion::swept(self);
+        sweeps::begin_congestion_control(self);
     }
 
     fn schedule(&mut self) {

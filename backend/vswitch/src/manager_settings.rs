@@ -40,6 +40,7 @@ pub(crate) fn manager_config(
         partitions,
         policy,
         mut roles,
+        congestion,
     } = files.manager;
     roles.roots.extend(&model.manager.roots);
     let host = &model.subnets[subnet].manager;
@@ -49,6 +50,7 @@ pub(crate) fn manager_config(
         lmc: model.manager.lmc,
         multipath: model.manager.multipath,
         policy,
+        congestion,
         roles: Arc::new(roles),
         ucast_cache: model.manager.ucast_cache,
         mtu: model.fabric.mtu,

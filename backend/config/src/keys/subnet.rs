@@ -241,6 +241,12 @@ pub static SM: &[Key] = &[
          OpenSM reads it with `qos TRUE` alone; here it acts once it is named.",
     ),
     key(
+        "congestion_control_file",
+        Other("path"),
+        "none",
+        "File with the keys `cc_*` of OpenSM's configuration file: [congestion control](links.md#congestion-control) of all switches and adapters.",
+    ),
+    key(
         "enforce_partitions",
         Flag,
         "`false`",

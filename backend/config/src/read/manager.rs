@@ -19,6 +19,7 @@ pub(super) fn manager(sm: &Section<'_>) -> (Manager, ManagerFiles) {
     let files = ManagerFiles {
         partitions: path(sm, "partitions_file"),
         policy: path(sm, "qos_policy_file"),
+        congestion: path(sm, "congestion_control_file"),
         roots: path(sm, "root_guid_file"),
         compute: path(sm, "cn_guid_file"),
         io: path(sm, "io_guid_file"),

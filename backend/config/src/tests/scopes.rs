@@ -55,6 +55,7 @@ const OF_THE_MANAGER: &[(&str, &str)] = &[
     ("sm.io_guid_file", "'hosts'"),
     ("sm.partitions_file", "'p.conf'"),
     ("sm.qos_policy_file", "'q.conf'"),
+    ("sm.congestion_control_file", "'c.conf'"),
     ("sm.enforce_partitions", "true"),
     ("sm.state_dir", "'state'"),
     ("sm.qos_max_vls", "4"),

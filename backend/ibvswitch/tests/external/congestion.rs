@@ -1,9 +1,9 @@
-//! Congestion control as Debian's opensm sets it up, and as ibccquery and ibccconfig see it.
+//! Congestion control as Debian's opensm and the embedded manager set it up, and as ibccquery and ibccconfig see it.
 
 use crate::daemon::{Daemon, HALF, Peer, connected_by};
 use crate::programs::{Opensm, Programs};
 use test_driver::{Data, SendRequest, Transport};
-use testing::Configuration;
+use testing::{Configuration, wait_until};
 
 /// Switches mark soon, one packet in four, and senders go down to one part in 1 + n/4 of the link at index n.
 const OPTIONS: &str = "\
@@ -37,6 +37,64 @@ fn value<'a>(text: &'a str, field: &str) -> &'a str {
     line.trim_start_matches('.')
 }
 
+/// The options of [`OPTIONS`], as a switch and an adapter have them.
+#[track_caller]
+fn assert_settings(ask: &dyn Fn(&str, &str) -> String, sw1: &str, vm1: &str) {
+    // Who does not know the key sets nothing.
+    let info = ask("CI", sw1);
+    assert_eq!(value(&info, "CongestionInfo"), "0x7000");
+    let info = ask("CI", vm1);
+    assert_eq!(value(&info, "ControlTableCap"), "2");
+    let setting = ask("SS", sw1);
+    assert_eq!(value(&setting, "Threshold"), "0x0f");
+    assert_eq!(value(&setting, "Packet_Size"), "8");
+    assert_eq!(value(&setting, "Marking_Rate"), "3");
+    // No switch starves its neighbours of credits.
+    assert_eq!(value(&setting, "CS_Threshold"), "0x00");
+    let setting = ask("CS", vm1);
+    assert_eq!(value(&setting, "CCTI_Timer"), "1000");
+    assert_eq!(value(&setting, "CCTI_Increase"), "2");
+    assert_eq!(value(&setting, "Trigger_Threshold"), "4");
+    let table = ask("CT", vm1);
+    assert_eq!(value(&table, "CCTI_Limit"), "15");
+    let entries = table
+        .lines()
+        .filter(|line| line.starts_with("CCT_Multiplier"));
+    let entries: Vec<_> = entries.map(|line| value(line, "CCT_Multiplier")).collect();
+    assert_eq!(entries.len(), 16);
+    assert_eq!((entries[1], entries[15]), ("1", "15"));
+}
+
+fn lid(daemon: &Daemon, name: &str) -> String {
+    let topology = daemon.ask(&["topology"]);
+    let nodes = topology["nodes"].as_array().expect("a list");
+    let node = nodes.iter().find(|node| node["name"] == name);
+    node.expect("a node")["lid"].to_string()
+}
+
+#[test]
+fn the_embedded_manager_sets_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("congestion.conf");
+    std::fs::write(&file, OPTIONS).expect("is written");
+    let daemon = Daemon::configured(
+        Configuration::new()
+            .set("sm.congestion_control_file", file.display().to_string())
+            .hypervisor("hv1", ["vm1"])
+            .hypervisor("hv2", ["vm2"]),
+    );
+    let programs = Programs::new(&daemon);
+    let (sw1, vm1) = (lid(&daemon, "sw1"), lid(&daemon, "vm1"));
+    let ask = |op: &str, lid: &str| programs.run(&["ibccquery", "-c", "0x1234", op, lid]);
+    // The last that an adapter gets.
+    wait_until("the table is set", || {
+        value(&ask("CT", &vm1), "CCTI_Limit") == "15"
+    });
+    assert_settings(&ask, &sw1, &vm1);
+    let status = daemon.ask(&["sm", "status"]);
+    assert_eq!(status["errors"], serde_json::json!([]), "{status}");
+}
+
 #[test]
 fn opensm_holds_an_incast_back() {
     let daemon = Daemon::with_slow_links(
@@ -49,38 +107,9 @@ fn opensm_holds_an_incast_back() {
     let opensm = Opensm::with_options(&daemon, OPTIONS);
     opensm.subnet_up();
     let programs = Programs::new(&daemon);
-    let topology = daemon.ask(&["topology"]);
-    let nodes = topology["nodes"].as_array().expect("a list");
-    let lid = |name: &str| {
-        let node = nodes.iter().find(|node| node["name"] == name);
-        node.expect("a node")["lid"].to_string()
-    };
-    let [vm1, vm3, sw1] = ["vm1", "vm3", "sw1"].map(lid);
+    let [vm1, vm3, sw1] = ["vm1", "vm3", "sw1"].map(|name| lid(&daemon, name));
     let ask = |op: &str, lid: &str| programs.run(&["ibccquery", "-c", "0x1234", op, lid]);
-
-    // Who does not know the key sets nothing.
-    let info = ask("CI", &sw1);
-    assert_eq!(value(&info, "CongestionInfo"), "0x7000");
-    let info = ask("CI", &vm1);
-    assert_eq!(value(&info, "ControlTableCap"), "2");
-    let setting = ask("SS", &sw1);
-    assert_eq!(value(&setting, "Threshold"), "0x0f");
-    assert_eq!(value(&setting, "Packet_Size"), "8");
-    assert_eq!(value(&setting, "Marking_Rate"), "3");
-    // No switch starves its neighbours of credits.
-    assert_eq!(value(&setting, "CS_Threshold"), "0x00");
-    let setting = ask("CS", &vm1);
-    assert_eq!(value(&setting, "CCTI_Timer"), "1000");
-    assert_eq!(value(&setting, "CCTI_Increase"), "2");
-    assert_eq!(value(&setting, "Trigger_Threshold"), "4");
-    let table = ask("CT", &vm1);
-    assert_eq!(value(&table, "CCTI_Limit"), "15");
-    let entries = table
-        .lines()
-        .filter(|line| line.starts_with("CCT_Multiplier"));
-    let entries: Vec<_> = entries.map(|line| value(line, "CCT_Multiplier")).collect();
-    assert_eq!(entries.len(), 16);
-    assert_eq!((entries[1], entries[15]), ("1", "15"));
+    assert_settings(&ask, &sw1, &vm1);
 
     let mut near = ["vm1", "vm2"].map(|name| Peer::open(&daemon, name));
     let far = Peer::open(&daemon, "vm3");

@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 
+use super::partitions::Mistake;
 use wire::congestion::{
     CaCongestionEntry, CaCongestionSetting, InjectionDelay, SwitchCongestionSetting,
 };
@@ -42,6 +43,45 @@ impl Default for CongestionControl {
 }
 
 impl CongestionControl {
+    /// Reads a file with keys of congestion control alone, one on each line; `None` with `congestion_control FALSE`.
+    ///
+    /// # Errors
+    /// All mistakes, with their lines.
+    pub fn parse(text: &str) -> Result<Option<Self>, Vec<Mistake>> {
+        let (mut control, mut is_on, mut mistakes) = (Self::default(), true, Vec::new());
+        for (line, words) in (1..).zip(text.lines()) {
+            let words = words.trim();
+            if words.is_empty() || words.starts_with('#') {
+                continue;
+            }
+            let (key, value) = words.split_once(char::is_whitespace).unwrap_or((words, ""));
+            let taken = match (key, value.trim()) {
+                ("congestion_control", "TRUE") => Ok(is_on),
+                ("congestion_control", "FALSE") => {
+                    is_on = false;
+                    continue;
+                }
+                ("congestion_control", _) => Err("write TRUE or FALSE".to_owned()),
+                (key, value) => control.set(key, value),
+            };
+            let what = match taken {
+                Ok(true) => continue,
+                Ok(false) => "no key of congestion control; leave it out".to_owned(),
+                Err(what) => what,
+            };
+            mistakes.push(Mistake {
+                line,
+                what: format!("{words}: {what}"),
+                unknown: None,
+            });
+        }
+        if mistakes.is_empty() {
+            Ok(is_on.then_some(control))
+        } else {
+            Err(mistakes)
+        }
+    }
+
     /// Takes over the value of a key; returns whether it knows the key.
     ///
     /// # Errors
@@ -207,6 +247,20 @@ mod tests {
         let delay = |shift, multiplier| InjectionDelay { shift, multiplier };
         assert_eq!(control.table, [delay(2, 0), delay(2, 0x3fff), delay(0, 7)]);
         assert_eq!(control.set("cc_unheard_of", "1"), Ok(false));
+    }
+
+    #[test]
+    fn a_file_has_keys_of_congestion_control_alone() {
+        let control = CongestionControl::parse("# A10\n\ncongestion_control TRUE\ncc_key 0x1\n");
+        assert_eq!(control.map(|control| control.map(|it| it.key)), Ok(Some(1)));
+        assert_eq!(
+            CongestionControl::parse("congestion_control FALSE\ncc_key 1"),
+            Ok(None)
+        );
+        let mistakes =
+            CongestionControl::parse("cc_key x\nsweep_interval 1\ncongestion_control maybe");
+        let lines: Vec<usize> = mistakes.unwrap_err().iter().map(|it| it.line).collect();
+        assert_eq!(lines, [1, 2, 3]);
     }
 
     #[test]

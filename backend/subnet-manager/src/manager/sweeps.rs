@@ -5,9 +5,13 @@ use std::mem;
 use std::time::Duration;
 
 use tracing::{debug, info, warn};
+use wire::attribute::SmState;
 use wire::{Guid, PortState};
 
+use super::SubnetManager;
+use crate::congestion::{Patience, Target};
 use crate::model::{Subnet, VPort};
+use crate::requests::Transport;
 use crate::routing::multipath::LidUsage;
 
 /// Errors that a report has room for.
@@ -186,4 +190,48 @@ impl Sweeps {
             self.report.errors.push(message);
         }
     }
+}
+
+/// A sweep has ended: all switches and adapters get their settings.
+pub(super) fn begin_congestion_control(manager: &mut SubnetManager) {
+    let known = &manager.known;
+    let Some(control) = &known.config.congestion else {
+        return;
+    };
+    let ports = known.subnet.end_ports().into_iter();
+    let targets = ports.filter_map(|at| {
+        let port = known.subnet.port(at)?;
+        let lid = port.info?.lid;
+        Some(Target {
+            guid: port.guid,
+            lid,
+            sl: known.manager_level(port.guid),
+            is_switch: known.subnet.nodes[at.0].is_switch(),
+        })
+        .filter(|_| lid.is_unicast())
+    });
+    manager.congestion.swept(control, targets);
+}
+
+/// Sends the datagrams that may be sent. Returns when to ask again.
+pub(super) fn control_congestion(
+    manager: &mut SubnetManager,
+    transport: &mut impl Transport,
+) -> Option<Duration> {
+    let config = &manager.known.config;
+    let control = config.congestion.as_ref()?;
+    if manager.state() != SmState::Master {
+        manager.congestion.clear();
+        return None;
+    }
+    let patience = Patience {
+        timeout: config.timeout,
+        retries: config.retries,
+    };
+    let congestion = &mut manager.congestion;
+    let due = congestion.poll(control, patience, manager.now, transport);
+    for error in manager.congestion.take_errors() {
+        manager.sweeps.error(error);
+    }
+    due
 }

@@ -4,7 +4,6 @@ mod administration;
 mod capture;
 mod cloud;
 mod dumps;
-mod congestion;
 mod guests;
 mod harness;
 mod keys;
@@ -18,6 +17,7 @@ mod twins;
 
 mod ports {
     mod aliases;
+    mod congestion;
     mod vports;
 }
 

@@ -11,7 +11,7 @@ use crate::management::mad::{AttributeId, Class, SIZE};
 use crate::{Lid, Qpn, Sl};
 
 /// The class.
-pub const CLASS: Class = Class(0x21);
+pub const CLASS: Class = Class::CONGESTION;
 /// The version of the class.
 pub const VERSION: u8 = 2;
 

@@ -71,6 +71,8 @@ named! {
         DEVICE = 0x06, "DevMgt";
         /// Communication management.
         COMMUNICATION = 0x07, "ComMgt";
+        /// Congestion control.
+        CONGESTION = 0x21, "CongestionControl";
         /// Subnet management with a directed route.
         SUBN_DIRECTED = 0x81, "SubnDirected";
     }
@@ -304,7 +306,7 @@ impl AttributeId {
             Class::PERFORMANCE => &Self::OF_PERFORMANCE,
             Class::COMMUNICATION => &Self::OF_COMMUNICATION,
             Class::DEVICE => &Self::OF_DEVICE,
-            super::congestion::CLASS => &Self::OF_CONGESTION,
+            Class::CONGESTION => &Self::OF_CONGESTION,
             _ => &[],
         };
         let found = own.iter().find(|(id, _)| *id == self.0);

@@ -11,7 +11,7 @@ use subnet_manager::persistence::{self, settings_text};
 use subnet_manager::routing::{
     DUMP_MAX, HopMatrix, MatrixFile, Roles, TableDump, TableFile, TableSource, parse_guids,
 };
-use subnet_manager::{FILE_MAX, Files, Partitions, Policy};
+use subnet_manager::{CongestionControl, FILE_MAX, Files, Partitions, Policy};
 use tracing::{debug, warn};
 use vswitch::{Environment, Plan, SettingsFiles};
 use wire::attribute::SlToVl;
@@ -97,6 +97,7 @@ pub fn read_settings(config: &Config) -> Result<SettingsFiles, FileError> {
     Ok(SettingsFiles {
         manager: Files {
             policy: read_policy(config, partitions.as_ref())?,
+            congestion: read_congestion_control(config)?,
             partitions,
             roles: Roles {
                 roots,
@@ -216,6 +217,21 @@ fn read_policy(
     let policy = policy.map_err(in_file)?;
     check_levels(config, policy.levels()).map_err(in_file)?;
     Ok(Some(policy))
+}
+
+/// Congestion control by the file that a configuration names, if it names one.
+///
+/// # Errors
+/// [`FileError`].
+fn read_congestion_control(config: &Config) -> Result<Option<CongestionControl>, FileError> {
+    let Some(path) = &config.files.congestion else {
+        return Ok(None);
+    };
+    let control = CongestionControl::parse(&read(path, FILE_MAX)?);
+    control.map_err(|mistakes| FileError::Mistakes {
+        path: path.clone(),
+        mistakes,
+    })
 }
 
 /// Whether service levels of a file can act, given by line.
