@@ -496,15 +496,11 @@ pub const SCOPES: &[Scope] = &[
         "",
         "OpenSM's option is `partition_config_file`"
     ),
-    manager!(
-        "sm.qos_policy_file",
-        "",
-        "OpenSM's option has the same name"
-    ),
+    of_kind!("sm.qos_policy_file"),
     manager!(
         "sm.congestion_control_file",
         "",
-        "OpenSM has the keys of this file in its own configuration file"
+        "OpenSM has its keys itself"
     ),
     manager!(
         "sm.enforce_partitions",
@@ -512,8 +508,8 @@ pub const SCOPES: &[Scope] = &[
         "OpenSM's option is `part_enforce`"
     ),
     manager!("sm.state_dir", "", "OpenSM keeps LIDs in OSM_CACHE_DIR"),
-    manager!("sm.qos_max_vls", "", "OpenSM's option has the same name"),
-    manager!("sm.qos_sl2vl", "", "OpenSM's option has the same name"),
+    of_kind!("sm.qos_max_vls"),
+    of_kind!("sm.qos_sl2vl"),
     manager!(
         "sm.qos_vlarb_high",
         "",
