@@ -28,8 +28,9 @@ use crate::settings::{Mistakes, Settings};
     version,
     max_term_width = 100,
     after_help = "\
-SIGHUP has it look at the whole subnet. A standby takes over when the master ends. RUST_LOG sets what
-is logged, such as `debug`.
+SIGHUP has it read partitions, the policy, roles of nodes and congestion control again, and look at
+the whole subnet. A standby takes over when the master ends. RUST_LOG sets what is logged, such as
+`debug`.
 
 This program has never been tried on an adapter. Begin with --no-write, which changes nothing.
 
@@ -318,7 +319,7 @@ fn work(
 ) -> Result<(), SmError> {
     if cli.no_write {
         let mut port = Rehearsal::new(port).named(settings.names());
-        run(manager, &mut port, signals, true, |_| {}).map_err(SmError::Port)?;
+        run(manager, &mut port, signals, true, |_| {}, |_| {}).map_err(SmError::Port)?;
         let report = port.report();
         return io::stdout()
             .write_all(report.as_bytes())
@@ -326,7 +327,7 @@ fn work(
     }
     let lids_file = cli.lids_file();
     let (mut kept, mut dumps) = (BTreeMap::new(), settings.dumps());
-    run(manager, &mut port, signals, cli.once, |manager| {
+    let swept = |manager: &SubnetManager| {
         if let Some(path) = &lids_file
             && kept != *manager.lids()
         {
@@ -338,8 +339,12 @@ fn work(
         if let Some(dumps) = &mut dumps {
             dumps.write(manager);
         }
-    })
-    .map_err(SmError::Port)
+    };
+    let reload = |manager: &mut SubnetManager| match cli.settings() {
+        Ok(settings) => manager.set_files(settings.files(), None),
+        Err(mistakes) => error!("the files stay as they were read before: {mistakes}"),
+    };
+    run(manager, &mut port, signals, cli.once, swept, reload).map_err(SmError::Port)
 }
 
 fn read_lids(path: &Path) -> Result<BTreeMap<Guid, (Lid, u8)>, SmError> {

@@ -14,7 +14,7 @@ use wire::attribute::SmState;
 
 use crate::port::Port;
 
-/// The signals that this program takes: two to end it, SIGHUP for a sweep.
+/// The signals that this program takes: two to end it, SIGHUP to read its files again and to sweep.
 #[derive(Debug)]
 pub struct Signals(SignalFd);
 
@@ -37,7 +37,8 @@ impl Signals {
 }
 
 /// Has the manager work at a port until a signal ends it, or until the first sweep has ended if it is for `once`: the
-/// subnet is up then, or another manager is the master. `swept` is called after each full sweep.
+/// subnet is up then, or another manager is the master. `swept` is called after each full sweep, `reload` at SIGHUP
+/// before the sweep.
 ///
 /// # Errors
 /// The port is gone, or the system refuses something.
@@ -47,6 +48,7 @@ pub fn run(
     signals: &Signals,
     once: bool,
     mut swept: impl FnMut(&SubnetManager),
+    mut reload: impl FnMut(&mut SubnetManager),
 ) -> io::Result<()> {
     let began = Instant::now();
     let mut sweeps = 0;
@@ -75,6 +77,7 @@ pub fn run(
                 manager.poll(began.elapsed(), port);
                 return port.finish();
             }
+            reload(manager);
             manager.request_sweep();
         }
     }

@@ -16,7 +16,7 @@ use subnet_manager::routing::{
     TableFile, TableSource, parse_guids,
 };
 use subnet_manager::{
-    Arbitration, Config, CongestionControl, FILE_MAX, KeyPolicy, MinHop, Mistake, NodeNames,
+    Arbitration, Config, CongestionControl, FILE_MAX, Files, KeyPolicy, MinHop, Mistake, NodeNames,
     Partitions, Policy, PortKind, PortQuality, QualityError, RoutingEngine, VirtualPorts,
     check_levels, parse_lanes,
 };
@@ -527,14 +527,26 @@ impl Settings {
         Ok(idle)
     }
 
+    /// Settings that a manager takes over while it runs.
+    #[must_use]
+    pub fn files(&self) -> Files {
+        Files {
+            partitions: self.partitions.as_ref().map(|(_, file)| file.clone()),
+            policy: self.config.policy.clone(),
+            roles: self.roles.clone(),
+            congestion: (self.controls_congestion).then(|| self.congestion.clone()),
+        }
+    }
+
     /// Settings of the manager itself, with these LIDs from an earlier run.
     #[must_use]
     pub fn manager(&self, known_lids: BTreeMap<Guid, (Lid, u8)>) -> Config {
         let mut config = self.config.clone();
         config.known_lids = known_lids;
-        config.congestion = self.controls_congestion.then(|| self.congestion.clone());
-        config.roles = Arc::new(self.roles.clone());
-        config.partition_file = self.partitions.as_ref().map(|(_, file)| file.clone());
+        let files = self.files();
+        config.congestion = files.congestion;
+        config.roles = Arc::new(files.roles);
+        config.partition_file = files.partitions;
         if self.quality.is_on {
             let all = self.quality.of_ports(&self.quality);
             config.max_lanes = all.max_lanes.or(config.max_lanes);

@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cables;
 mod fat_tree;
 mod hosts;
 mod hypervisors;
@@ -19,6 +20,7 @@ mod irregular;
 mod parts;
 mod torus;
 
+pub use cables::{TooManyBroken, break_cables, trunks};
 pub use fat_tree::{FatTree, FatTreeError};
 pub use hosts::Hosts;
 pub use hypervisors::{Hypervisors, TooMany};

@@ -1,12 +1,8 @@
 //! Tori and meshes.
 
 use fabric::Topology;
-use rand::SeedableRng;
-use rand::rngs::Xoshiro256PlusPlus;
-use rand::seq::SliceRandom;
 
 use crate::hosts::{Builder, Hosts, MAX_HOSTS};
-use crate::parts::Parts;
 
 /// Switches in a grid of any number of dimensions, each cabled to its neighbours: a torus where
 /// the dimensions are rings, a mesh where they end.
@@ -18,8 +14,6 @@ pub struct Torus {
     shape: Vec<u32>,
     ring: bool,
     hosts: u8,
-    broken: usize,
-    seed: u64,
 }
 
 /// Why parameters make no torus.
@@ -42,14 +36,6 @@ pub enum TorusError {
     /// More switches or hosts than a generator makes.
     #[error("{0} switches or hosts; up to 65535 are made")]
     TooLarge(u64),
-    /// So many cables cannot be broken.
-    #[error("{broken} broken cables leave the {cables} of the torus in parts; break fewer")]
-    Broken {
-        /// Requested number of broken cables.
-        broken: usize,
-        /// Number of cables.
-        cables: usize,
-    },
 }
 
 impl Torus {
@@ -79,8 +65,6 @@ impl Torus {
             shape: shape.to_vec(),
             ring: true,
             hosts,
-            broken: 0,
-            seed: 0,
         })
     }
 
@@ -94,21 +78,6 @@ impl Torus {
             ring: false,
             ..torus
         })
-    }
-
-    /// The same with this many cables between switches broken, drawn at random by `seed` from those
-    /// without which the switches still reach each other.
-    ///
-    /// # Errors
-    /// [`TorusError::Broken`].
-    pub fn broken(self, broken: usize, seed: u64) -> Result<Self, TorusError> {
-        let torus = Self {
-            broken,
-            seed,
-            ..self
-        };
-        torus.cables()?;
-        Ok(torus)
     }
 
     /// Switches, vSwitches not among them.
@@ -127,8 +96,8 @@ impl Torus {
         place
     }
 
-    /// The cables that are whole: a switch, the next one, and the dimension.
-    fn cables(&self) -> Result<Vec<(usize, usize, usize)>, TorusError> {
+    /// The cables: a switch, the next one, and the dimension.
+    fn cables(&self) -> Vec<(usize, usize, usize)> {
         let mut cables = Vec::new();
         let mut stride = 1;
         for (dimension, &size) in self.shape.iter().enumerate() {
@@ -145,25 +114,7 @@ impl Torus {
             }
             stride *= size as usize;
         }
-        if self.broken == 0 {
-            return Ok(cables);
-        }
-        // Joining the switches in random order shows which cables they cannot do without.
-        let all = cables.len();
-        let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed);
-        cables.shuffle(&mut random);
-        let mut parts = Parts::new(self.switches());
-        let (mut whole, mut spare): (Vec<_>, Vec<_>) =
-            cables.into_iter().partition(|&(a, b, _)| parts.join(a, b));
-        let Some(left) = spare.len().checked_sub(self.broken) else {
-            return Err(TorusError::Broken {
-                broken: self.broken,
-                cables: all,
-            });
-        };
-        spare.truncate(left);
-        whole.extend(spare);
-        Ok(whole)
+        cables
     }
 
     /// The nodes and cables: switches, then hosts.
@@ -178,8 +129,7 @@ impl Torus {
                 builder.switch(trunks + self.hosts, &name)
             })
             .collect();
-        // Whether so many can be broken was checked when it was asked for.
-        for (a, b, dimension) in self.cables().unwrap_or_default() {
+        for (a, b, dimension) in self.cables() {
             let port = 2 * dimension as u8 + 1;
             builder.cable((nodes[a], port), (nodes[b], port + 1));
         }
@@ -207,25 +157,6 @@ mod tests {
         assert_eq!(mesh.check(), Ok(()));
         assert_eq!(mesh.links().len(), 3 * 3 + 4 * 2 + 12);
         assert_eq!(torus.coordinates(4 + 2), [2, 1, 0]);
-    }
-
-    #[test]
-    fn broken_cables_leave_it_whole() {
-        let torus = Torus::new(&[4, 4], 1).unwrap();
-        for seed in 0..20 {
-            let topology = torus.clone().broken(17, seed).unwrap();
-            let topology = topology.topology(Hosts::Adapters);
-            assert_eq!(topology.links().len(), 32 - 17 + 16);
-            let mut parts = Parts::new(topology.nodes().len());
-            let links = topology.links().iter();
-            let joined = links.filter(|(a, b, _)| parts.join(a.node.index(), b.node.index()));
-            assert_eq!(joined.count(), 31, "seed {seed}");
-        }
-        let error = torus.broken(18, 0).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "18 broken cables leave the 32 of the torus in parts; break fewer"
-        );
     }
 
     #[test]

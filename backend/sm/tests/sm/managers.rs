@@ -89,15 +89,29 @@ fn virtual_ports() {
     states("Down");
 }
 
-/// Switches' traps reach the manager, and a signal has it look at the whole subnet.
+/// Switches' traps reach the manager, and a signal has it read its files again and look at the whole subnet.
 #[test]
 fn sweeps() {
     let place = Place::daemon();
-    let manager = Program::start(&mut place.manager(&["--sweep", "0"]));
+    let file = place.dir.path().join("partitions.conf");
+    let write = |text: &str| std::fs::write(&file, text).expect("is written");
+    write("Default=0x7fff : ALL=full ;\n");
+    let manager =
+        Program::start(&mut place.manager(&["--sweep", "0", "--Pconfig", "partitions.conf"]));
     let line = manager.says("sweep=1 ");
     assert!(line.contains("active=8 "), "{line}");
+    let pkeys = || place.output(&["smpquery", "pkeys", "1"]);
+    assert!(!pkeys().contains("0x8005"), "{}", pkeys());
+    write("Default=0x7fff : ALL=full ;\nio=0x5 : ALL=full ;\n");
     manager.signal(Signal::SIGHUP);
     manager.says("sweep=2 ");
+    assert!(pkeys().contains("0x8005"), "{}", pkeys());
+    write("Default=0x7fff : ALL=full ;\nio=0x5 ALL=full ;\n");
+    manager.signal(Signal::SIGHUP);
+    let line = manager.says("stay as they were");
+    assert!(line.contains("partitions.conf:2: "), "{line}");
+    manager.says("sweep=3 ");
+    assert!(pkeys().contains("0x8005"), "{}", pkeys());
     place.command(&["link", "down", "a:1"]);
     manager.says("active=7 ");
     place.command(&["link", "up", "a:1"]);

@@ -71,14 +71,22 @@ fn the_next_manager_completes_a_sweep() {
             port: port(true),
             left,
         };
-        let first = run(&mut manager(), &mut failing, &signals, true, |_| {});
+        let first = run(&mut manager(), &mut failing, &signals, true, |_| {}, |_| {});
         drop(failing);
         let mut next = manager();
-        run(&mut next, &mut port(true), &signals, true, |_| {}).expect("goes on");
+        run(&mut next, &mut port(true), &signals, true, |_| {}, |_| {}).expect("goes on");
         assert_eq!(next.report().errors, [""; 0], "{left}");
         assert_eq!(next.report().active, 6, "{left}");
         let mut rehearsal = Rehearsal::new(port(false));
-        run(&mut manager(), &mut rehearsal, &signals, true, |_| {}).expect("goes on");
+        run(
+            &mut manager(),
+            &mut rehearsal,
+            &signals,
+            true,
+            |_| {},
+            |_| {},
+        )
+        .expect("goes on");
         assert_eq!(
             rehearsal.report(),
             "0 changes; nothing was written\n",

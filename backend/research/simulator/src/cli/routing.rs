@@ -32,6 +32,7 @@ Generators:
 Examples:
   ibvswitch simulate routing --topology \"XGFT(3;18,18,36;18,18,1)\"
   ibnetdiscover | ibvswitch simulate routing - --engine dfsssp,lash --json
+  ibvswitch simulate routing --topology \"XGFT(3;36,18,18;18,18,1)\" --engine ftree --broken 1
   ibvswitch simulate routing --topology \"RLFT(36,2891)\" --vfs 16 --engine vswitch-ftree
   ibvswitch simulate routing --topology \"torus(4x4x4,2)\" --compare-opensm")]
 pub(super) struct RoutingArgs {
@@ -52,6 +53,10 @@ pub(super) struct RoutingArgs {
     /// Number of hypervisors; there are no other adapters.
     #[arg(long, value_name = "NUMBER", requires = "vfs", value_parser = at_least(1usize))]
     hypervisors: Option<usize>,
+    /// Break this percentage of the cables between switches, drawn by the seed from those without which the switches
+    /// still reach each other.
+    #[arg(long, value_name = "PERCENT", value_parser = whole(1..=99u8))]
+    broken: Option<u8>,
     /// Also compute the bandwidth that all adapters get with this traffic.
     #[arg(long, value_parser = named(TRAFFIC))]
     traffic: Option<Traffic>,
@@ -74,7 +79,12 @@ pub(super) struct RoutingArgs {
 
 pub(super) fn run(args: &RoutingArgs) -> Result<(), CliError> {
     let name = args.topology.name();
-    let loaded = args.topology.load(args.common.seed)?;
+    let mut loaded = args.topology.load(args.common.seed)?;
+    if let Some(percent) = args.broken {
+        loaded
+            .break_cables(percent, args.common.seed)
+            .map_err(|error| CliError::Failed(format!("{name}: {error}")))?;
+    }
     let chosen = |name: &&str| {
         args.engine
             .iter()

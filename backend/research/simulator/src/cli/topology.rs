@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::{Shape, without_aggregation_nodes};
 use clap::Args;
 use fabric::{Listing, NETLIST_MAX, NetlistError, Topology};
-use topologies::Hosts;
+use topologies::{Hosts, TooManyBroken};
 
 use super::CliError;
 
@@ -31,6 +31,19 @@ pub(super) struct Loaded {
     pub(super) topology: Topology,
     /// Remarks on a file that is not taken as it is.
     pub(super) remarks: Vec<String>,
+}
+
+impl Loaded {
+    /// Breaks a percentage of the cables between switches.
+    pub(super) fn break_cables(&mut self, percent: u8, seed: u64) -> Result<(), TooManyBroken> {
+        let all = topologies::trunks(&self.topology);
+        let broken = (all * usize::from(percent)).div_ceil(100);
+        self.topology = topologies::break_cables(std::mem::take(&mut self.topology), broken, seed)?;
+        self.remarks.push(format!(
+            "{broken} of {all} cables between switches are broken."
+        ));
+        Ok(())
+    }
 }
 
 impl TopologyArgs {

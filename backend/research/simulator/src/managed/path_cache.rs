@@ -100,8 +100,16 @@ mod tests {
         assert_eq!(cache.path(to), None);
         let change = cache.answered(record(true, 3));
         assert_eq!((change.sl, change.mtu), (true, false));
+        cache.failed(to);
+        let mtu = 4;
+        let smaller = PathRecord {
+            mtu,
+            ..record(true, 3)
+        };
+        let change = cache.answered(smaller);
+        assert_eq!((change.sl, change.mtu), (false, true));
         cache.moved();
         assert_eq!(cache.path(to), None);
-        assert_eq!(cache.answered(record(true, 3)), Change::default());
+        assert_eq!(cache.answered(smaller), Change::default());
     }
 }

@@ -4,7 +4,10 @@ use std::fmt;
 use std::str::FromStr;
 
 use fabric::{NodeId, Topology};
-use topologies::{FatTree, FatTreeError, Hosts, Irregular, IrregularError, Torus, TorusError};
+use topologies::{
+    FatTree, FatTreeError, Hosts, Irregular, IrregularError, TooManyBroken, Torus, TorusError,
+    break_cables,
+};
 use wire::attribute::NodeType;
 
 /// A topology that is generated, as it is written on a command line:
@@ -46,6 +49,9 @@ pub enum ShapeError {
     /// The parameters make no torus.
     #[error(transparent)]
     Torus(#[from] TorusError),
+    /// More broken cables than the torus can do without.
+    #[error(transparent)]
+    Broken(#[from] TooManyBroken),
     /// The parameters make no irregular network.
     #[error(transparent)]
     Irregular(#[from] IrregularError),
@@ -70,7 +76,7 @@ impl Shape {
     pub fn topology(&self, hosts: Hosts, seed: u64) -> Result<Topology, ShapeError> {
         Ok(match *self {
             Self::FatTree(ref tree) => tree.topology(hosts),
-            Self::Torus(ref torus, broken) => torus.clone().broken(broken, seed)?.topology(hosts),
+            Self::Torus(ref torus, broken) => break_cables(torus.topology(hosts), broken, seed)?,
             Self::Irregular(switches, degree, machines) => {
                 Irregular::new(switches, degree, machines, seed)?.topology(hosts)
             }

@@ -11,7 +11,7 @@ use subnet_manager::routing::{
     Dfsssp, DimensionOrder, FatTree as FatTreeRouting, Lash, MinHop, Nue, Roles, UpDown,
     VSwitchFatTree, Verdict,
 };
-use topologies::{FatTree, Hosts, Irregular, Torus};
+use topologies::{FatTree, Hosts, Irregular, Torus, break_cables};
 use wire::Guid;
 
 /// Both engines reach the same over as many links, and ours spreads the paths at least as well. Lanes
@@ -78,8 +78,8 @@ fn a_torus() {
 #[test]
 fn nue_on_one_lane() {
     let torus = |shape: &[u32], broken| {
-        let torus = Torus::new(shape, 2).unwrap().broken(broken, 7).unwrap();
-        torus.topology(Hosts::Adapters)
+        let torus = Torus::new(shape, 2).unwrap().topology(Hosts::Adapters);
+        break_cables(torus, broken, 7).unwrap()
     };
     let irregular = |switches, degree| {
         let network = Irregular::new(switches, degree, 60, 1).unwrap();
