@@ -177,6 +177,15 @@ impl PageList {
     #[must_use]
     pub fn present(self, log_size: u8) -> Self {
         let misses = |entry: u64| entry & ABSENT != 0;
+        // The addresses of a run of pages differ above the bits of an entry, and a run may have millions.
+        if let List::Short(Pages::Run {
+            first, log_stride, ..
+        }) = self.0
+            && log_stride >= LOG_SMALLEST
+            && !misses(first)
+        {
+            return self;
+        }
         if self.iter().any(misses) {
             let addresses: Vec<u64> = self.iter().collect();
             return Self::new(log_size, addresses);
