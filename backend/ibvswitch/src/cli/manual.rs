@@ -51,7 +51,7 @@ fn pages() -> Vec<(String, Vec<u8>)> {
     pages
 }
 
-/// The command whose page would have the name of a program's, and the name of the page.
+/// A command and the name of its page: a program has the name that the page would have.
 const RENAMED: (&str, &str) = ("sm", "sm-command");
 
 fn collect(command: &Command, above: &[&str], pages: &mut Vec<(String, Vec<u8>)>) {

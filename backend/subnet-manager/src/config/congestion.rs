@@ -85,7 +85,7 @@ impl CongestionControl {
     /// Takes over the value of a key; returns whether it knows the key.
     ///
     /// # Errors
-    /// What to write in place of the value.
+    /// The remedy: a value to write in its place.
     pub fn set(&mut self, key: &str, value: &str) -> Result<bool, String> {
         let (switches, adapters) = (&mut self.switches, &mut self.adapters);
         match key {

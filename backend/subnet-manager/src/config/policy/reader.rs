@@ -33,7 +33,7 @@ const ULPS: &str = "write default, sdp, rds or iser, or these with `, port-num N
                     target-port-guid N; or any with service-id, pkey, target-port-guid, source-port-guid or \
                     source-target-port-guid, and `: SL` after it";
 
-/// A rule whose groups and level are not known yet.
+/// A rule before its groups and its level are known.
 #[derive(Debug, Default)]
 struct Draft<'a> {
     rule: Rule,
@@ -587,7 +587,7 @@ impl<'a> Reader<'a> {
         ranges
     }
 
-    /// Partitions by P_Keys, whose bit of full membership does not count.
+    /// Partitions by P_Keys without the bit of full membership.
     fn pkeys(&mut self, line: usize, key: &str, value: &str) -> Ranges {
         let ranges = self.ranges(line, key, value, 1..=0xffff).0.into_iter();
         let partitions = ranges.map(|(first, last)| {
