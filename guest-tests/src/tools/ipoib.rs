@@ -40,7 +40,7 @@ pub fn mtu(guest: &Guest, interface: &str, mtu: u32, limit: Duration) -> Result<
 
 /// Five pings to `address`, none of which may be lost.
 pub fn ping(from: &Guest, address: &str, options: &str, limit: Duration) -> Result<()> {
-    let text = from.sh(&format!("ping {options} -c 5 {address}"), limit)?;
+    let text = from.sh(&format!("ping {options} -i 0.2 -c 5 {address}"), limit)?;
     expect(&text, &["5 packets transmitted, 5 packets received"])
 }
 

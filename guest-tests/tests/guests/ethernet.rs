@@ -250,7 +250,10 @@ fn guests_with_and_without_a_driver_reach_each_other() -> Result<()> {
         two.sh("ip link set eth1 up", LIMIT)?;
         ipoib::await_carrier(&two, "eth1", LIMIT)?;
         let before = received()?;
-        one.run("ping -c 3 -W 1 10.9.0.255; ping -c 2 -W 1 10.9.0.77", LIMIT)?;
+        one.run(
+            "ping -c 3 -i 0.2 -W 1 10.9.0.255; ping -c 2 -i 0.2 -W 1 10.9.0.77",
+            LIMIT,
+        )?;
         let after = received()?;
         if before == after {
             return Ok(());

@@ -24,7 +24,7 @@ use traffic::{Background, Pair, Traffic};
 use upgrades::upgrades;
 
 const LIMIT: Duration = Duration::from_secs(400);
-const PINGS: u32 = 40;
+const PINGS: u32 = 30;
 /// Seconds beside its pause in which a VM that moves may miss pings, one each second: addresses move, and where
 /// processors are slow, a kernel waits for ARP in vain.
 const MISSED_S: f64 = 3.0;

@@ -32,7 +32,8 @@ fn variants(tool: Tool, transport: &str) -> Vec<&'static str> {
         variants.push("-s 1 -n 500");
     }
     if transport == "RC" {
-        if !atomic {
+        // Latency takes the ways of bandwidth through the device, and its table takes perftest 13 s.
+        if !atomic && (sends || !tool.is_latency()) {
             // 2 bytes to 8 MiB
             variants.push("-a -n 5 -t 4");
         }
@@ -96,7 +97,7 @@ fn every_program_and_transport() -> Result<()> {
         let mut serving = server.spawn(&run.command())?;
         serving.await_port("18515", LIMIT)?;
         let mut writing = client.spawn(&format!("{} {}", run.command(), server.address()))?;
-        while writing.text().matches(" 65536 ").count() < 20 {
+        while writing.text().matches(" 65536 ").count() < 8 {
             await_active(client, DEVICE)?;
             if !writing.running()? {
                 return Err(client.failed(format!("ended:\n{}", writing.text())));

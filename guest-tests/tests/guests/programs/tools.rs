@@ -551,10 +551,6 @@ fn binds_twice(kernel: Kernel) -> Result<()> {
     checks.check("functions reset under their drivers", || {
         reset_both(&guests)
     });
-    checks.check("and once more, after the modules were loaded again", || {
-        reload_both(&guests)?;
-        reset_both(&guests)
-    });
     // A driver that recovers says so; it is not to stumble.
     checks.check("no kernel warning but of the resets", || {
         guests
