@@ -10,7 +10,7 @@ mod subnet;
 use std::fmt;
 use std::ops::RangeInclusive;
 
-pub use daemon::{ENGINE, EXTERNAL, PARTITIONS, ROOT};
+pub use daemon::{ENGINE, EXTERNAL, HOST, PARTITIONS, ROOT};
 pub use guest::{CLUSTER, ELSEWHERE, GMP, HYPERVISOR, MAD_RATES, PORT, VF};
 pub use subnet::{FABRIC, LINK, ROUTER, SM, SUBNET, SWITCH};
 
@@ -125,6 +125,13 @@ pub static TABLES: &[Table] = &[
         is_list: false,
         about: "Threads that execute work requests. See [engines](engines.md).",
         keys: ENGINE,
+    },
+    Table {
+        path: "host",
+        is_list: false,
+        about: "Processors and memory of this host, which [`ibvswitch host plan`](host-plan.md) divides among VMs \
+                with `processors` or `background`.",
+        keys: HOST,
     },
     Table {
         path: "fabric",

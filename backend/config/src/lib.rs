@@ -7,6 +7,7 @@
 pub mod difference;
 mod document;
 pub mod edit;
+mod host;
 pub mod keys;
 mod names;
 mod placement;
@@ -37,6 +38,7 @@ use wire::{Guid, Lid, PKey};
 
 pub use control::Doorbells;
 pub use document::Problem;
+pub use host::{Host, Needs, Vm};
 pub use names::{ISOLATION, SMP_ACCESS};
 pub use vswitch::model::{
     Address, AddressModel, Bandwidth, Cluster, Fabric, FileNodes, GmpClass, GmpClasses, KeyChoice,
@@ -91,6 +93,8 @@ pub struct Config {
     pub file: Option<PathBuf>,
     /// The threads that execute work requests.
     pub engine: Engine,
+    /// Processors and memory of the host.
+    pub host: Host,
     /// Links and addresses.
     pub fabric: Fabric,
     /// The subnet managers: each subnet has one, and all are alike.
@@ -254,6 +258,8 @@ pub struct Hardware {
     pub pkeys: Option<Vec<PKey>>,
     /// As [`Vf::guest_memory`].
     pub guest_memory: Option<u64>,
+    /// Needs of its VM.
+    pub needs: Needs,
     /// The vfio-user socket for its VM; absolute.
     pub socket: PathBuf,
 }
@@ -275,6 +281,8 @@ pub struct Vf {
     pub object_memory: u64,
     /// The most memory that its VMM may share, in bytes; `None`: what all such VFs have.
     pub guest_memory: Option<u64>,
+    /// Needs of its VM.
+    pub needs: Needs,
     /// IP addresses that a VM with an Ethernet card may claim.
     pub claims: Claims,
     /// The vfio-user socket; absolute.
@@ -506,6 +514,27 @@ impl Config {
     pub fn hardware_of(&self) -> impl Iterator<Item = (&Hypervisor, &Hardware)> {
         let hypervisors = self.hypervisors.iter();
         hypervisors.flat_map(|at| at.hardware.iter().map(move |vf| (at, vf)))
+    }
+
+    /// VMs of all VFs that are not spare, in the order of the configuration. A port that does not speak of its VM may
+    /// be that of a VM with a VF.
+    pub fn vms(&self) -> impl Iterator<Item = Vm<'_>> {
+        self.hypervisors.iter().flat_map(|hypervisor| {
+            let is_a_vm = |vf: &&Vf| vf.kind == Kind::Hca || vf.needs.are_planned();
+            let vfs = hypervisor.vfs.iter().filter(|vf| !vf.model.spare);
+            let vfs = vfs.filter(is_a_vm);
+            let vfs = vfs.map(|vf| Vm {
+                name: &vf.model.name,
+                memory: vf.guest_memory,
+                needs: vf.needs,
+            });
+            let hardware = hypervisor.hardware.iter().map(|vf| Vm {
+                name: &vf.name,
+                memory: vf.guest_memory,
+                needs: vf.needs,
+            });
+            vfs.chain(hardware)
+        })
     }
 
     /// The VF of that name.

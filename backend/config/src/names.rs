@@ -26,3 +26,7 @@ pub const SMP_ACCESS: [(&str, SmpAccess); 3] = [
 
 /// Whether service levels that a guest may not use are rewritten.
 pub(super) const SL_POLICY: [(&str, bool); 2] = [("deny", false), ("rewrite", true)];
+
+/// Sizes of huge pages, with their names in the configuration.
+pub const HUGE_PAGES: [(&str, Option<u64>); 3] =
+    [("none", None), ("2M", Some(2 << 20)), ("1G", Some(1 << 30))];

@@ -4,6 +4,7 @@ mod clusters;
 mod daemon;
 mod fabric;
 mod hardware;
+mod host;
 mod hypervisors;
 mod mads;
 mod manager;
@@ -89,6 +90,7 @@ impl<'d> Reader<'d> {
         let socket_mode = daemon::socket_mode(root);
         let sandbox = root.one_of("sandbox", &Sandbox::NAMES).unwrap_or_default();
         let (engine, doorbells, object_memory) = daemon::engine(root);
+        let host = host::host(root);
         let sm = root.section("sm", keys::SM);
         let (manager, files) = manager::manager(&sm);
         let external = daemon::external(root, &runtime_dir);
@@ -129,6 +131,7 @@ impl<'d> Reader<'d> {
             file_warnings: Vec::new(),
             file: None,
             engine,
+            host,
             fabric,
             manager,
             files,

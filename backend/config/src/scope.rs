@@ -1,6 +1,8 @@
 //! The places where each key acts. A key is refused where it cannot act, or a warning says that it does not: `SCOPES` is the table
 //! of both, and `docs/users/where-settings-act.md` shows it.
 
+pub mod partition_file;
+
 use toml::de::DeValue;
 
 use super::document::{Entry, Section};
@@ -64,6 +66,8 @@ enum When {
     AllShared,
     /// No LIDs of 18 bits.
     ShortLids,
+    /// No VM has a place in the plan of the host.
+    NothingPlanned,
     /// The table lacks this key.
     Without(&'static str),
     /// Found where the key is read.
@@ -97,6 +101,7 @@ impl When {
             Self::NothingShared => !config.fabric.model.has_shared_ports(),
             Self::AllShared => !config.fabric.model.has_vswitch(),
             Self::ShortLids => !config.fabric.extended_lids,
+            Self::NothingPlanned => config.vms().all(|vm| !vm.needs.are_planned()),
             Self::Without(_) | Self::Read(_) => false,
         }
     }
@@ -125,6 +130,7 @@ impl When {
                 "with `fabric.model = \"shared-port\"` or `\"virtualized\"`".to_owned()
             }
             Self::ShortLids => "without `fabric.extended_lids`".to_owned(),
+            Self::NothingPlanned => "if no VF or port has `processors` or `background`".to_owned(),
             Self::Without(key) => format!("without `{key}`"),
             Self::Read(text) => text.to_owned(),
         }
@@ -279,6 +285,11 @@ const NO_KEY: Elsewhere = warned(
     "there are no management keys",
     "set sm.m_key, or remove the key",
 );
+const NOT_PLANNED: Elsewhere = warned(
+    When::NothingPlanned,
+    "the plan of the host has no VM",
+    "add `processors` or `background` to a VF or port, or remove the key",
+);
 const SUBNETS: Elsewhere = read("with `[[subnet]]`");
 const FILE: Elsewhere = read("with `fabric.topology`");
 const SHARED_LID: Elsewhere = read("if the VF shares a LID");
@@ -294,6 +305,10 @@ pub const SCOPES: &[Scope] = &[
     everywhere("engine.threads"),
     partly("engine.doorbells", "VFs without `device`", &[]),
     partly("engine.object_memory", "VFs without `device`", &[]),
+    everywhere("host.kernel_processors"),
+    everywhere("host.reserved_memory"),
+    scope("host.huge_pages", "none", "VMs in the plan", &[NOT_PLANNED]),
+    partly("host.io_threads", "VMs in the plan", &[NOT_PLANNED]),
     partly(
         "fabric.switch",
         "if there is one switch",
@@ -685,6 +700,8 @@ pub const SCOPES: &[Scope] = &[
         &[DEVICE],
     ),
     everywhere("hypervisor.vf.guest_memory"),
+    everywhere("hypervisor.vf.processors"),
+    everywhere("hypervisor.vf.background"),
     partly(
         "hypervisor.vf.smp",
         "everywhere",
@@ -744,6 +761,8 @@ pub const SCOPES: &[Scope] = &[
         "write the port's GUID into OpenSM's partitions.conf"
     ),
     everywhere("hypervisor.port.guest_memory"),
+    everywhere("hypervisor.port.processors"),
+    everywhere("hypervisor.port.background"),
     partly("hypervisor.port.cluster", "one subnet", &[]),
     partly(
         "hypervisor.port.vlid",
@@ -751,50 +770,4 @@ pub const SCOPES: &[Scope] = &[
         &[read("without it")],
     ),
     everywhere("hypervisor.port.socket"),
-];
-
-/// Every option of the file that `sm.partitions_file` names, with the embedded subnet manager.
-pub const PARTITION_FILE: &[Scope] = &[
-    everywhere("NAME=P_KEY"),
-    everywhere("ipoib"),
-    partly(
-        "mtu=",
-        "IPoIB's group, and groups without their own",
-        &[read("in a line `mgid=` of an IP group")],
-    ),
-    partly(
-        "rate=",
-        "IPoIB's group, and groups without their own",
-        &[read("in a line `mgid=` of an IP group")],
-    ),
-    partly(
-        "sl=",
-        "groups, and paths (PathRecord, MultiPathRecord), with or without the keys `qos_…`",
-        &[read(
-            "other than 0: with `sm.routing` `\"dfsssp\"`, `\"lash\"`, `\"nue\"` or `\"dor\"`, which choose levels; two values for a partition",
-        )],
-    ),
-    everywhere("scope="),
-    everywhere("Q_Key="),
-    everywhere("TClass="),
-    everywhere("FlowLabel="),
-    everywhere("defmember="),
-    everywhere("indx0"),
-    everywhere("mgid="),
-    everywhere("ALL, ALL_CAS, ALL_SWITCHES, ALL_ROUTERS, SELF"),
-    partly(
-        "a port by GUID",
-        "ports of the subnet",
-        &[Elsewhere {
-            when: When::Read("for a GUID that no port has"),
-            verdict: Verdict::Warned,
-            why: "",
-            remedy: "",
-        }],
-    ),
-    partly(
-        "a VF by name",
-        "VFs without `device`",
-        &[read("for a name that no VF has")],
-    ),
 ];

@@ -214,7 +214,7 @@ fn unknown_keys() {
     vf_case(
         "password = 3",
         "1: `hypervisor.vf.password`: unknown key; the keys here are `name`, `device`, `isolation`, `address`, `lid`, `guid`, \
-         `node_guid`, `pkeys`, `doorbells`, `like`, `ipoib`, `object_memory`, `guest_memory`, `smp`, `gmp`, `mad_rate`, `mad_burst`, `mad_rates`, `cluster`, `vlid`, `virtual_pkeys`, `sl`, `sl_policy` and `socket`",
+         `node_guid`, `pkeys`, `doorbells`, `like`, `ipoib`, `object_memory`, `guest_memory`, `processors`, `background`, `smp`, `gmp`, `mad_rate`, `mad_burst`, `mad_rates`, `cluster`, `vlid`, `virtual_pkeys`, `sl`, `sl_policy` and `socket`",
     );
     head_case(
         "[engin]",

@@ -7,6 +7,7 @@ mod accelerator;
 mod doorbells;
 mod limits;
 mod memory;
+mod plan;
 mod program;
 mod qemu;
 mod service;
@@ -18,9 +19,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::resource::{Resource, getrlimit};
-use nix::unistd::Pid;
 use passthrough::Device;
 use serde::Serialize;
 
@@ -28,6 +27,7 @@ use self::program::Programs;
 use crate::budget::Available;
 use crate::finding::{Finding, Verdict};
 use crate::host::Host;
+use crate::host::machine::{Machine, allowed};
 use config::{Config, Kind};
 
 /// Time limit of a program of the host. QEMU lists its devices in a second, on a busy machine too.
@@ -99,13 +99,6 @@ impl Default for Doctor {
     }
 }
 
-/// Returns the numbers of the processors in this process's affinity mask.
-fn allowed() -> Vec<usize> {
-    let set = sched_getaffinity(Pid::from_raw(0)).unwrap_or_default();
-    let is_in = |&number: &usize| set.is_set(number).unwrap_or(false);
-    (0..CpuSet::count()).filter(is_in).collect()
-}
-
 impl Doctor {
     /// Looks at everything that this configuration needs.
     #[must_use]
@@ -123,6 +116,9 @@ impl Doctor {
         checks.push(limits::open_files(config, self.open_files));
         checks.extend(limits::mappings(config, &self.root));
         checks.extend(doorbells::check(config, self.processors, &self.allowed));
+        let memory = self.available.map(Available::bytes);
+        let machine = Machine::at(&self.root, &self.allowed, memory);
+        checks.extend(plan::check(config, &machine));
         let daemon = service::daemon(&config.control_socket());
         let serves = daemon.verdict == Verdict::Ok;
         checks.push(service::runtime_dir(&config.runtime_dir, serves));

@@ -1,5 +1,8 @@
 //! Whether this host can pass VFs of its adapters through, and what keeps it from doing so.
 
+pub mod machine;
+pub mod plan;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -1,13 +1,15 @@
 //! Arguments of QEMU that give a VM its VF, and the same for libvirt.
 
+mod libvirt;
+
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use vhost_user::port::Port;
-use vhost_user::translate::Mac;
 use wire::Mtu;
 
+use crate::host::plan::Place;
 use config::{Config, Hardware, Kind, Vf};
 
 /// A VF's attachment to a VM.
@@ -19,6 +21,7 @@ pub struct Attachment<'a> {
     /// The longest IP packet of a port.
     mtu: u16,
     memory: String,
+    place: Option<Place>,
     bus: Option<String>,
     monitor: Option<Monitor>,
     receives: bool,
@@ -120,6 +123,7 @@ impl<'a> Attachment<'a> {
             socket: &vf.socket,
             mtu: port_mtu(config),
             memory: "1G".to_owned(),
+            place: None,
             bus: None,
             monitor: None,
             receives: false,
@@ -134,6 +138,7 @@ impl<'a> Attachment<'a> {
             socket: &vf.socket,
             mtu: port_mtu(config),
             memory: "1G".to_owned(),
+            place: None,
             bus: None,
             monitor: None,
             receives: false,
@@ -152,6 +157,12 @@ impl<'a> Attachment<'a> {
     /// The VM's memory as QEMU writes sizes, such as `4G`.
     pub fn memory(mut self, size: impl Into<String>) -> Self {
         self.memory = size.into();
+        self
+    }
+
+    /// The VM's place in the plan of the host.
+    pub fn place(mut self, place: Option<Place>) -> Self {
+        self.place = place;
         self
     }
 
@@ -206,14 +217,38 @@ impl<'a> Attachment<'a> {
         let mut arguments = vec![
             "-object".to_owned(),
             format!(
-                "memory-backend-memfd,id={MEMORY_ID},size={},share=on",
-                self.memory
+                "memory-backend-memfd,id={MEMORY_ID},size={},share=on{}",
+                self.memory,
+                self.pages()
             ),
             "-machine".to_owned(),
             format!("q35,memory-backend={MEMORY_ID}"),
         ];
+        if let Some(place) = &self.place {
+            let vcpus = place.vcpus.unwrap_or(1);
+            arguments.extend(["-smp".to_owned(), vcpus.to_string()]);
+            for thread in 1..=place.io_threads {
+                let object = format!("iothread,id=ibvswitch-io{thread}");
+                arguments.extend(["-object".to_owned(), object]);
+            }
+        }
         arguments.extend(self.device_arguments());
         arguments
+    }
+
+    /// Properties of the memory by the plan of the host.
+    fn pages(&self) -> String {
+        let Some(place) = &self.place else {
+            return String::new();
+        };
+        let mut text = match place.huge_pages {
+            Some(size) => format!(",hugetlb=on,hugetlbsize={}M,prealloc=on", size >> 20),
+            None => String::new(),
+        };
+        if let Some(node) = place.node {
+            text += &format!(",host-nodes={node},policy=bind");
+        }
+        text
     }
 
     /// The arguments for the device alone, for a VM whose memory is shared already.
@@ -243,67 +278,11 @@ impl<'a> Attachment<'a> {
         }
         arguments
     }
-
-    /// Returns the elements to merge into a libvirt domain.
-    pub fn libvirt_xml(&self) -> String {
-        match self.kind {
-            Kind::Hca => self.libvirt_hca(),
-            Kind::VhostUserNet(mac) => self.libvirt_interface(mac),
-        }
-    }
-
-    fn libvirt_interface(&self, mac: Mac) -> String {
-        format!(
-            "<domain type='kvm'>
-  <memoryBacking>
-    <source type='memfd'/>
-    <access mode='shared'/>
-  </memoryBacking>
-  <devices>
-    <interface type='vhostuser'>
-      <mac address='{mac}'/>
-      <source type='unix' path='{}' mode='client'>
-        <reconnect enabled='yes' timeout='1'/>
-      </source>
-      <model type='virtio'/>
-      <mtu size='{}'/>
-    </interface>
-  </devices>
-</domain>
-",
-            escape_attribute(&self.socket.to_string_lossy()),
-            self.mtu
-        )
-    }
-
-    fn libvirt_hca(&self) -> String {
-        format!(
-            "<domain type='kvm' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>
-  <memoryBacking>
-    <source type='memfd'/>
-    <access mode='shared'/>
-  </memoryBacking>
-  <qemu:commandline>
-    <qemu:arg value='-device'/>
-    <qemu:arg value='{}'/>
-  </qemu:commandline>
-</domain>
-",
-            escape_attribute(&self.device())
-        )
-    }
 }
 
 /// Serializing strings and numbers into a string has no way to fail.
 fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
-}
-
-/// Escapes for an XML attribute in single quotes.
-fn escape_attribute(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('\'', "&apos;")
 }
 
 /// Quotes a word for a POSIX shell where it needs it.

@@ -2,6 +2,7 @@
 
 use super::Values::{Integer, IntegerOr, Mode, Other, Table, Tables, Word};
 use super::{Key, key, words};
+use crate::names::HUGE_PAGES;
 use crate::{Doorbells, ENGINES_MAX, Sandbox};
 
 /// Keys of the outermost table.
@@ -35,6 +36,7 @@ pub static ROOT: &[Key] = &[
          kernel can ([details](../security.md#the-daemons-sandbox)). `status` shows the state.",
     ),
     key("engine", Table, "", ""),
+    key("host", Table, "", ""),
     key("fabric", Table, "", ""),
     key("sm", Table, "", ""),
     key("external", Table, "", ""),
@@ -74,6 +76,34 @@ pub static ENGINE: &[Key] = &[
         "MiB of the daemon's memory for the [objects of one guest](engines.md#memory-that-guests-take), for VFs without an `object_memory` \
          of \
          their own.",
+    ),
+];
+
+/// Keys of `host`.
+pub static HOST: &[Key] = &[
+    key(
+        "kernel_processors",
+        Integer(1..=8192),
+        "`1`",
+        "Number of processors for the kernel, daemons, and threads of QEMU that are no processors of VMs: the first ones.",
+    ),
+    key(
+        "reserved_memory",
+        Other(super::guest::SIZE),
+        "`\"512M\"`",
+        "Memory that no VM gets.",
+    ),
+    key(
+        "huge_pages",
+        Word(&words(&HUGE_PAGES)),
+        "`\"none\"`",
+        "Pages of the memory of VMs in the plan.",
+    ),
+    key(
+        "io_threads",
+        Integer(0..=16),
+        "`1`",
+        "Number of I/O threads of each VM in the plan, for its disks: `ibvswitch-io1` and so on.",
     ),
 ];
 

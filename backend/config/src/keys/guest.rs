@@ -1,6 +1,6 @@
 //! Keys of hypervisors, VFs, ports and virtual clusters.
 
-use super::Values::{Integer, Lid, Other, Tables, Word};
+use super::Values::{Flag, Integer, Lid, Other, Tables, Word};
 use super::{Key, MAD_RATE_MAX, key, words};
 use crate::names::SL_POLICY;
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 };
 
 const VFS_MAX: i64 = VFS_PER_HYPERVISOR_MAX as i64;
-const SIZE: &str = "`\"1M\"` to `\"64T\"`";
+pub(super) const SIZE: &str = "`\"1M\"` to `\"64T\"`";
 
 /// Keys of `cluster`.
 pub static CLUSTER: &[Key] = &[
@@ -190,6 +190,19 @@ pub static VF: &[Key] = &[
         "Maximum of [memory that its VMM shares](engines.md#memory-of-guests): a number and `K`, `M`, `G` or `T`.",
     ),
     key(
+        "processors",
+        Integer(1..=288),
+        "none",
+        "Number of the VM's processors, in the [plan of the host](host-plan.md): each has a processor of the host to \
+         itself, unless the VM is in the `background`.",
+    ),
+    key(
+        "background",
+        Flag,
+        "`false`",
+        "Whether the VM runs only while VMs with `processors` leave theirs idle (SCHED_IDLE).",
+    ),
+    key(
         "smp",
         Word(&words(&SMP_ACCESS)),
         "`\"own-port\"`",
@@ -312,6 +325,8 @@ pub static PORT: &[Key] = &[
         "as its hypervisor",
         "As of a VF.",
     ),
+    key("processors", Integer(1..=288), "none", "As of a VF."),
+    key("background", Flag, "`false`", "As of a VF."),
     key("cluster", Other("name"), "none", "As of a VF."),
     key("vlid", Lid, "the next free from 1", "As of a VF."),
     key(

@@ -6,6 +6,7 @@ use wire::PKey;
 
 use super::Reader;
 use super::clusters::service_levels;
+use super::host::needs;
 use super::hypervisors::Defaults;
 use super::mads::mads;
 use crate::document::Section;
@@ -17,6 +18,8 @@ const KEYS: &[&str] = &[
     "device",
     "isolation",
     "guest_memory",
+    "processors",
+    "background",
     "pkeys",
     "smp",
     "gmp",
@@ -74,6 +77,7 @@ impl<'d> Reader<'d> {
             cluster,
             pkeys,
             guest_memory,
+            needs: needs(section),
             socket,
         })
     }

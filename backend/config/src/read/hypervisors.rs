@@ -13,14 +13,15 @@ use wire::PKey;
 use super::Reader;
 use super::clusters::service_levels;
 use super::daemon::object_memory;
+use super::host::{amount, needs};
 use super::mads::mads;
 use super::partitions::check_external_pkeys;
 use crate::document::{Entry, Section, at_most};
+use crate::host::Needs;
 use crate::placement::Placement;
 use crate::{
-    Address, AddressModel, Doorbells, GUEST_MEMORY, GUEST_MEMORY_OF_ALL, Hypervisor, IPOIB, Kind,
-    LIKENESSES, Manager, ManagerPlace, SMP_ACCESS, Subnet, VFS_PER_HYPERVISOR_MAX, Vf, Wiring,
-    keys,
+    Address, AddressModel, Doorbells, GUEST_MEMORY_OF_ALL, Hypervisor, IPOIB, Kind, LIKENESSES,
+    Manager, ManagerPlace, SMP_ACCESS, Subnet, VFS_PER_HYPERVISOR_MAX, Vf, Wiring, keys,
 };
 
 const SPARE_VFS_REMEDY: &str = "write how many VFs without a VM the hypervisor has, from 0 to 127";
@@ -247,6 +248,7 @@ impl<'d> Reader<'d> {
             ipoib,
             object_memory: object_memory(section).unwrap_or(defaults.object_memory),
             guest_memory,
+            needs: needs(section),
             claims: Claims::Any,
             socket,
         })
@@ -285,13 +287,7 @@ impl<'d> Reader<'d> {
 
     /// Returns the memory that VMMs may share, in bytes.
     pub(super) fn guest_memory(&self, section: &Section<'d>) -> Option<u64> {
-        let entry = section.text("guest_memory")?;
-        let bytes = size(entry.value).filter(|bytes| GUEST_MEMORY.contains(bytes));
-        entry.meaning(
-            bytes,
-            "not an amount of memory for a guest",
-            "write a number and K, M, G or T, such as \"512G\", from \"1M\" to \"64T\"",
-        )
+        amount(section, "guest_memory")
     }
 
     /// Whether there is address space for all that VMMs may share.
@@ -400,6 +396,7 @@ impl<'d> Reader<'d> {
             ipoib: IpOverInfiniBand::default(),
             object_memory: defaults.object_memory,
             guest_memory: defaults.guest_memory,
+            needs: Needs::default(),
             claims: Claims::Any,
             socket: self.socket(&entry, None, defaults.runtime_dir),
         }
@@ -411,25 +408,6 @@ pub(super) fn derived_mac(name: &str) -> Mac {
     let [.., a, b, c, d, e] = u64::from(derive_guid("port", name)).to_be_bytes();
     // Locally administered.
     Mac([2, a, b, c, d, e])
-}
-
-/// As QEMU writes sizes, but always with its unit: `64G`.
-fn size(text: &str) -> Option<u64> {
-    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    let shift = match unit {
-        "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        "T" => 40,
-        _ => return None,
-    };
-    // `parse` would take a sign.
-    let digits = number.bytes().all(|byte| byte.is_ascii_digit());
-    number
-        .parse::<u64>()
-        .ok()
-        .filter(|_| digits)?
-        .checked_mul(1 << shift)
 }
 
 fn is_empty_array(value: &DeValue<'_>) -> bool {

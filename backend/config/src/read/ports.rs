@@ -6,6 +6,7 @@ use vswitch::model;
 use wire::{Guid, PKey};
 
 use super::Reader;
+use super::host::needs;
 use super::hypervisors::{Defaults, NO_ETHERNET, derived_mac};
 use crate::document::Section;
 use crate::{Doorbells, Kind, Vf};
@@ -62,6 +63,7 @@ impl<'d> Reader<'d> {
             ipoib: connectx::IpOverInfiniBand::default(),
             object_memory: 0,
             guest_memory,
+            needs: needs(section),
             claims,
             socket,
         })

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::scope::{Elsewhere, PARTITION_FILE, SCOPES, Scope};
+use crate::scope::partition_file::PARTITION_FILE;
+use crate::scope::{Elsewhere, SCOPES, Scope};
 
 /// A key and its value.
 type Setting = (&'static str, &'static str);
@@ -154,7 +155,7 @@ fn the_table_has_every_key() {
         known.extend(table.keys.iter().map(path));
     }
     // Tables that have keys of their own there.
-    for table in ["engine", "fabric", "sm", "external"] {
+    for table in ["engine", "host", "fabric", "sm", "external"] {
         known.remove(table);
     }
     let scopes: BTreeSet<String> = SCOPES.iter().map(|scope| scope.key.to_owned()).collect();
@@ -309,6 +310,11 @@ fn a_warning_where_a_key_does_nothing() {
             ],
             "move without new paths",
             &[("fabric.model", "'vswitch-dynamic'")],
+        ),
+        (
+            &[("host.huge_pages", "'2M'")],
+            "the plan of the host has no VM",
+            &[("hypervisor.vf.processors", "2")],
         ),
         (
             &[("hypervisor.vf.sl_policy", "'rewrite'")],

@@ -19,6 +19,8 @@ use pin::PinArgs;
 use super::change::{self, AddToArgs, RemoveArgs};
 use super::{CliError, SourceArgs, ask, print, print_json};
 use crate::control::{Mads, Objects, PassedVf, RefusedMad, Request, Response, Retries, VfStatus};
+use crate::host::machine::Machine;
+use crate::host::plan::{Place, Plan, Sizes};
 use crate::qemu::{Attachment, Monitor, shell_quote};
 use config::Config;
 use config::edit::Part;
@@ -64,6 +66,8 @@ The arguments are quoted for a shell:
 
 With --device-only the VM's memory is yours to configure, and must be shared: a
 memory-backend-memfd (or -file, or -ram) object with share=on that -machine memory-backend= names.
+A VM with `processors` or `background` also gets its place in the plan of the host, and --prefix prints the
+words before qemu-system-x86_64 (see `ibvswitch host plan`).
 For programs, --json prints an array of the unquoted arguments.")]
 pub(super) struct QemuArgs {
     /// The VF.
@@ -74,6 +78,9 @@ pub(super) struct QemuArgs {
     /// Memory of the VM, as for QEMU's -m: in MiB, or with K, M, G or T after the number.
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = memory_size)]
     memory: String,
+    /// Print the words that go before the name of QEMU, by the plan of the host: taskset and chrt.
+    #[arg(long, conflicts_with_all = ["device_only", "bus", "migratable", "receive", "sockets"])]
+    prefix: bool,
     /// Plug the device into this PCI bus, such as the id of a pcie-root-port.
     #[arg(long, value_name = "ID")]
     bus: Option<String>,
@@ -97,7 +104,9 @@ pub(super) struct QemuArgs {
 #[command(after_help = "\
 Merge it into the domain with `virsh edit`: the attribute xmlns:qemu and the element
 qemu:commandline give the VM the device, and memoryBacking lets the device reach the VM's memory.
-For huge pages, add <hugepages/> to memoryBacking.
+A VM with `processors` or `background` also gets its place in the plan of the host: vcpupin, I/O threads,
+huge pages, and the scheduler of a VM in the background (see `ibvswitch host plan`).
+For huge pages of others, add <hugepages/> to memoryBacking.
 libvirt's QEMU runs as a user of its own, which must be able to use the socket: see socket_mode.")]
 pub(super) struct LibvirtArgs {
     /// The VF.
@@ -106,7 +115,7 @@ pub(super) struct LibvirtArgs {
 
 /// A size as QEMU's `size=` takes it: anything else could smuggle further properties in. A number alone
 /// is one of MiB, as for QEMU's `-m`; to `size=` it would be one of bytes.
-fn memory_size(text: &str) -> Result<String, String> {
+pub(super) fn memory_size(text: &str) -> Result<String, String> {
     let digits = text.trim_end_matches(['K', 'M', 'G', 'T', 'k', 'm', 'g', 't']);
     let right = text.len() - digits.len() <= 1
         && digits.bytes().all(|byte| byte.is_ascii_digit())
@@ -120,6 +129,18 @@ fn memory_size(text: &str) -> Result<String, String> {
     }
 }
 
+/// Bytes of a size that [`memory_size`] has returned.
+pub(super) fn bytes_of(size: &str) -> Option<u64> {
+    let (number, unit) = size.split_at_checked(size.len().checked_sub(1)?)?;
+    let shift = match unit {
+        "K" | "k" => 10,
+        "M" | "m" => 20,
+        "G" | "g" => 30,
+        _ => 40,
+    };
+    number.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
 pub(super) fn run(source: SourceArgs, command: VfCommand) -> Result<(), CliError> {
     match command {
         VfCommand::Show(args) => show(source, &args),
@@ -131,7 +152,9 @@ pub(super) fn run(source: SourceArgs, command: VfCommand) -> Result<(), CliError
         VfCommand::QemuArgs(args) => qemu_args(source, args),
         VfCommand::LibvirtXml(args) => {
             let config = source.load()?;
-            print(find(&config, &args.name)?.libvirt_xml())
+            let attachment = find(&config, &args.name)?;
+            let place = place(&config, &args.name, None)?;
+            print(attachment.place(place).libvirt_xml())
         }
     }
 }
@@ -149,7 +172,15 @@ fn find<'a>(config: &'a Config, name: &str) -> Result<Attachment<'a>, CliError> 
 
 fn qemu_args(source: SourceArgs, args: QemuArgs) -> Result<(), CliError> {
     let config = source.load()?;
-    let mut attachment = find(&config, &args.name)?.memory(args.memory).bus(args.bus);
+    let attachment = find(&config, &args.name)?;
+    let bytes = bytes_of(&args.memory).filter(|_| !args.device_only);
+    let place = place(&config, &args.name, bytes)?;
+    if args.prefix {
+        let prefix = place.map(|place| place.prefix).unwrap_or_default();
+        return print_words(&prefix, args.json);
+    }
+    let attachment = attachment.place(place);
+    let mut attachment = attachment.memory(args.memory).bus(args.bus);
     if args.migratable || args.receive || args.sockets.is_some() {
         let directory = args.sockets.as_ref().unwrap_or(&config.runtime_dir);
         let monitor = Monitor::new(directory, &args.name);
@@ -160,14 +191,37 @@ fn qemu_args(source: SourceArgs, args: QemuArgs) -> Result<(), CliError> {
     } else {
         attachment.arguments()
     };
-    if args.json {
-        return print_json(&arguments);
+    print_words(&arguments, args.json)
+}
+
+fn print_words(words: &[String], json: bool) -> Result<(), CliError> {
+    if json {
+        return print_json(&words);
     }
-    let quoted: Vec<String> = arguments
-        .iter()
-        .map(|argument| shell_quote(argument))
-        .collect();
+    let quoted: Vec<String> = words.iter().map(|word| shell_quote(word)).collect();
     print(format!("{}\n", quoted.join(" ")))
+}
+
+/// The place of a VM in the plan of this host, if it has one. A VM that would overcommit the host is refused.
+fn place(config: &Config, name: &str, bytes: Option<u64>) -> Result<Option<Place>, CliError> {
+    if config
+        .vms()
+        .all(|vm| vm.name != name || !vm.needs.are_planned())
+    {
+        return Ok(None);
+    }
+    let sizes = Sizes {
+        one: bytes.map(|bytes| (name, bytes)),
+        others: None,
+    };
+    let plan = Plan::new(config, &Machine::here(), sizes);
+    match plan.refused_of(name) {
+        None => Ok(plan.place(name).cloned()),
+        Some(it) => Err(CliError::Failed(format!(
+            "{}: {}; {}",
+            it.subject, it.why, it.remedy
+        ))),
+    }
 }
 
 fn show(source: SourceArgs, args: &ShowArgs) -> Result<(), CliError> {

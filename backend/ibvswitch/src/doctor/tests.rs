@@ -340,10 +340,10 @@ fn engines_are_put_where_the_process_may_run() {
     let remedy = check.remedy.expect("one");
     assert!(!remedy.contains("cpu"), "{remedy}");
     // The affinity of this thread alone.
-    let last = *super::allowed().last().expect("one");
-    let mut set = CpuSet::new();
+    let last = *crate::host::machine::allowed().last().expect("one");
+    let mut set = nix::sched::CpuSet::new();
     set.set(last).expect("is a number of a processor");
-    nix::sched::sched_setaffinity(Pid::from_raw(0), &set).expect("is its own");
+    nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set).expect("is its own");
     assert_eq!(super::allowed(), [last]);
 }
 

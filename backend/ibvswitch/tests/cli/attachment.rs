@@ -36,6 +36,50 @@ fn qemu_arguments() {
     }
 }
 
+/// The plan is that of this machine, which has at least one processor and no 1000 GiB.
+#[test]
+fn a_vm_that_would_overcommit_the_host_is_refused() {
+    let dir = scratch();
+    let file = dir.path().join("c.toml");
+    let vms = "[[hypervisor]]\nname = 'h'\n[[hypervisor.vf]]\nname = 'vm1'\nbackground = true\n\
+               [[hypervisor.vf]]\nname = 'vm2'\nprocessors = 288\n";
+    std::fs::write(&file, vms).expect("is written");
+    let run = |args: &[&str]| {
+        let config = ["--config", file.to_str().expect("is text")];
+        run(dir.path(), &[&config[..], args].concat())
+    };
+    let prefix = run(&["vf", "qemu-args", "vm1", "--prefix"]);
+    assert!(prefix.out.starts_with("chrt --idle 0"), "{}", prefix.err);
+    let large = run(&["vf", "qemu-args", "vm1", "--memory", "1000T"]);
+    assert_eq!(large.status, FAILURE);
+    assert!(
+        large.err.starts_with(
+            "ibvswitch: vm1: its 1048576000 MiB of memory are more than are left: of "
+        ),
+        "{}",
+        large.err
+    );
+    let told = "vm2: its 288 processors are more than are left: of ";
+    let xml = run(&["vf", "libvirt-xml", "vm2"]);
+    assert!(
+        xml.status == FAILURE && xml.err.contains(told),
+        "{}",
+        xml.err
+    );
+    let plan = run(&["host", "plan"]);
+    assert_eq!(plan.status, FAILURE);
+    assert!(
+        plan.out.contains(&format!("  refused  {told}")),
+        "{}",
+        plan.out
+    );
+    let plan = run(&["host", "plan", "--json", "--memory", "1M"]);
+    let plan: serde_json::Value = serde_json::from_str(&plan.out).expect("is JSON");
+    assert_eq!(plan["vms"][0]["class"], "background");
+    assert_eq!(plan["memory"]["vms"], 2 << 20);
+    assert_eq!(plan["refused"][0]["subject"], "vm2");
+}
+
 #[test]
 fn libvirt_xml() {
     let dir = scratch();

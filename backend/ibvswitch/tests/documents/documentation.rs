@@ -71,6 +71,7 @@ pages! {
     errors: "errors.md",
     guests_without_a_driver: "guests-without-a-driver.md",
     hardware: "hardware.md",
+    host_plan: "host-plan.md",
     ibvswitch_sm: "ibvswitch-sm.md",
     install: "install.md",
     lids_by_paths: "lids-by-paths.md",
