@@ -21,8 +21,8 @@ use crate::config::policy::Policy;
 use crate::config::preset_group::PresetGroup;
 use crate::config::quality::{Arbitration, PortKind, PortQuality};
 use crate::keys::{KeyPolicy, ManagementKeys};
-use crate::routing::Roles;
 use crate::routing::multipath::Multipath;
+use crate::routing::{ClusterTables, Roles};
 
 /// Treatment of ports that can have virtual ports. NVIDIA's OpenSM has the same three, as `virt_enabled`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -70,6 +70,9 @@ pub struct Config {
     pub pinned_lids: BTreeMap<Guid, Lid>,
     /// LIDs that ports had earlier, by port GUID: the first, and the LID mask control. They get them again.
     pub known_lids: BTreeMap<Guid, (Lid, u8)>,
+    /// Forwarding tables that clusters had earlier, as [`Clusters::all`](crate::Clusters::all) tells them. They act again
+    /// where they still lead to the cluster's LIDs.
+    pub known_cluster_tables: Vec<(String, ClusterTables)>,
     /// LIDs by the paths of pairs of ports, which take the place of the routing engine's.
     pub multipath: Multipath,
     /// P_Key tables of channel adapter ports, by port GUID, in the order of their indexes.
@@ -152,6 +155,7 @@ impl Default for Config {
             lmc: 0,
             pinned_lids: BTreeMap::new(),
             known_lids: BTreeMap::new(),
+            known_cluster_tables: Vec::new(),
             multipath: Multipath::default(),
             partitions: BTreeMap::new(),
             partition_file: None,

@@ -67,13 +67,15 @@ pub use config::quality::{
 };
 pub use config::{Config, ConfigError, Files, VirtualPorts};
 pub use keys::{KeyPolicy, ManagementKeys};
-pub use manager::{Balance, Dump, Report, SubnetManager, Ticket};
+pub use manager::{
+    Balance, ClusterRefusal, ClusterState, Clusters, Dump, Report, SubnetManager, Ticket,
+};
 pub use migration::{
     Arrival, Deadlock, LinkCircle, Method, Migration, MigrationError, Moved, NotFewest, Packets,
     SwitchPackets, Target, Wait,
 };
 pub use requests::Transport;
 pub use routing::{
-    Endpoint, ForwardingTable, Graph, MinHop, Routing, RoutingEngine, RoutingError, ServiceLevels,
-    Trunk, UpDown, Vertex,
+    ClusterTables, Endpoint, ForwardingTable, Graph, IdleEntry, IdleReason, MinHop, Routing,
+    RoutingEngine, RoutingError, ServiceLevels, Trunk, UpDown, Vertex,
 };

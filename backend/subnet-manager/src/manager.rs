@@ -1,16 +1,13 @@
 //! The subnet manager.
 
-mod balance;
-mod cache;
 mod configuration;
 mod discovery;
 mod dumps;
+mod errand;
 mod extended;
 mod lanes;
 mod mastery;
 mod migration;
-mod multipath;
-mod priority;
 mod routes;
 mod sweeps;
 mod traps;
@@ -31,87 +28,24 @@ use crate::config::partitions::Partitions;
 use crate::config::{Config, ConfigError, Files};
 use crate::congestion::Congestion;
 use crate::keys::{KeySource, ManagementKeys};
-use crate::model::{At, Subnet};
+use crate::model::Subnet;
 use crate::requests::{Failure, Outcome, Requests, Transport};
-use crate::routing::RoutingEngine;
+use crate::routing::{ClusterTables, RoutingEngine};
 use crate::sa::{Administration, Paths, View};
 use crate::tables::Tables;
-pub use balance::Balance;
 use configuration::Step;
 pub use dumps::Dump;
+pub use errand::Ticket;
+use errand::{Errand, Purpose};
 use extended::Extended;
 use mastery::Mastery;
 use migration::Migrations;
-pub use migration::Ticket;
-use multipath::Ranges;
+pub use routes::balance::Balance;
+pub use routes::clusters::{ClusterRefusal, ClusterState, Clusters};
+use routes::multipath::{self, Ranges};
 pub use sweeps::Report;
 use sweeps::Sweeps;
 use traps::Traps;
-
-/// Purpose of a request.
-#[derive(Debug, Clone, Copy)]
-enum Purpose {
-    NodeInfo {
-        from: Option<At>,
-    },
-    NodeDescription(usize),
-    SwitchInfo(usize),
-    PortInfo(At),
-    /// As [`Purpose::PortInfo`], between sweeps.
-    ChangedPort(At),
-    SmInfo(At),
-    Partitions(At, u16),
-    Enforcement {
-        switch: Guid,
-        place: (u8, u16),
-    },
-    /// A table of a port that is not read.
-    Setting {
-        node: Guid,
-        place: (u8, AttributeId, u32),
-    },
-    Identity(At, Guid),
-    /// Whether a node speaks the extended LID space.
-    Extension(usize),
-    /// Whether a port has virtual ports in use.
-    Virtualization(At),
-    /// A block of the states of virtual ports.
-    VPortStates(At, u16),
-    VPort(At, u16),
-    VNode(At, u16),
-    /// As [`Purpose::Virtualization`], between sweeps.
-    LightVirtualization(At),
-    Linear {
-        switch: Guid,
-        number: u16,
-    },
-    Multicast {
-        switch: Guid,
-        at: (u16, u8),
-    },
-    LightSwitch,
-    LightPort,
-    /// A standby asks whether the master is alive.
-    Poll,
-    Handover,
-    Acknowledge,
-}
-
-/// A request's purpose, and the migration that it is part of.
-#[derive(Debug, Clone, Copy)]
-struct Errand {
-    purpose: Purpose,
-    migration: Option<Ticket>,
-}
-
-impl From<Purpose> for Errand {
-    fn from(purpose: Purpose) -> Self {
-        Self {
-            purpose,
-            migration: None,
-        }
-    }
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -122,7 +56,7 @@ enum Phase {
     /// Writes multicast forwarding tables between sweeps.
     Multicast,
     Migrating,
-    /// Writes forwarding tables in which paths are spread anew.
+    /// Writes forwarding tables between sweeps: paths are spread anew, or clusters have theirs.
     Rebalancing,
     /// Gives the subnet to another manager.
     HandingOver,
@@ -158,6 +92,7 @@ struct Knowledge {
     /// As the sweep before found it, while a sweep runs.
     before: Option<Subnet>,
     paths: Paths,
+    clusters: Clusters,
     /// The paths of the subnet without gaps, while a part of it is away.
     whole: Option<Paths>,
     /// By port GUID: the service level by which it reaches the manager, where that is not 0.
@@ -208,6 +143,7 @@ impl SubnetManager {
                 subnet: Subnet::default(),
                 before: None,
                 paths: Paths::default(),
+                clusters: Clusters::new(&config.known_cluster_tables),
                 manager_levels: BTreeMap::new(),
                 balance: Balance::default(),
                 crowded: false,
@@ -275,6 +211,29 @@ impl SubnetManager {
     /// Traps that came so far, repetitions included, by number.
     pub fn traps(&self) -> impl Iterator<Item = (u16, u64)> {
         self.traps.counts()
+    }
+
+    /// Sets the forwarding tables of a cluster in place of those that it had; tables without entries clear them. The next
+    /// [`SubnetManager::poll`] writes the blocks that differ.
+    ///
+    /// An entry acts for a LID of the cluster's VMs where the walk along the cluster's entries reaches the LID; all others
+    /// leave the provider's in place, and the state says why. Each change of topology and each move of a VM has them checked
+    /// anew. Of two clusters that name a LID the one acts that was set earlier.
+    ///
+    /// # Errors
+    /// With these tables packets, also those of others, could wait for each other for ever. The cluster keeps the tables
+    /// that it had. Before the first sweep nothing is refused: [`Clusters::get`] tells then.
+    pub fn set_cluster_tables(
+        &mut self,
+        cluster: &str,
+        tables: ClusterTables,
+    ) -> Result<ClusterState, ClusterRefusal> {
+        routes::clusters::set(self, cluster, tables)
+    }
+
+    /// Forwarding tables of clusters, and their effect since the last [`SubnetManager::poll`].
+    pub const fn clusters(&self) -> &Clusters {
+        &self.known.clusters
     }
 
     /// The name of the routing engine that is to compute paths, or of the scheme by which LIDs are given to them.
@@ -510,6 +469,7 @@ impl SubnetManager {
                 self.phase = Phase::Multicast;
                 self.set_multicast();
             }
+            SmState::Master if routes::clusters::begin(self) => {}
             SmState::Master if self.migrations.has_waiting() => self.begin_round(),
             SmState::Master if self.known.crowded => self.rebalance(),
             SmState::Master if self.sweeps.due().is_some_and(|due| due <= now) => {

@@ -4,6 +4,7 @@ mod balance;
 mod bottleneck;
 mod check;
 mod choice;
+pub(crate) mod clusters;
 mod columns;
 mod dump;
 mod engines;
@@ -13,7 +14,6 @@ pub mod reconfiguration;
 mod roles;
 mod skeleton;
 mod spread;
-mod transition;
 mod tree;
 
 use std::collections::VecDeque;
@@ -24,8 +24,11 @@ use wire::attribute::LinearBlock;
 use wire::{Guid, Lid};
 
 pub(crate) use bottleneck::bottleneck;
+pub(crate) use check::added_circle;
+pub use check::transition::{Transition, Transitions};
 pub use check::{Break, Circle, Fault, Loads, Verdict, transition};
 pub use choice::{MAX_LANES, RoutingChoice};
+pub use clusters::{ClusterTables, IdleEntry, IdleReason};
 pub use dump::{DUMP_MAX, HopMatrix, MatrixFile, TableDump};
 pub use engines::dfsssp::Dfsssp;
 pub use engines::dimension_order::DimensionOrder;
@@ -37,7 +40,6 @@ pub use engines::nue::Nue;
 pub use engines::up_down::UpDown;
 pub use lanes::levels::ServiceLevels;
 pub use roles::{Roles, parse_guids};
-pub use transition::{Transition, Transitions};
 
 /// A link between two switches, seen from one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -28,6 +28,7 @@ use crate::config::Config;
 use crate::model::{At, Subnet};
 use crate::requests::Transport;
 use crate::rmpp::{Receiver, Sender, Taken};
+use crate::routing::clusters::Overlay;
 use crate::routing::multipath::Plan;
 use crate::routing::{ForwardingTable, Graph, RoutingError, ServiceLevels};
 pub(crate) use aliases::Aliases;
@@ -55,6 +56,8 @@ pub(crate) struct Paths {
     pub(crate) refusals: Vec<RoutingError>,
     /// The paths of pairs of ports, where LIDs are given by these.
     pub(crate) plan: Option<Arc<Plan>>,
+    /// The provider's entries in place of which those of clusters act; `None` before these are put in.
+    pub(crate) overlay: Option<Overlay>,
 }
 
 /// View of the subnet administration: the subnet as the last sweep that ended left it.

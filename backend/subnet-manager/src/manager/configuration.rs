@@ -5,7 +5,8 @@ use wire::mad::AttributeId;
 use wire::smp::DATA;
 use wire::{Guid, Lid, PKey, PhysicalState, PortState};
 
-use super::{Errand, Knowledge, Phase, Purpose, SubnetManager, Ticket, multipath, virtualization};
+use super::routes::{multipath, set_manager_levels};
+use super::{Errand, Knowledge, Phase, Purpose, SubnetManager, Ticket, virtualization};
 use crate::config::partitions::Candidate;
 use crate::keys::KeyPolicy;
 use crate::lids;
@@ -214,7 +215,7 @@ impl SubnetManager {
                 self.set_secondary_tables();
             }
             Step::Arm => {
-                self.set_manager_levels();
+                set_manager_levels(self);
                 self.set_states(PortState::Initialize, PortState::Armed);
                 virtualization::set_states(self, PortState::Initialize, PortState::Armed);
             }

@@ -31,7 +31,8 @@ use tracing::info;
 use wire::attribute::LinearBlock;
 use wire::{Guid, Lid};
 
-use super::priority::Live;
+use super::errand::Ticket;
+use super::routes::priority::Live;
 use super::{Knowledge, Phase, Purpose, SubnetManager};
 use crate::lids;
 use crate::migration::{
@@ -54,10 +55,6 @@ enum Job {
     /// Its LID is free again.
     End,
 }
-
-/// Names a migration, a start or an end that was asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Ticket(u64);
 
 /// Migrations that wait, those that run, and how those before came out.
 #[derive(Debug, Default)]
@@ -161,6 +158,11 @@ impl Migrations {
 
     pub(super) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
+    }
+
+    /// VMs whose move, start or end waits.
+    pub(super) fn waiting_vms(&self) -> impl Iterator<Item = Guid> {
+        self.waiting.iter().map(|each| each.asked.vm)
     }
 
     /// Whether some wait, or have failed and wait for a sweep.
@@ -330,6 +332,7 @@ impl SubnetManager {
                 continue;
             }
             self.known.paths_moved(&each);
+            self.known.clusters.outdate();
             ended.more_changed |= each.job != Job::Move;
             if each.job != Job::Move {
                 self.migrations.live = Live::default();

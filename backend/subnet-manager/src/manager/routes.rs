@@ -1,5 +1,11 @@
 //! Paths: what switches forward where, on which service levels.
 
+pub(super) mod balance;
+mod cache;
+pub(super) mod clusters;
+pub(super) mod multipath;
+pub(super) mod priority;
+
 use std::collections::HashMap;
 use std::mem;
 use std::sync::Arc;
@@ -10,16 +16,16 @@ use wire::mad::AttributeId;
 use wire::smp::DATA;
 use wire::{Guid, Lid, PortState, Sl};
 
-use super::cache::part_of;
 use super::discovery::switch_info_data;
 use super::lanes::levels_apart;
-use super::priority::{Change, by_active_routes};
-use super::{Knowledge, Purpose, SubnetManager, multipath};
+use super::{Knowledge, Purpose, SubnetManager};
 use crate::model::At;
 use crate::routing::{
     ForwardingTable, Graph, MinHop, Routing, RoutingEngine, RoutingError, Verdict, Vertex,
 };
 use crate::sa::Paths;
+use cache::part_of;
+use priority::{Change, by_active_routes};
 
 /// The paths that there were and their engine, if they lead everywhere in the graph of now.
 fn keep(before: &Paths, graph: &Graph) -> Option<(Routing, &'static str)> {
@@ -54,7 +60,7 @@ pub(super) fn graph(known: &Knowledge) -> (Graph, Vec<usize>) {
 impl Knowledge {
     /// The paths of a graph: those that there are if nothing has changed, or new ones and true.
     fn route(&mut self, graph: Graph, nodes: Vec<usize>) -> (Paths, bool) {
-        let before = mem::take(&mut self.paths);
+        let mut before = mem::take(&mut self.paths);
         let lanes = self.service_lanes();
         let outdated = self.outdated;
         if !outdated
@@ -63,6 +69,7 @@ impl Knowledge {
         {
             return (Paths { nodes, ..before }, false);
         }
+        clusters::lift(&mut before);
         let before = Some(before).filter(|paths| !paths.tables.is_empty());
         let whole = self.whole.take().filter(|_| !outdated);
         let whole = whole.or_else(|| {
@@ -129,6 +136,7 @@ impl Knowledge {
                     reason,
                 }],
                 plan: None,
+                overlay: None,
                 graph,
                 nodes,
             };
@@ -157,6 +165,7 @@ impl Knowledge {
             engine,
             refusals,
             plan,
+            overlay: None,
         }
     }
 
@@ -211,16 +220,19 @@ impl SubnetManager {
     pub(super) fn set_paths(&mut self) {
         let is_first = self.known.paths.tables.is_empty();
         let (graph, nodes) = graph(&self.known);
-        let (paths, computed) = self.known.route(graph, nodes);
+        let (mut paths, computed) = self.known.route(graph, nodes);
         self.known.outdated = false;
-        for refusal in &paths.refusals {
-            self.sweeps.error(refusal.to_string());
+        let refusals = paths.refusals.iter().map(ToString::to_string);
+        let refusals: Vec<String> = refusals.collect();
+        let of_clusters = clusters::merge(&mut self.known, &mut paths);
+        for message in refusals.into_iter().chain(of_clusters) {
+            self.sweeps.error(message);
         }
         self.send_tables(&paths, is_first);
         let whole = self.known.whole.as_ref().unwrap_or(&paths);
         let tops = whole.tables.iter().map(ForwardingTable::top);
         let top = tops.max().unwrap_or_default().max(whole.graph.top());
-        self.set_tops(top, &paths.nodes);
+        set_tops(self, top, &paths.nodes);
         self.known.paths = paths;
         self.migrations.paths_are_new();
         self.sweeps.report.lids = multipath::usage(&self.known);
@@ -268,74 +280,6 @@ impl SubnetManager {
         }
     }
 
-    /// Tells ports that were told before there were paths, and are in use already.
-    pub(super) fn set_manager_levels(&mut self) {
-        let changed: Vec<At> = self
-            .known
-            .subnet
-            .end_ports()
-            .into_iter()
-            .filter(|&at| {
-                let port = self
-                    .known
-                    .subnet
-                    .port(at)
-                    .filter(|port| port.state() >= PortState::Armed);
-                port.and_then(|port| Some((port.guid, port.info?)))
-                    .is_some_and(|(guid, info)| info.master_sm_sl != self.known.manager_level(guid))
-            })
-            .collect();
-        for at in changed {
-            if let Some((_, wanted)) = self.known.wanted(self.administration.aliases(), at) {
-                self.set_port(at, &wanted, PortState::NoChange, false, None);
-            }
-        }
-    }
-
-    /// The highest LID that each switch looks up.
-    fn set_tops(&mut self, top: Lid, nodes: &[usize]) {
-        // A VM that starts later takes the lowest free LID, and finds it within reach.
-        let ports = self.known.subnet.end_ports().len() << self.known.config.lmc;
-        let ports = u16::try_from(ports).unwrap_or(u16::MAX);
-        let pinned = self
-            .known
-            .config
-            .pinned_lids
-            .values()
-            .map(|lid| lid.value())
-            .max();
-        let reach = if self.known.config.without_lid.is_empty() {
-            0
-        } else {
-            ports
-                .max(pinned.unwrap_or(0))
-                .min(Lid::UNICAST_LAST.value())
-        };
-        let top = top.value().max(reach);
-        for &node in nodes {
-            let Some(info) = self.known.subnet.nodes[node].switch else {
-                continue;
-            };
-            if top >= info.linear_fdb_cap {
-                let guid = self.known.subnet.nodes[node].info.node_guid;
-                self.sweeps.error(format!(
-                    "switch {guid} forwards LIDs below {}, the highest is {top}",
-                    info.linear_fdb_cap
-                ));
-                continue;
-            }
-            if info.linear_fdb_top != top {
-                let data = switch_info_data(&SwitchInfo {
-                    linear_fdb_top: top,
-                    port_state_change: false,
-                    ..info
-                });
-                let purpose = Purpose::SwitchInfo(node);
-                self.set_at_switch(node, AttributeId::SWITCH_INFO, 0, data, purpose);
-            }
-        }
-    }
-
     /// Writes what differs in the multicast forwarding tables.
     pub(super) fn set_multicast(&mut self) {
         let wanted = self
@@ -375,6 +319,74 @@ impl SubnetManager {
     ) {
         if let Some(route) = self.known.subnet.nodes[node].route().cloned() {
             self.set(route, attribute, modifier, data, purpose);
+        }
+    }
+}
+
+/// Tells ports that were told before there were paths, and are in use already.
+pub(super) fn set_manager_levels(manager: &mut SubnetManager) {
+    let changed: Vec<At> = manager
+        .known
+        .subnet
+        .end_ports()
+        .into_iter()
+        .filter(|&at| {
+            let port = manager
+                .known
+                .subnet
+                .port(at)
+                .filter(|port| port.state() >= PortState::Armed);
+            port.and_then(|port| Some((port.guid, port.info?)))
+                .is_some_and(|(guid, info)| info.master_sm_sl != manager.known.manager_level(guid))
+        })
+        .collect();
+    for at in changed {
+        if let Some((_, wanted)) = manager.known.wanted(manager.administration.aliases(), at) {
+            manager.set_port(at, &wanted, PortState::NoChange, false, None);
+        }
+    }
+}
+
+/// The highest LID that each switch looks up.
+fn set_tops(manager: &mut SubnetManager, top: Lid, nodes: &[usize]) {
+    // A VM that starts later takes the lowest free LID, and finds it within reach.
+    let ports = manager.known.subnet.end_ports().len() << manager.known.config.lmc;
+    let ports = u16::try_from(ports).unwrap_or(u16::MAX);
+    let pinned = manager
+        .known
+        .config
+        .pinned_lids
+        .values()
+        .map(|lid| lid.value())
+        .max();
+    let reach = if manager.known.config.without_lid.is_empty() {
+        0
+    } else {
+        ports
+            .max(pinned.unwrap_or(0))
+            .min(Lid::UNICAST_LAST.value())
+    };
+    let top = top.value().max(reach);
+    for &node in nodes {
+        let Some(info) = manager.known.subnet.nodes[node].switch else {
+            continue;
+        };
+        if top >= info.linear_fdb_cap {
+            let guid = manager.known.subnet.nodes[node].info.node_guid;
+            manager.sweeps.error(format!(
+                "switch {guid} forwards LIDs below {}, the highest is {top}",
+                info.linear_fdb_cap
+            ));
+            continue;
+        }
+        if info.linear_fdb_top != top {
+            let data = switch_info_data(&SwitchInfo {
+                linear_fdb_top: top,
+                port_state_change: false,
+                ..info
+            });
+            let purpose = Purpose::SwitchInfo(node);
+            manager.set_at_switch(node, AttributeId::SWITCH_INFO, 0, data, purpose);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Whether forwarding tables do what they should, found by walking them.
 
+pub(super) mod transition;
+
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -198,6 +200,19 @@ pub fn transition(graph: &Graph, old: &Routing, new: &Routing) -> Option<Circle>
     walker.walk().circle
 }
 
+/// A circle of channels that `new` makes and `old` does not, both of this graph. Circles that `old` has are not looked at.
+pub(crate) fn added_circle(graph: &Graph, old: &Routing, new: &Routing) -> Option<Circle> {
+    let mut walker = Walker::new(graph, new);
+    walker.walk_everywhere();
+    let circle = walker.circle()?;
+    let mut before = Walker::new(graph, old);
+    before.walk_everywhere();
+    match before.circle() {
+        None => Some(circle),
+        Some(_) => walker.circle_beyond(&before.lanes),
+    }
+}
+
 struct Walker<'a> {
     graph: &'a Graph,
     routing: &'a Routing,
@@ -231,6 +246,24 @@ impl<'a> Walker<'a> {
     }
 
     fn walk(mut self) -> Verdict {
+        let at = self.walk_everywhere();
+        self.verdict.one_way = self.one_way(&at);
+        let count = self.loads.len().max(1) as f64;
+        let sum: u64 = self.loads.iter().sum();
+        let mean = sum as f64 / count;
+        let squares = self.loads.iter().map(|&load| (load as f64 - mean).powi(2));
+        self.verdict.loads = Loads {
+            maximum: self.loads.iter().copied().max().unwrap_or(0),
+            minimum: self.loads.iter().copied().min().unwrap_or(0),
+            mean,
+            deviation: (squares.sum::<f64>() / count).sqrt(),
+        };
+        self.verdict.circle = self.circle();
+        self.verdict
+    }
+
+    /// Walks all paths. Returns the LIDs at each switch, with their ports.
+    fn walk_everywhere(&mut self) -> Vec<Vec<(Lid, u8)>> {
         let mut at = vec![Vec::new(); self.graph.switches.len()];
         for endpoint in &self.graph.endpoints {
             at[endpoint.switch].push((endpoint.lid, endpoint.port));
@@ -263,29 +296,42 @@ impl<'a> Walker<'a> {
                 }
             }
         }
-        self.verdict.one_way = self.one_way(&at);
-        let count = self.loads.len().max(1) as f64;
-        let sum: u64 = self.loads.iter().sum();
-        let mean = sum as f64 / count;
-        let squares = self.loads.iter().map(|&load| (load as f64 - mean).powi(2));
-        self.verdict.loads = Loads {
-            maximum: self.loads.iter().copied().max().unwrap_or(0),
-            minimum: self.loads.iter().copied().min().unwrap_or(0),
-            mean,
-            deviation: (squares.sum::<f64>() / count).sqrt(),
-        };
-        self.verdict.circle = (0..self.verdict.lanes).find_map(|lane| {
-            let circle = self
-                .cables
-                .channels
-                .circle(|dependency| self.lanes[dependency] & 1 << lane != 0)?;
-            let channels = circle.into_iter().map(|channel| self.cables.port(channel));
-            Some(Circle {
-                lane,
-                channels: channels.collect(),
-            })
-        });
-        self.verdict
+        at
+    }
+
+    /// A circle of channels on one lane.
+    fn circle(&self) -> Option<Circle> {
+        (0..self.verdict.lanes).find_map(|lane| {
+            let held = |dependency: usize| self.lanes[dependency] & 1 << lane != 0;
+            let circle = self.cables.channels.circle(held)?;
+            Some(self.named(lane, circle))
+        })
+    }
+
+    /// A circle by way of a dependency that is not among these.
+    fn circle_beyond(&self, before: &[u16]) -> Option<Circle> {
+        let channels = &self.cables.channels;
+        (0..self.verdict.lanes).find_map(|lane| {
+            let held = |dependency: usize| self.lanes[dependency] & 1 << lane != 0;
+            let circle = (0..channels.channels()).find_map(|channel| {
+                let is_new = |dependency| before[dependency] & 1 << lane == 0;
+                let mut onward = channels.onward(channel);
+                onward.find_map(|after| {
+                    let dependency = channels.dependency(channel, after);
+                    let is_added = held(dependency) && is_new(dependency);
+                    is_added.then(|| channels.way(after, channel, held))?
+                })
+            })?;
+            Some(self.named(lane, circle))
+        })
+    }
+
+    fn named(&self, lane: u8, circle: Vec<usize>) -> Circle {
+        let channels = circle.into_iter().map(|channel| self.cables.port(channel));
+        Circle {
+            lane,
+            channels: channels.collect(),
+        }
     }
 
     /// Pairs of switches whose paths, there and back, have several service levels.
@@ -422,8 +468,10 @@ impl<'a> Walker<'a> {
 
 #[cfg(test)]
 mod tests {
+    use wire::Guid;
+
     use super::super::tests::fat_tree;
-    use super::super::{MinHop, RoutingEngine};
+    use super::super::{Endpoint, ForwardingTable, MinHop, RoutingEngine, Trunk, Vertex};
     use super::*;
 
     fn routed() -> (Graph, Routing) {
@@ -498,5 +546,65 @@ mod tests {
         let verdict = Verdict::new(&graph, &routing);
         assert!(verdict.is_connected() && !verdict.is_shortest());
         assert_eq!(verdict.detours, 1);
+    }
+
+    /// Two rings of four switches, joined by a cable at the first of each, with a host at each switch. Packets stay on the
+    /// line from the first to the last of a ring, or go round.
+    fn rings(round: [bool; 2]) -> (Graph, Routing) {
+        let mut graph = Graph::default();
+        for at in 0..8 {
+            let (ring, place) = (at / 4 * 4, at % 4);
+            let trunk = |port, to, to_port| Trunk { port, to, to_port };
+            let next = trunk(1, ring + (place + 1) % 4, 2);
+            let before = trunk(2, ring + (place + 3) % 4, 1);
+            let bridge = (place == 0).then(|| trunk(3, 4 - ring, 3));
+            graph.switches.push(Vertex {
+                guid: Guid::new(at as u64 + 1),
+                ports: 4,
+                trunks: [next, before].into_iter().chain(bridge).collect(),
+            });
+            graph.endpoints.push(Endpoint {
+                lid: Lid::new(at as u16 + 1),
+                guid: Guid::new(at as u64 + 1),
+                switch: at,
+                port: 4,
+            });
+        }
+        let port = |at: usize, to: usize| match (at / 4, to / 4) {
+            (one, other) if one != other && at.is_multiple_of(4) => 3,
+            (one, other) if one != other => 2,
+            _ if at == to => 4,
+            (ring, _) if round[ring] || at < to => 1,
+            _ => 2,
+        };
+        let tables = (0..8).map(|at| {
+            let mut table = ForwardingTable::new(graph.top());
+            for end in &graph.endpoints {
+                table.set(end.lid, port(at, end.switch));
+            }
+            table
+        });
+        let tables: Vec<ForwardingTable> = tables.collect();
+        (graph, tables.into())
+    }
+
+    #[test]
+    fn circles_that_are_new() {
+        let (graph, line) = rings([false, false]);
+        let [one, other, both] =
+            [[true, false], [false, true], [true, true]].map(|round| rings(round).1);
+        assert!(Verdict::new(&graph, &both).is_connected());
+        let found = |old, new| {
+            let circle = added_circle(&graph, old, new)?;
+            let mut switches: Vec<usize> = circle.channels.iter().map(|at| at.0).collect();
+            switches.sort_unstable();
+            Some(switches)
+        };
+        assert_eq!(found(&line, &line), None);
+        assert_eq!(found(&line, &one), Some(vec![0, 1, 2, 3]));
+        assert_eq!(found(&one, &both), Some(vec![4, 5, 6, 7]));
+        assert_eq!(found(&other, &both), Some(vec![0, 1, 2, 3]));
+        assert_eq!(found(&both, &both), None);
+        assert_eq!(found(&one, &line), None);
     }
 }

@@ -31,6 +31,7 @@ mod moves {
 
 mod routes {
     mod balance;
+    mod clusters;
     mod failures;
     mod least;
     mod multipath;

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use wire::attribute::LinearBlock;
 use wire::{ExtendedLid, Guid, Lid};
 
-use super::super::{Knowledge, priority};
+use super::super::Knowledge;
+use super::super::routes::priority;
 use super::Migrations;
 use crate::lids;
 use crate::migration::{Method, Migration, MigrationError, Moved, NotFewest, Packets, Target};

@@ -5,6 +5,9 @@
 //! deadlock is possible on a lane whose dependencies make no circle (Dally and Seitz, "Deadlock-Free
 //! Message Routing in Multiprocessor Interconnection Networks").
 
+use std::collections::VecDeque;
+use std::iter;
+
 use crate::routing::Graph;
 
 /// Numbers for channels and for dependencies between them. Channel numbers rise with the vertex at
@@ -127,6 +130,33 @@ impl Channels {
         }
         None
     }
+
+    /// Channels by which one can wait for another, both included, given which dependencies there are.
+    pub(in crate::routing) fn way(
+        &self,
+        from: usize,
+        to: usize,
+        holds: impl Fn(usize) -> bool,
+    ) -> Option<Vec<usize>> {
+        let mut before = vec![usize::MAX; self.channels()];
+        before[from] = from;
+        let mut queue = VecDeque::from([from]);
+        while let Some(at) = queue.pop_front() {
+            if at == to {
+                let back = |&at: &usize| (at != from).then(|| before[at]);
+                let mut way: Vec<usize> = iter::successors(Some(to), back).collect();
+                way.reverse();
+                return Some(way);
+            }
+            for after in self.onward(at) {
+                if before[after] == usize::MAX && holds(self.dependency(at, after)) {
+                    before[after] = at;
+                    queue.push_back(after);
+                }
+            }
+        }
+        None
+    }
 }
 
 /// The cables of a graph, and the channels that their directions are.
@@ -212,6 +242,9 @@ mod tests {
         let mut circle = ring.circle(|at| held[at]).unwrap();
         circle.sort_unstable();
         assert_eq!(circle, [0, 2, 4, 6]);
+        let way = ring.way(4, 2, |at| held[at]);
+        assert_eq!(way, Some(vec![4, 6, 0, 2]));
+        assert_eq!(ring.way(2, 1, |at| held[at]), None);
     }
 
     #[test]

@@ -5,22 +5,22 @@ use std::sync::Arc;
 
 use wire::{Guid, Lid};
 
-use super::Knowledge;
 use crate::config::Config;
 use crate::lids;
+use crate::manager::Knowledge;
 use crate::routing::multipath::{LidUsage, Plan};
 use crate::routing::{Graph, RoutingError};
 
 /// The numbers of LIDs of ports, and the paths that they are for.
 #[derive(Debug)]
-pub(super) struct Ranges {
+pub(in crate::manager) struct Ranges {
     /// By port GUID; once a port has LIDs, it keeps them.
     masks: BTreeMap<Guid, u8>,
     plan: Option<Arc<Plan>>,
 }
 
 impl Ranges {
-    pub(super) fn new(config: &Config) -> Self {
+    pub(in crate::manager) fn new(config: &Config) -> Self {
         let known = config.known_lids.iter();
         let masks: BTreeMap<Guid, u8> = known.map(|(&guid, &(_, lmc))| (guid, lmc)).collect();
         // Of a time when each port had one LID nothing is to be learned.
@@ -32,12 +32,12 @@ impl Ranges {
     }
 
     /// The LID mask control of a port.
-    pub(super) fn mask(&self, guid: Guid) -> u8 {
+    pub(in crate::manager) fn mask(&self, guid: Guid) -> u8 {
         self.masks.get(&guid).copied().unwrap_or(0)
     }
 
     /// The LID mask control that a port with this base LID has, if it is an adapter's.
-    pub(super) fn likely(&self, config: &Config, guid: Guid, base: Lid) -> u8 {
+    pub(in crate::manager) fn likely(&self, config: &Config, guid: Guid, base: Lid) -> u8 {
         match self.masks.get(&guid) {
             Some(&mask) => mask,
             None if lids::is_aligned(base, config.lmc) => config.lmc,
@@ -47,7 +47,7 @@ impl Ranges {
 }
 
 /// The name of the scheme, or of the routing engine, that is to compute paths.
-pub(super) fn engine(known: &Knowledge) -> &'static str {
+pub(in crate::manager) fn engine(known: &Knowledge) -> &'static str {
     if known.config.multipath.is_on() {
         known.config.multipath.name()
     } else {
@@ -57,7 +57,7 @@ pub(super) fn engine(known: &Knowledge) -> &'static str {
 
 /// Finds the number of LIDs of each adapter's port. One that is pinned to a LID which is no multiple of their number has
 /// fewer.
-pub(super) fn find(known: &mut Knowledge) {
+pub(in crate::manager) fn find(known: &mut Knowledge) {
     let ports = known.subnet.ports();
     let adapters = ports.filter(|(at, _)| !known.subnet.nodes[at.0].is_switch());
     let adapters: Vec<Guid> = adapters.map(|(_, port)| port.guid).collect();
@@ -99,7 +99,10 @@ fn allowed(known: &Knowledge, guid: Guid) -> Option<u8> {
 }
 
 /// The paths of a graph: those that there are if it has not changed.
-pub(super) fn plan(known: &Knowledge, graph: &Graph) -> Result<Arc<Plan>, RoutingError> {
+pub(in crate::manager) fn plan(
+    known: &Knowledge,
+    graph: &Graph,
+) -> Result<Arc<Plan>, RoutingError> {
     let choice = known.config.multipath;
     let ports: BTreeSet<Guid> = known.subnet.ports().map(|(_, port)| port.guid).collect();
     // A virtual port has one LID at most.
@@ -118,7 +121,7 @@ pub(super) fn plan(known: &Knowledge, graph: &Graph) -> Result<Arc<Plan>, Routin
 }
 
 /// Numbers of LIDs for the paths that there are.
-pub(super) fn usage(known: &Knowledge) -> Option<LidUsage> {
+pub(in crate::manager) fn usage(known: &Knowledge) -> Option<LidUsage> {
     let plan = known.paths.plan.as_ref()?;
     Some(plan.usage(|guid| known.lmc_of(guid)))
 }

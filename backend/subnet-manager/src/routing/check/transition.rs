@@ -2,17 +2,17 @@
 
 use wire::Lid;
 
-use super::check::Circle;
-use super::lanes::dependency::{Cables, NOWHERE};
-use super::reconfiguration::{Exchange, Update};
-use super::{ForwardingTable, Graph};
+use super::Circle;
+use crate::routing::lanes::dependency::{Cables, NOWHERE};
+use crate::routing::reconfiguration::{Exchange, Update};
+use crate::routing::{ForwardingTable, Graph};
 
 /// Possible deadlocks while a move is made, and afterwards.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Transition {
     /// Channels that can wait for each other while some switches send the machine's LID the old way
     /// and others the new one. Not if all that change drop it first
-    /// ([`drops`](super::reconfiguration::drops)).
+    /// ([`drops`](crate::routing::reconfiguration::drops)).
     pub mixed: Option<Circle>,
     /// Channels that can when the move is made.
     pub after: Option<Circle>,
@@ -21,7 +21,7 @@ pub struct Transition {
 /// Watches moves that are made one after the other, with all paths on one virtual lane.
 ///
 /// A move adds few dependencies between channels, and as long as there was no circle before, one
-/// must go by these. [`transition`](super::transition()) compares any two routings on any number of
+/// must go by these. [`transition`](crate::routing::transition()) compares any two routings on any number of
 /// lanes, and takes as long as a walk of all paths.
 #[derive(Debug)]
 pub struct Transitions {

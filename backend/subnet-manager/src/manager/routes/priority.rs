@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use wire::attribute::LinearBlock;
 use wire::{ExtendedLid, Guid, Lid};
 
-use super::Knowledge;
+use crate::manager::Knowledge;
 use crate::model::At;
 use crate::routing::reconfiguration::ActiveRoutes;
 use crate::routing::{Endpoint, Graph};
@@ -61,7 +61,7 @@ pub(super) fn by_active_routes(known: &Knowledge, paths: &Paths, changes: &mut [
 
 /// Live LIDs by switch, as an index of [`Paths::nodes`]; none where they are not counted.
 #[derive(Debug, Default)]
-pub(super) struct Live(Vec<u32>);
+pub(in crate::manager) struct Live(Vec<u32>);
 
 impl Live {
     fn of(known: &Knowledge, graph: &Graph) -> Self {
@@ -69,14 +69,14 @@ impl Live {
     }
 
     /// Counts them if they are not.
-    pub(super) fn count(&mut self, known: &Knowledge) {
+    pub(in crate::manager) fn count(&mut self, known: &Knowledge) {
         if self.0.is_empty() {
             *self = Self::of(known, &known.paths.graph);
         }
     }
 
     /// A VM has gone from one switch to another.
-    pub(super) fn moved(&mut self, known: &Knowledge, vm: Guid, places: [At; 2]) {
+    pub(in crate::manager) fn moved(&mut self, known: &Knowledge, vm: Guid, places: [At; 2]) {
         let lids = 1 << known.lmc_of(vm);
         let [from, to] = places.map(|(node, _)| self.place(known, node));
         if let (Some(from), Some(to)) = (from, to) {
@@ -93,7 +93,7 @@ impl Live {
 
 /// Orders the switches whose blocks a VM's move from a switch changes by the active routes to the VM that will cross
 /// them.
-pub(super) fn of_switches(
+pub(in crate::manager) fn of_switches(
     known: &Knowledge,
     live: &Live,
     blocks: &BTreeMap<usize, BTreeMap<u16, LinearBlock>>,

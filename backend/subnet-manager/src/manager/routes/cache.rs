@@ -59,6 +59,7 @@ pub(super) fn part_of(
         engine: whole.engine,
         refusals: whole.refusals.clone(),
         plan: whole.plan.clone(),
+        overlay: None,
     })
 }
 

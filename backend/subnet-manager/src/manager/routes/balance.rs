@@ -6,7 +6,8 @@ use std::sync::Arc;
 use tracing::info;
 use wire::Lid;
 
-use super::{Knowledge, Phase, SubnetManager};
+use super::{clusters, graph};
+use crate::manager::{Knowledge, Phase, SubnetManager};
 use crate::routing::{Endpoint, Graph, Routing, RoutingEngine, VSwitchFatTree, bottleneck};
 use crate::sa::Paths;
 
@@ -30,7 +31,7 @@ impl Balance {
 
 impl Knowledge {
     /// All paths have been computed.
-    pub(super) fn paths_computed(&mut self) {
+    pub(in crate::manager) fn paths_computed(&mut self) {
         if self.config.rebalance_threshold.is_some() {
             let paths = self.crowd(&self.paths);
             (self.balance.computed, self.balance.now) = (paths, paths);
@@ -38,7 +39,7 @@ impl Knowledge {
     }
 
     /// VMs have moved: whether paths are to be spread anew.
-    pub(super) fn look_at_balance(&mut self) {
+    pub(in crate::manager) fn look_at_balance(&mut self) {
         if let Some(percent) = self.config.rebalance_threshold {
             self.balance.now = self.crowd(&self.paths);
             self.crowded |= self.balance.exceeds(percent);
@@ -121,6 +122,7 @@ impl Knowledge {
                 engine: Some(VSwitchFatTree.name()),
                 refusals: Vec::new(),
                 plan: None,
+                overlay: None,
             };
         }
         self.new_paths(graph, nodes, None)
@@ -138,11 +140,11 @@ impl SubnetManager {
     }
 
     /// Spreads the paths anew, if that helps.
-    pub(super) fn rebalance(&mut self) {
+    pub(in crate::manager) fn rebalance(&mut self) {
         self.known.crowded = false;
         self.phase = Phase::Rebalancing;
-        let (graph, nodes) = super::routes::graph(&self.known);
-        let fresh = self.known.spread(graph, nodes);
+        let (graph, nodes) = graph(&self.known);
+        let mut fresh = self.known.spread(graph, nodes);
         let crowd = self.known.crowd(&fresh);
         if fresh.engine.is_none() || crowd >= self.known.balance.now {
             // Where the VMs are now nothing better can be had.
@@ -159,6 +161,9 @@ impl SubnetManager {
             now: crowd,
             rebalanced: self.known.balance.rebalanced + 1,
         };
+        for message in clusters::merge(&mut self.known, &mut fresh) {
+            self.sweeps.error(message);
+        }
         self.send_tables(&fresh, false);
         self.known.paths = fresh;
         self.known.find_manager_levels();
