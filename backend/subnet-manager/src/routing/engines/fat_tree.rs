@@ -274,6 +274,8 @@ struct Router<'a> {
     unrouted: Vec<usize>,
     /// Vertices by level.
     sizes: Vec<usize>,
+    /// LIDs routed so far.
+    turn: u32,
     /// A vertex with adapters, or a leaf, that does not reach an adapter's LID.
     unreached: Option<(usize, u16)>,
     siblings: Siblings,
@@ -313,6 +315,7 @@ impl<'a> Router<'a> {
             hops: vec![NOT_REACHED; skeleton.len()],
             unrouted: sizes.clone(),
             sizes,
+            turn: 0,
             unreached: None,
             siblings: Siblings::default(),
             tree,
@@ -331,6 +334,7 @@ impl<'a> Router<'a> {
         self.hops.fill(NOT_REACHED);
         self.ports.fill(LinearBlock::DROP);
         self.unrouted.clone_from(&self.sizes);
+        self.turn = self.turn.wrapping_add(1);
         self.set(vertex, target.map_or(0, |target| target.port), 0);
         self.climb(vertex, usize::MAX, weight, main);
         let Some(target) = target else {
@@ -421,14 +425,42 @@ impl<'a> Router<'a> {
             }
         }
         // The others only need to know the way; nothing is counted on it.
-        for index in groups.filter(|&index| index != chosen) {
-            let to = self.up.groups[index].to as usize;
-            if hops < self.hops[to] {
-                let port = self.up.cables[self.up.lightest(index)].far;
-                self.set(to, port, hops);
-                self.climb(to, at, 0, false);
-            }
+        let others = groups.filter(|&index| index != chosen);
+        if self.unserved() == 0 {
+            others.for_each(|index| self.climb_beside(at, index));
+            return;
         }
+        // Cables are lost, and leaves that the chosen way does not serve come by another one: for each LID by a
+        // different one, so that those of a leaf share what it has lost.
+        let mut others: Vec<usize> = others.collect();
+        if !others.is_empty() {
+            let turn = self.turn.wrapping_mul(0x9e37_79b9) >> 8;
+            let first = turn as usize % others.len();
+            others.rotate_left(first);
+            others.sort_by_key(|&index| self.coming[index] / WHOLE);
+        }
+        others
+            .into_iter()
+            .for_each(|index| self.climb_beside(at, index));
+    }
+
+    /// Climbs by a group that is not the chosen one.
+    fn climb_beside(&mut self, at: usize, index: usize) {
+        let to = self.up.groups[index].to as usize;
+        let hops = self.hops[at] + 1;
+        if hops < self.hops[to] {
+            let cable = self.up.lightest(index);
+            self.set(to, self.up.cables[cable].far, hops);
+            let before = self.unserved();
+            self.climb(to, at, 0, false);
+            let served = (before - self.unserved()) as u64;
+            self.coming[index] += WHOLE * served / self.tree.leaves.len() as u64;
+        }
+    }
+
+    /// Leaves that do not reach the LID yet.
+    fn unserved(&self) -> usize {
+        self.unrouted[usize::from(self.tree.leaf_level)]
     }
 
     /// From a vertex that reaches the LID: how those below it get up to it. Returns whether any
