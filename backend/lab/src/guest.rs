@@ -7,6 +7,7 @@ mod gate;
 pub mod hca;
 mod job;
 pub mod log;
+pub mod placement;
 pub mod qemu;
 pub mod qmp;
 pub mod root;
@@ -34,11 +35,12 @@ use nix::{
 };
 use serde_json::json;
 
-use crate::bound::bound;
+use crate::bound::{behind, bound};
 use crate::error::{Doing, Error, Result, tail};
 use crate::guest::accel::Accel;
 use crate::guest::channel::{Channel, Event, Silence, Successors};
 use crate::guest::log::Log;
+use crate::guest::placement::Placement;
 use crate::guest::qemu::Qemu;
 use crate::guest::qmp::Qmp;
 use crate::image::Image;
@@ -83,6 +85,8 @@ pub struct Config {
     pub memory: u32,
     /// Its processors.
     pub processors: u32,
+    /// Where it runs on this machine.
+    pub placement: Placement,
     /// Values for `-device`. The sockets in them have to be listening.
     pub devices: Vec<String>,
     /// Its Ethernet interface, with the address (`10.0.0.1/24`) to give it.
@@ -127,6 +131,7 @@ impl Config {
             accel,
             memory: 1024,
             processors: 1,
+            placement: Placement::default(),
             devices: Vec::new(),
             link: None,
             modules: Vec::new(),
@@ -177,7 +182,10 @@ impl Config {
         // Shared, so that a vfio-user server gets a file to map.
         add(
             "-object",
-            format!("memory-backend-memfd,id=ram,size={}M,share=on", self.memory),
+            format!(
+                "memory-backend-memfd,id=ram,size={}M,share=on{}",
+                self.memory, self.placement.memory
+            ),
         );
         // A processor that is not emulated unpacks a kernel in no time.
         let unpacked = { self.image.vmlinux.as_ref() }.filter(|_| self.accel == Accel::Tcg);
@@ -339,7 +347,7 @@ impl Guest {
         ];
         let mut command = qemu.command();
         command.args(config.arguments(dir));
-        let mut command = bound(&command);
+        let mut command = bound(&behind(&config.placement.prefix, &command));
         command
             .stdin(both)
             .stdout(says.try_clone().doing("make a pipe")?)
@@ -360,10 +368,11 @@ impl Guest {
             streams.push(starting.accept(listener, deadline)?);
         }
         let qmp = streams.pop().map(Qmp::new);
-        let qmp = qmp.ok_or_else(|| starting.failed("no monitor"))??;
+        let mut qmp = qmp.ok_or_else(|| starting.failed("no monitor"))??;
         let Some(child) = starting.child.take() else {
             return Err(starting.failed("QEMU is gone"));
         };
+        config.placement.pin(child.id(), &mut qmp)?;
         let channels: Vec<Channel> = streams.into_iter().map(Channel::new).collect();
         Ok(Self {
             config,

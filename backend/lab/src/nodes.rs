@@ -4,6 +4,7 @@ pub mod command_socket;
 pub mod control;
 pub mod daemon;
 pub mod everywhere;
+pub mod host;
 pub mod moves;
 pub mod outcome;
 pub mod plan;
@@ -31,6 +32,7 @@ use crate::image::userland::Userland;
 use crate::image::{Image, Kernel};
 use crate::interrupt::Interrupt;
 use crate::nodes::daemon::Daemon;
+use crate::nodes::host::HostPlan;
 use crate::nodes::moves::{Mobile, Mover, Moves};
 use crate::nodes::plan::Happening;
 use crate::progress;
@@ -71,7 +73,7 @@ impl Means {
 }
 
 /// Description of a lab.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Shape {
     /// Number of nodes, [`MAX_NODES`] at most. Without it: two, or all VFs of the configuration.
     pub nodes: Option<usize>,
@@ -85,8 +87,12 @@ pub struct Shape {
     pub any_state: bool,
     /// Memory of a node in MiB.
     pub memory: u32,
-    /// Processors of a node.
-    pub processors: u32,
+    /// Processors of a node; where neither this nor the configuration says it: one.
+    pub processors: Option<u32>,
+    /// Whether each node has processors of this machine to itself.
+    pub pin: bool,
+    /// Names of nodes that run only while others leave processors idle.
+    pub background: Vec<String>,
     /// The folder of the host that nodes have.
     pub share: Option<Share>,
     /// The root file system of commands; without it the nodes' own.
@@ -161,16 +167,26 @@ pub struct Lab {
 
 /// Node to hypervisor: one switch between them, and in each a VF and an Ethernet port, and as many that are free where
 /// nodes can move.
-fn configuration(names: &[String], migratable: bool) -> String {
-    let spare = if migratable {
+fn configuration(shape: &Shape) -> String {
+    let spare = if shape.migratable {
         "spare_vfs = 1\nspare_ports = 1\n"
     } else {
         ""
     };
     let engine = "[engine]\ndoorbells = \"auto\"\n\n".to_owned();
-    names.iter().fold(engine, |text, node| {
+    let processors = match shape.processors {
+        Some(count) => format!("processors = {count}\n"),
+        None if shape.pin => "processors = 1\n".into(),
+        None => String::new(),
+    };
+    shape.names().iter().fold(engine, |text, node| {
+        let needs = match (shape.background.contains(node), shape.pin) {
+            (true, _) => format!("{processors}background = true\n"),
+            (false, true) => processors.clone(),
+            (false, false) => String::new(),
+        };
         text + &format!(
-            "[[hypervisor]]\nname = \"h-{node}\"\n{spare}[[hypervisor.vf]]\nname = \"{node}\"\n\
+            "[[hypervisor]]\nname = \"h-{node}\"\n{spare}[[hypervisor.vf]]\nname = \"{node}\"\n{needs}\
              [[hypervisor.port]]\nname = \"{node}-net\"\nkind = \"vhost-user-net\"\n\n"
         )
     })
@@ -246,12 +262,15 @@ impl Lab {
         fs::create_dir_all(&folder).at("create", &folder)?;
         let made = folder.join("config.toml");
         if shape.subnet.is_none() {
-            fs::write(&made, configuration(&shape.names(), shape.migratable)).at("write", &made)?;
+            fs::write(&made, configuration(shape)).at("write", &made)?;
         }
         let daemon = Daemon::start(Some(shape.subnet.as_ref().unwrap_or(&made)), &folder)?;
         let daemon = Arc::new(daemon);
         let places = places(&daemon.status()?, shape.nodes)?;
         plan::check_names(&shape.happenings, &daemon)?;
+        let host = HostPlan::of(&daemon)?;
+        let all: Vec<&str> = places.iter().map(|it| it.name.as_str()).collect();
+        host.admit(&all, shape.memory)?;
         progress::step(format_args!(
             "nodes: {}, kernel {}, QEMU {}, accelerator {}",
             places.len(),
@@ -283,7 +302,7 @@ impl Lab {
                 shares.push(Share::exchange(&folder));
             }
             let all: Vec<&Share> = shares.iter().chain(&root).collect();
-            let mut config = common_config(means, shape, &place);
+            let mut config = common_config(means, shape, &host, &place)?;
             let everywhere = config.clone();
             attach(&mut config, shape, &lab.daemon, &place, &all)?;
             let guest = Guest::start(&means.qemu, config, &dir)?;
@@ -369,10 +388,20 @@ impl Drop for Lab {
 }
 
 /// Returns the configuration of a node at each of its hypervisors.
-fn common_config(means: &Means, shape: &Shape, place: &Place) -> Config {
+fn common_config(means: &Means, shape: &Shape, host: &HostPlan, place: &Place) -> Result<Config> {
     let mut config = Config::new(&place.name, &means.image, means.accel);
     config.memory = shape.memory;
-    config.processors = shape.processors;
+    let (placement, processors) = host.placement(&place.name);
+    config.processors = match (shape.processors, processors) {
+        (Some(wanted), Some(planned)) if wanted != planned => {
+            return Err(Error::Host(format!(
+                "--cpus {wanted}: the configuration gives {} {planned} with `processors`; leave --cpus out",
+                place.name
+            )));
+        }
+        (wanted, planned) => wanted.or(planned).unwrap_or(1),
+    };
+    config.placement = placement;
     config.modules = MLX5.map(str::to_owned).to_vec();
     if place.ethernet.is_some() {
         let address = format!("address={}/24", place.address());
@@ -380,7 +409,7 @@ fn common_config(means: &Means, shape: &Shape, place: &Place) -> Config {
     }
     // A kernel that panics ends, rather than boot and panic until the time limit.
     config.qemu_arguments.push("-no-reboot".into());
-    config
+    Ok(config)
 }
 
 /// Gives a node its HCA, its card, and folders of the host.
@@ -537,10 +566,21 @@ mod tests {
 
     #[test]
     fn what_is_made() {
-        let text = configuration(&["n1", "n2", "n3"].map(str::to_owned), false);
+        let mut shape = Shape {
+            nodes: Some(3),
+            ..Shape::default()
+        };
+        let text = configuration(&shape);
         assert_eq!(text.matches("[[hypervisor]]").count(), 3);
         assert!(text.contains("name = \"n3-net\""), "{text}");
-        assert!(!text.contains("spare"), "{text}");
+        assert!(
+            !text.contains("spare") && !text.contains("processors"),
+            "{text}"
+        );
+        (shape.pin, shape.background) = (true, vec!["n3".into()]);
+        let text = configuration(&shape);
+        assert_eq!(text.matches("processors = 1\n").count(), 3);
+        assert_eq!(text.matches("background = true").count(), 1);
     }
 
     #[test]

@@ -76,11 +76,27 @@ pub struct Memory {
     pub vms: u64,
 }
 
+/// A resource of the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Resource {
+    /// Processors of VMs.
+    Processors,
+    /// Those of the kernel or of engines.
+    HostProcessors,
+    /// Memory.
+    Memory,
+    /// Huge pages.
+    HugePages,
+}
+
 /// A need that the host does not have room for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Refusal {
     /// The VM's name, or the key.
     pub subject: String,
+    /// The resource that is short.
+    pub resource: Resource,
     /// The numbers.
     pub why: String,
     /// The remedy.
@@ -201,6 +217,7 @@ impl Pool {
         if wanted > all {
             refused.push(Refusal {
                 subject: "host.kernel_processors".into(),
+                resource: Resource::HostProcessors,
                 why: format!("{wanted} processors for the kernel, and this host has {all}"),
                 remedy: "lower kernel_processors under [host]".into(),
             });
@@ -274,9 +291,10 @@ impl Pool {
             };
             self.refused.push(Refusal {
                 subject: name.to_owned(),
+                resource: Resource::Processors,
                 why: format!(
-                    "its {count} processors are more than are left: of {} the kernel has {}, engines {apart}, other VMs {}, \
-                     and {} share a core with a VM's; {left} left",
+                    "processors of its own: {count}, and left: {left}; of {} the kernel has {}, engines {apart}, other VMs {}, \
+                     and {} share a core with a VM's",
                     self.all,
                     self.kernel.len(),
                     self.taken,
@@ -329,6 +347,7 @@ fn engines(
             let there: Vec<usize> = machine.processors.iter().map(|it| it.number).collect();
             refused.push(Refusal {
                 subject: "engine.cpu".into(),
+                resource: Resource::HostProcessors,
                 why: format!(
                     "an engine has processor {other}, and the daemon may run on {}",
                     ranges(&there)
@@ -359,6 +378,7 @@ fn memory(config: &Config, machine: &Machine, vms: &[Place], refused: &mut Vec<R
         {
             refused.push(Refusal {
                 subject: vm.name.clone(),
+                resource: Resource::Memory,
                 why: format!(
                     "its {} MiB of memory are more than are left: of {} MiB {} are reserved, and other VMs have {}; {} left",
                     mebibytes(bytes),
@@ -390,6 +410,7 @@ fn memory(config: &Config, machine: &Machine, vms: &[Place], refused: &mut Vec<R
             };
             refused.push(Refusal {
                 subject: "host.huge_pages".into(),
+                resource: Resource::HugePages,
                 why: format!(
                     "VMs take {wanted} huge pages of {} MiB, and this host has {there}",
                     size >> 20

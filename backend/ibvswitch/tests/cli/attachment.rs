@@ -59,7 +59,7 @@ fn a_vm_that_would_overcommit_the_host_is_refused() {
         "{}",
         large.err
     );
-    let told = "vm2: its 288 processors are more than are left: of ";
+    let told = "vm2: processors of its own: 288, and left: ";
     let xml = run(&["vf", "libvirt-xml", "vm2"]);
     assert!(
         xml.status == FAILURE && xml.err.contains(told),

@@ -10,7 +10,7 @@ use std::{
 use clap::Args;
 
 use crate::cli::quantity;
-use crate::error::{Doing, Error, Result};
+use crate::error::{Doing, Error, Result, near};
 use crate::guest::root::Root;
 use crate::guest::share::Share;
 use crate::image::Kernel;
@@ -69,6 +69,17 @@ pub(super) struct ShapeArgs {
     /// Processors of a node; 1 by default.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=64))]
     cpus: Option<u32>,
+    /// Give each processor of a node one of this machine to itself.
+    #[arg(long, conflicts_with = "config")]
+    pin: bool,
+    /// Nodes that run only while others leave processors idle, separated by commas.
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        conflicts_with = "config"
+    )]
+    background: Vec<String>,
     /// Time limit for nodes to boot; 5m by default.
     #[arg(long, value_name = "TIME", value_parser = quantity::time)]
     boot_timeout: Option<Duration>,
@@ -139,6 +150,22 @@ impl ShapeArgs {
         self.any_state |= plan.any_state;
         self.memory = self.memory.or(plan.memory);
         self.cpus = self.cpus.or(range("cpus", plan.cpus, 64)?);
+        self.pin |= plan.pin;
+        let background = plan.node.iter().filter(|it| it.background);
+        self.background.extend(background.map(|it| it.name.clone()));
+        if self.config.is_some() && (self.pin || !self.background.is_empty()) {
+            return Err(Error::Host(
+                "pin, background: with a configuration write `processors` or `background` at its VFs".into(),
+            ));
+        }
+        let names = self.names().unwrap_or_default();
+        if let Some(other) = self.background.iter().find(|it| !names.contains(it)) {
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            let near = near(other, &names);
+            return Err(Error::Host(format!(
+                "background: there is no node {other}; {near}"
+            )));
+        }
         self.boot_timeout = self.boot_timeout.or(plan.boot_timeout);
         self.control |= plan.control;
         self.migratable |= plan.migratable;
@@ -233,7 +260,9 @@ impl ShapeArgs {
             happenings: self.happenings.clone(),
             any_state: self.any_state,
             memory: self.memory.unwrap_or(1024),
-            processors: self.cpus.unwrap_or(1),
+            processors: self.cpus,
+            pin: self.pin,
+            background: self.background.clone(),
             boot_limit: self.boot_timeout.unwrap_or(BOOT_LIMIT),
             share,
             root,

@@ -51,6 +51,8 @@ pub struct Plan {
     /// Processors of a node.
     #[serde(deserialize_with = "count")]
     pub cpus: Option<u32>,
+    /// Each node has processors of this machine to itself.
+    pub pin: bool,
     /// Time limit for nodes to boot.
     #[serde(deserialize_with = "time")]
     pub boot_timeout: Option<Duration>,
@@ -85,6 +87,9 @@ pub struct Plan {
 pub struct NodePlan {
     /// Its name.
     pub name: String,
+    /// It runs only while others leave processors idle.
+    #[serde(default)]
+    pub background: bool,
     /// Its script.
     pub script: Option<String>,
     /// The same from a file.

@@ -92,8 +92,8 @@ fn processors_are_not_overcommitted() {
     assert_eq!(refused.subject, "vm2");
     assert_eq!(
         refused.why,
-        "its 4 processors are more than are left: of 8 the kernel has 1, engines 0, other VMs 4, and 0 share a core \
-         with a VM's; 3 left"
+        "processors of its own: 4, and left: 3; of 8 the kernel has 1, engines 0, other VMs 4, and 0 share a core \
+         with a VM's"
     );
     assert!(plan.refused_of("vm2").is_some() && plan.refused_of("vm1").is_none());
 }
