@@ -3,6 +3,7 @@
 pub mod diags;
 pub mod ibacm;
 pub mod ipoib;
+pub mod path_cache;
 pub mod perftest;
 pub mod pingpong;
 pub mod rds;

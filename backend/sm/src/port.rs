@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 
 use subnet_manager::Transport;
 
-pub use device::{DeviceError, DevicePort};
+pub use device::{DeviceError, DevicePort, PortAddress};
 pub use simulated::SimulatedPort;
 
 /// Packets that are taken before the manager has its turn.

@@ -79,3 +79,4 @@ pub use routing::{
     ClusterTables, Endpoint, ForwardingTable, Graph, IdleEntry, IdleReason, MinHop, Routing,
     RoutingEngine, RoutingError, ServiceLevels, Trunk, UpDown, Vertex,
 };
+pub use sa::{PathCache, PathChange};

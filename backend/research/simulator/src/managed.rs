@@ -1,7 +1,6 @@
 //! Experiments in which subnet managers manage a fabric in memory, packet by packet.
 
 pub mod flood;
-pub mod path_cache;
 pub mod scale;
 
 use std::collections::VecDeque;

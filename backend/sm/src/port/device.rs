@@ -26,6 +26,7 @@ use wire::{Guid, MadPacket, PKey, mad};
 
 use self::datagram::{Arrival, Datagram, HEADER, SHORT_HEADER};
 use self::sysfs::AdapterPort;
+pub use self::sysfs::PortAddress;
 use super::{MAX_TAKEN, Port};
 
 /// Class versions of subnet management packets, of the subnet administration, and of congestion control.
@@ -194,6 +195,14 @@ impl DevicePort {
             received: VecDeque::new(),
             pkeys: BTreeMap::new(),
         })
+    }
+
+    /// The port's address, and the address of its subnet manager.
+    ///
+    /// # Errors
+    /// The port is gone.
+    pub fn address(&self) -> Result<PortAddress, DeviceError> {
+        self.port.address()
     }
 
     fn try_send(&self, packet: MadPacket) -> nix::Result<()> {

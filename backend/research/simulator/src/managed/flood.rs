@@ -371,8 +371,8 @@ mod tests {
     use wire::sa::{DATA, Record};
 
     use super::*;
-    use crate::managed::path_cache::PathCache;
     use crate::silent;
+    use subnet_manager::PathCache;
 
     #[test]
     fn all_are_answered_in_both_models() {

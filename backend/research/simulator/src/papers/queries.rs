@@ -7,9 +7,9 @@ use wire::{Gid, Guid};
 
 use super::{Effort, PapersError};
 use crate::managed::flood::{Model, Setting};
-use crate::managed::path_cache::PathCache;
 use crate::progress::Progress;
 use crate::{Column, Comparison, Row, Value};
+use subnet_manager::PathCache;
 
 const SOURCE: &str = "\"A Novel Query Caching Scheme for Dynamic InfiniBand Subnets\"";
 const THESIS: &str =

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 use nix::unistd::read;
-use wire::{Gid, Guid, PKey};
+use wire::{Gid, Guid, Lid, PKey, Sl};
+
+use super::DeviceError;
 
 const ADAPTERS: &str = "/sys/class/infiniband";
 const MAD_DEVICES: &str = "/sys/class/infiniband_mad";
@@ -35,6 +37,19 @@ impl fmt::Display for AdapterPort {
             self.guid, self.adapter, self.number
         )
     }
+}
+
+/// The address of a port, and the address of its subnet manager.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PortAddress {
+    /// Its LID.
+    pub lid: Lid,
+    /// LID of the subnet manager.
+    pub sm_lid: Lid,
+    /// Service level of the way there.
+    pub sm_sl: Sl,
+    /// First GID, by which the prefix is known.
+    pub gid: Gid,
 }
 
 /// A file's text, without blanks at its ends. libumad2sim, loaded before this program, knows this way to open a file.
@@ -98,6 +113,29 @@ impl AdapterPort {
                 && is(name, "port", &self.number.to_string())
         });
         name.map(|name| Path::new("/dev/infiniband").join(name))
+    }
+
+    pub(super) fn address(&self) -> Result<PortAddress, DeviceError> {
+        let of = |name: &str| {
+            let path = self.folder.join(name);
+            let text = attribute(&path);
+            text.map_err(|source| DeviceError::Refused { path, source })
+        };
+        // The kernel writes both forms.
+        let number = |name| {
+            let text = of(name)?;
+            let number = match text.strip_prefix("0x") {
+                Some(digits) => u16::from_str_radix(digits, 16),
+                None => text.parse(),
+            };
+            Ok::<_, DeviceError>(number.unwrap_or_default())
+        };
+        Ok(PortAddress {
+            lid: Lid::new(number("lid")?),
+            sm_lid: Lid::new(number("sm_lid")?),
+            sm_sl: Sl::new(number("sm_sl")? as u8 & 0xf),
+            gid: of("gids/0")?.parse().unwrap_or_default(),
+        })
     }
 
     /// The P_Key at an index of its table.

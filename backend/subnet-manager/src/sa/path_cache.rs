@@ -20,7 +20,7 @@ pub struct PathCache {
 
 /// Difference between the paths before and after a move.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Change {
+pub struct PathChange {
     /// The service level is another one.
     pub sl: bool,
     /// The MTU is another one.
@@ -37,13 +37,13 @@ impl PathCache {
     }
 
     /// Takes in an answer of the subnet administration; tells what has changed since a path to the same destination failed.
-    pub fn answered(&mut self, record: PathRecord) -> Change {
+    pub fn answered(&mut self, record: PathRecord) -> PathChange {
         let before = self.former.remove(&record.dgid);
         let before = self.records.remove(&record.dgid).or(before);
         if record.cacheable {
             self.records.insert(record.dgid, record);
         }
-        before.map_or_else(Change::default, |before| Change {
+        before.map_or_else(PathChange::default, |before| PathChange {
             sl: before.sl != record.sl,
             mtu: before.mtu != record.mtu,
             rate: before.rate != record.rate,
@@ -110,6 +110,6 @@ mod tests {
         assert_eq!((change.sl, change.mtu), (false, true));
         cache.moved();
         assert_eq!(cache.path(to), None);
-        assert_eq!(cache.answered(smaller), Change::default());
+        assert_eq!(cache.answered(smaller), PathChange::default());
     }
 }
