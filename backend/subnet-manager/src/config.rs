@@ -1,5 +1,6 @@
 //! Configuration of a subnet manager.
 
+pub(crate) mod cluster_levels;
 pub(crate) mod congestion;
 pub(crate) mod node_names;
 pub(crate) mod partitions;
@@ -14,6 +15,7 @@ use std::time::Duration;
 use wire::attribute::SlToVl;
 use wire::{Gid, Guid, Lid, Mtu, PKey};
 
+use crate::config::cluster_levels::ClusterShare;
 use crate::config::congestion::CongestionControl;
 use crate::config::node_names::NodeNames;
 use crate::config::partitions::{Candidate, Partitions};
@@ -114,6 +116,11 @@ pub struct Config {
     pub arbitration: Option<Arbitration>,
     /// Lanes of kinds of ports that differ from the others.
     pub kinds: BTreeMap<PortKind, PortQuality>,
+    /// Whether clusters have service levels and lanes of their own, and shares of links. Takes the place of `sl_to_vl` and
+    /// `arbitration`, and acts where the routing engine chooses no levels.
+    pub cluster_lanes: bool,
+    /// The clusters, those with precedence first.
+    pub cluster_shares: Vec<ClusterShare>,
     /// Congestion control; `None` leaves it as it is.
     pub congestion: Option<CongestionControl>,
     /// Multicast groups that are there whether anybody is in them or not. IPoIB's broadcast group
@@ -175,6 +182,8 @@ impl Default for Config {
             max_lanes: None,
             arbitration: None,
             kinds: BTreeMap::new(),
+            cluster_lanes: false,
+            cluster_shares: Vec::new(),
             congestion: None,
             groups: Vec::new(),
             rebalance_threshold: None,

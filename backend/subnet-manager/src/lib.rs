@@ -57,6 +57,7 @@ pub mod routing;
 mod sa;
 mod tables;
 
+pub use config::cluster_levels::{ClusterLevelError, ClusterLevels, ClusterShare, LevelsOfCluster};
 pub use config::congestion::CongestionControl;
 pub use config::node_names::NodeNames;
 pub use config::partitions::{FILE_MAX, Mistake, Partitions};

@@ -24,6 +24,7 @@ use wire::mad::{AttributeId, Class, Method};
 use wire::smp::{DATA, Destination, Request, Route};
 use wire::{Guid, Lid, MadPacket, PKey, PortState, Sl};
 
+use crate::config::cluster_levels::{ClusterLevels, ClusterShare};
 use crate::config::partitions::Partitions;
 use crate::config::{Config, ConfigError, Files};
 use crate::congestion::Congestion;
@@ -38,6 +39,7 @@ pub use dumps::Dump;
 pub use errand::Ticket;
 use errand::{Errand, Purpose};
 use extended::Extended;
+use lanes::clusters::ClusterLanes;
 use mastery::Mastery;
 use migration::Migrations;
 pub use routes::balance::Balance;
@@ -93,6 +95,7 @@ struct Knowledge {
     before: Option<Subnet>,
     paths: Paths,
     clusters: Clusters,
+    cluster_lanes: ClusterLanes,
     /// The paths of the subnet without gaps, while a part of it is away.
     whole: Option<Paths>,
     /// By port GUID: the service level by which it reaches the manager, where that is not 0.
@@ -144,6 +147,7 @@ impl SubnetManager {
                 before: None,
                 paths: Paths::default(),
                 clusters: Clusters::new(&config.known_cluster_tables),
+                cluster_lanes: ClusterLanes::default(),
                 manager_levels: BTreeMap::new(),
                 balance: Balance::default(),
                 crowded: false,
@@ -234,6 +238,18 @@ impl SubnetManager {
     /// Forwarding tables of clusters, and their effect since the last [`SubnetManager::poll`].
     pub const fn clusters(&self) -> &Clusters {
         &self.known.clusters
+    }
+
+    /// Has other clusters share links ([`Config::cluster_shares`]). Clusters of the same name keep their service levels, if
+    /// they can. The next [`SubnetManager::poll`] writes the tables that differ.
+    pub fn set_cluster_shares(&mut self, shares: Vec<ClusterShare>) {
+        self.known.config.cluster_shares = shares;
+        self.known.cluster_lanes.is_outdated = true;
+    }
+
+    /// Service levels of clusters, where [`Config::cluster_lanes`] gives them some.
+    pub const fn cluster_levels(&self) -> &ClusterLevels {
+        &self.known.cluster_lanes.levels
     }
 
     /// The name of the routing engine that is to compute paths, or of the scheme by which LIDs are given to them.
@@ -374,6 +390,7 @@ impl SubnetManager {
             config: &self.known.config,
             subnet: self.known.before.as_ref().unwrap_or(&self.known.subnet),
             paths: &self.known.paths,
+            levels: &self.known.cluster_lanes.levels,
         };
         (&mut self.administration, view)
     }

@@ -26,6 +26,7 @@ use wire::smp;
 use wire::{Gid, Guid, Lid, MadPacket, PKey, Qpn};
 
 use crate::config::Config;
+use crate::config::cluster_levels::ClusterLevels;
 use crate::model::{At, Subnet};
 use crate::requests::Transport;
 use crate::rmpp::{Receiver, Sender, Taken};
@@ -68,6 +69,7 @@ pub(crate) struct View<'a> {
     pub(crate) config: &'a Config,
     pub(crate) subnet: &'a Subnet,
     pub(crate) paths: &'a Paths,
+    pub(crate) levels: &'a ClusterLevels,
 }
 
 /// The blocks of a switch's multicast forwarding table that hold anything, by number and position.

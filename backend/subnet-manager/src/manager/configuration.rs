@@ -5,6 +5,7 @@ use wire::mad::AttributeId;
 use wire::smp::DATA;
 use wire::{Guid, Lid, PKey, PhysicalState, PortState};
 
+use super::lanes;
 use super::routes::{multipath, set_manager_levels};
 use super::{Errand, Knowledge, Phase, Purpose, SubnetManager, Ticket, virtualization};
 use crate::config::partitions::Candidate;
@@ -196,11 +197,14 @@ impl SubnetManager {
                 virtualization::enable(self);
             }
             Step::Tables => {
-                self.set_aliases();
+                set_aliases(self);
                 virtualization::check(self);
-                self.set_partition_tables();
+                set_partition_tables(self);
                 virtualization::set_partitions(self);
-                self.set_lanes();
+                // Those of clusters are known when paths are.
+                if !lanes::clusters::is_on(&self.known) {
+                    self.set_lanes();
+                }
             }
             Step::Ports => {
                 self.assign_lids();
@@ -223,19 +227,6 @@ impl SubnetManager {
                 self.set_states(PortState::Armed, PortState::Active);
                 virtualization::set_states(self, PortState::Armed, PortState::Active);
             }
-        }
-    }
-
-    /// Writes the GUIDs that ports have besides their own.
-    fn set_aliases(&mut self) {
-        let ports: Vec<Guid> = self
-            .administration
-            .aliases()
-            .ports()
-            .map(|(port, _)| port)
-            .collect();
-        for port in ports {
-            self.set_aliases_of(port);
         }
     }
 
@@ -281,17 +272,6 @@ impl SubnetManager {
                     data,
                     purpose,
                 );
-            }
-        }
-    }
-
-    fn set_partition_tables(&mut self) {
-        for at in self.known.subnet.end_ports() {
-            let (node, _) = at;
-            if !self.known.subnet.nodes[node].is_switch()
-                && let Some(port) = self.known.subnet.port(at)
-            {
-                self.set_partitions_at(at, port.guid, None);
             }
         }
     }
@@ -516,4 +496,28 @@ fn port_blocks(subnet: &crate::model::Subnet, at: At) -> Vec<(u16, PKeyBlock)> {
         .flatten()
         .map(|(&number, &block)| (number, block))
         .collect()
+}
+
+/// Writes the GUIDs that ports have besides their own.
+fn set_aliases(manager: &mut SubnetManager) {
+    let ports: Vec<Guid> = manager
+        .administration
+        .aliases()
+        .ports()
+        .map(|(port, _)| port)
+        .collect();
+    for port in ports {
+        manager.set_aliases_of(port);
+    }
+}
+
+fn set_partition_tables(manager: &mut SubnetManager) {
+    for at in manager.known.subnet.end_ports() {
+        let (node, _) = at;
+        if !manager.known.subnet.nodes[node].is_switch()
+            && let Some(port) = manager.known.subnet.port(at)
+        {
+            manager.set_partitions_at(at, port.guid, None);
+        }
+    }
 }

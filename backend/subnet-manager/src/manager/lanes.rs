@@ -1,5 +1,7 @@
 //! Virtual lanes: how many links have, which ones service levels take, and how they share a link.
 
+pub(super) mod clusters;
+
 use wire::attribute::{PortInfo, SlToVl};
 use wire::mad::AttributeId;
 use wire::smp::DATA;
@@ -104,7 +106,12 @@ impl SubnetManager {
         let lanes = self.known.service_lanes();
         let config = &self.known.config;
         let mut wanted: Vec<Setting> = Vec::new();
-        for (node, entry) in self.known.subnet.nodes.iter().enumerate() {
+        let by_clusters = clusters::is_on(&self.known);
+        if by_clusters {
+            wanted = clusters::settings(&self.known);
+        }
+        let nodes = self.known.subnet.nodes.iter().enumerate();
+        for (node, entry) in nodes.filter(|_| !by_clusters) {
             for (port, modifier) in lane_tables(entry) {
                 // A switch that has all its tables set at once is asked at port 0.
                 let out = if modifier == ALL_TO_ALL { 1 } else { port };

@@ -333,6 +333,7 @@ impl SubnetManager {
             }
             self.known.paths_moved(&each);
             self.known.clusters.outdate();
+            self.known.cluster_lanes.is_outdated = self.known.config.cluster_lanes;
             ended.more_changed |= each.job != Job::Move;
             if each.job != Job::Move {
                 self.migrations.live = Live::default();

@@ -17,7 +17,7 @@ use wire::smp::DATA;
 use wire::{Guid, Lid, PortState, Sl};
 
 use super::discovery::switch_info_data;
-use super::lanes::levels_apart;
+use super::lanes::{self, levels_apart};
 use super::{Knowledge, Purpose, SubnetManager};
 use crate::model::At;
 use crate::routing::{
@@ -180,6 +180,11 @@ impl Knowledge {
         let Some(manager) = own.map(|own| self.lid_of(own.guid)) else {
             return;
         };
+        for &port in self.cluster_lanes.levels.of_port.keys() {
+            if let Some(&level) = self.cluster_lanes.levels.of(port).first() {
+                self.manager_levels.insert(port, level);
+            }
+        }
         if self.paths.levels.count() < 2 {
             return;
         }
@@ -244,10 +249,10 @@ impl SubnetManager {
                 "LIDs by paths"
             );
         }
-        self.known.find_manager_levels();
         if computed {
             self.known.paths_computed();
         }
+        lanes::clusters::update(self);
         self.set_multicast();
     }
 

@@ -4,6 +4,8 @@
 //! A tenant's entry acts where a walk along its entries reaches the LID. All other switches forward the LID as the provider's
 //! routes say, so that every mixture leads to it.
 
+pub(crate) mod lanes;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 

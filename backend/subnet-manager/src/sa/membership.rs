@@ -459,6 +459,10 @@ fn presets(directory: &Directory, view: &View<'_>) -> Vec<PresetGroup> {
             all.push(group);
         }
     }
+    for group in all.iter_mut().filter(|group| !group.has_own_level) {
+        let level = view.levels.of_partition(group.record.pkey);
+        group.record.sl = level.unwrap_or(group.record.sl);
+    }
     all
 }
 

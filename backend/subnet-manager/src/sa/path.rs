@@ -244,7 +244,9 @@ impl Asked<'_> {
             let Some(capacity) = self.directory.capacity(from.port, dlid) else {
                 continue;
             };
-            let Some(sl) = self.level(source, dlid, pkey, level) else {
+            let of_cluster = self.level_of_cluster([from.guid, to.guid]);
+            let sl = of_cluster.unwrap_or_else(|| self.level(source, dlid, pkey, level));
+            let Some(sl) = sl else {
                 continue;
             };
             let slid = if self.gives(PathRecord::SLID) {
@@ -261,6 +263,12 @@ impl Asked<'_> {
                 }
             }
         }
+    }
+
+    /// The service level of paths between ports of which one is in a cluster with levels of its own.
+    fn level_of_cluster(&self, ends: [Guid; 2]) -> Option<Option<Sl>> {
+        let wanted = self.gives(PathRecord::SL).then_some(self.wanted.sl);
+        self.view.levels.level(ends, wanted)
     }
 
     /// The service level of the path to a LID: where levels keep paths from waiting for each other,

@@ -17,6 +17,7 @@ mod twins;
 
 mod ports {
     mod aliases;
+    mod cluster_lanes;
     mod congestion;
     mod vports;
 }

@@ -7,6 +7,7 @@ use tracing::info;
 use wire::Lid;
 
 use super::{clusters, graph};
+use crate::manager::lanes::clusters::update;
 use crate::manager::{Knowledge, Phase, SubnetManager};
 use crate::routing::{Endpoint, Graph, Routing, RoutingEngine, VSwitchFatTree, bottleneck};
 use crate::sa::Paths;
@@ -166,6 +167,6 @@ impl SubnetManager {
         }
         self.send_tables(&fresh, false);
         self.known.paths = fresh;
-        self.known.find_manager_levels();
+        update(self);
     }
 }

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use tracing::info;
 use wire::{Guid, Lid};
 
+use super::set_manager_levels;
+use crate::manager::lanes::clusters::update;
 use crate::manager::{Knowledge, Phase, SubnetManager};
 use crate::migration::LinkCircle;
 use crate::routing::clusters::{Overlay, Ways};
@@ -282,6 +284,19 @@ pub(in crate::manager) fn begin(manager: &mut SubnetManager) -> bool {
     if known.paths.tables.is_empty() {
         return false;
     }
+    let has_lanes = mem::take(&mut known.cluster_lanes.is_outdated);
+    if merge_between_sweeps(manager) || has_lanes {
+        manager.phase = Phase::Rebalancing;
+        update(manager);
+        set_manager_levels(manager);
+        return true;
+    }
+    false
+}
+
+/// Writes the tables that are to act; false when they do.
+fn merge_between_sweeps(manager: &mut SubnetManager) -> bool {
+    let known = &mut manager.known;
     if manager.migrations.has_waiting() {
         let moving = manager.migrations.waiting_vms();
         let lids = moving.flat_map(|vm| known.lids_of(vm));
@@ -299,7 +314,6 @@ pub(in crate::manager) fn begin(manager: &mut SubnetManager) -> bool {
     if !known.clusters.is_outdated {
         return false;
     }
-    manager.phase = Phase::Rebalancing;
     let mut paths = mem::take(&mut manager.known.paths);
     for message in merge(&mut manager.known, &mut paths) {
         manager.sweeps.error(message);
