@@ -41,9 +41,10 @@ pub use document::Problem;
 pub use host::{Host, Needs, Vm};
 pub use names::{ISOLATION, SMP_ACCESS};
 pub use vswitch::model::{
-    Address, AddressModel, Bandwidth, Cluster, Fabric, FileNodes, GmpClass, GmpClasses, KeyChoice,
-    LidChoice, LinkRate, MANAGER, MadRate, MadRules, Manager, ManagerHost, ManagerPlace, Multipath,
-    PathChoice, Router, RouterPort, RoutingChoice, Subnet, Switch, View, Wiring,
+    Address, AddressModel, Bandwidth, Cluster, Fabric, FileNodes, FullMode, FullModeEnd, GmpClass,
+    GmpClasses, KeyChoice, LidChoice, LinkRate, MANAGER, MadRate, MadRules, Manager, ManagerHost,
+    ManagerPlace, Multipath, PathChoice, Router, RouterPort, RoutingChoice, Subnet, Switch, View,
+    Wiring,
 };
 
 /// The configuration used when none is named: two hypervisors behind one switch, one VF each.

@@ -290,6 +290,8 @@ const NOT_PLANNED: Elsewhere = warned(
     "the plan of the host has no VM",
     "add `processors` or `background` to a VF or port, or remove the key",
 );
+const FULL_VIEW: &str = "with `view = \"full\"`";
+const MANAGED: Elsewhere = read("with another `view`");
 const SUBNETS: Elsewhere = read("with `[[subnet]]`");
 const FILE: Elsewhere = read("with `fabric.topology`");
 const SHARED_LID: Elsewhere = read("if the VF shares a LID");
@@ -601,8 +603,13 @@ pub const SCOPES: &[Scope] = &[
     partly(
         "cluster.view",
         "VFs with `smp = \"own-port\"`",
-        &[read("`\"mirror\"`: with `fabric.extended_lids`")],
+        &[read(
+            "`\"mirror\"`, `\"full\"`: with `fabric.extended_lids`",
+        )],
     ),
+    partly("cluster.full_mode_lease_s", FULL_VIEW, &[MANAGED]),
+    partly("cluster.full_mode_end", FULL_VIEW, &[MANAGED]),
+    partly("cluster.pkeys", FULL_VIEW, &[MANAGED]),
     partly(
         "cluster.elsewhere",
         "clusters of VFs with `device`",

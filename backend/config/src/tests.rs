@@ -267,6 +267,7 @@ fn the_built_in_configuration_names_all_values() {
         ("address", names(&Address::NAMES)),
         ("manager", names(&ManagerPlace::NAMES)),
         ("view", names(&View::NAMES)),
+        ("full_mode_end", names(&FullModeEnd::NAMES)),
         ("like", names(&LIKENESSES)),
         ("ipoib", names(&IPOIB)),
         ("smp", names(&SMP_ACCESS)),

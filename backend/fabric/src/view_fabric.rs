@@ -7,9 +7,10 @@
 //! question to its agents can bring up more: ports that lead elsewhere have no cable.
 //!
 //! After *Towards Virtual InfiniBand Clusters with Network and Performance Isolation*, 3.3.1: the
-//! topology state machine of a virtual cluster in its managed mode.
+//! topology state machine of a virtual cluster, in its managed mode and in full mode ([`writable`]).
 
 mod extent;
+mod writable;
 
 use std::collections::HashMap;
 
@@ -65,7 +66,7 @@ pub struct ViewManager {
     pub lid: Lid,
 }
 
-/// A part of a subnet under other names. It stays as it was made.
+/// A part of a subnet under other names. It stays as it was made, unless its tenant manages it.
 #[derive(Debug)]
 pub struct ViewFabric {
     fabric: Fabric,
@@ -213,8 +214,17 @@ impl Nodes {
         manager: ViewManager,
         name: impl FnMut(PortRef) -> ViewName,
     ) -> Result<ViewFabric, TopologyError> {
-        let mut draft = Draft {
-            subnet: self,
+        let mut draft = Draft::new(self, hosts, manager);
+        draft.add_nodes(name);
+        draft.add_links(|_| true);
+        draft.finish()
+    }
+}
+
+impl<'a> Draft<'a> {
+    fn new(subnet: &'a Nodes, hosts: &'a [ViewHost], manager: ViewManager) -> Self {
+        Self {
+            subnet,
             hosts,
             manager,
             topology: Topology::new(),
@@ -222,15 +232,14 @@ impl Nodes {
             nodes: HashMap::new(),
             adapters: HashMap::new(),
             ports: Vec::new(),
-        };
-        draft.add_switches(name);
-        draft.add_hosts();
-        draft.add_links();
-        draft.finish()
+        }
     }
-}
 
-impl Draft<'_> {
+    fn add_nodes(&mut self, name: impl FnMut(PortRef) -> ViewName) {
+        self.add_switches(name);
+        self.add_hosts();
+    }
+
     fn add_switches(&mut self, mut name: impl FnMut(PortRef) -> ViewName) {
         for node in extent::switches(self.subnet, self.hosts) {
             let port0 = PortRef { node, port: 0 };
@@ -314,9 +323,11 @@ impl Draft<'_> {
             .collect()
     }
 
-    fn add_links(&mut self) {
+    /// Lays the cables between ports that are shown, where `shows` says so of one end.
+    fn add_links(&mut self, shows: impl Fn(PortRef) -> bool) {
         for (end, here) in self.ends() {
             let peer = self.subnet.peer(end).filter(|peer| end < *peer);
+            let peer = peer.filter(|_| shows(end));
             if let Some(there) = peer.and_then(|peer| self.shown(peer)) {
                 let ends = [here, there].map(|end| (end.node, end.port));
                 self.topology.link(ends[0], ends[1], LinkRate::default());

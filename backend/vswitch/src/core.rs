@@ -15,6 +15,7 @@ pub(crate) mod output;
 pub(crate) mod registrations;
 pub(crate) mod shared_port;
 pub(crate) mod subnets;
+pub(crate) mod tenant;
 #[cfg(test)]
 mod tests;
 pub(crate) mod traffic;
@@ -32,13 +33,14 @@ use crate::environment::{Environment, Error};
 use crate::layout::Layout;
 use crate::model::Model;
 use crate::plan::Plan;
-use cluster::{Clusters, Tables};
+use cluster::{Clusters, Tables, Tenancy};
 use hosts::Hosts;
 use migration::Moving;
 use output::{ForGuest, Output, Outputs};
 use registrations::Registrations;
 use shared_port::SharedPorts;
 use subnets::{ManagedSubnet, Managers, change_presence, managed_at};
+use tenant::{News, Turn};
 use traffic::PortCounters;
 use traffic::paths::PathCounters;
 
@@ -199,12 +201,19 @@ impl Core {
             self.outputs.mail(mailbox, packet);
         } else if is_functions {
             for (vf, packet) in self.inbound(port, packet) {
-                let packet = ForGuest::Packet(vf, Box::new(packet));
-                self.outputs.put_guest(packet);
+                self.hand_out(vf, Box::new(packet));
             }
         } else if self.answer_for(port, &packet) {
         } else if let Some(subnet) = managed_at(&mut self.subnets, port) {
             subnet.received.push_back(*packet);
+        }
+    }
+
+    /// Hands a packet, as the VM at a VF sees it, to the VM or to a program of it.
+    pub(crate) fn hand_out(&mut self, vf: VfId, packet: Box<MadPacket>) {
+        match self.hosts.of_vm(vf, &packet) {
+            Some(mailbox) => self.outputs.mail(mailbox, packet),
+            None => self.outputs.put_guest(ForGuest::Packet(vf, packet)),
         }
     }
 
@@ -237,6 +246,11 @@ impl Core {
             self.fabric.outdate_paths();
             self.tables.forget(vf);
         }
+        let shows = matches!(event, PortEvent::StateChange(_) | PortEvent::GidChange);
+        if self.clusters.tenancy(vf).is_some() && !shows {
+            // Of the rest its cluster's own manager tells.
+            return;
+        }
         let event = match event {
             // Of the two states the lower one is the function's.
             PortEvent::StateChange(_) if VPorts::at(&self.fabric, port).is_some() => {
@@ -246,6 +260,61 @@ impl Core {
         };
         let view = self.view(vf, port);
         self.outputs.put_guest(ForGuest::Port(vf, event, view));
+    }
+
+    /// A cluster's network is this one now, in full mode; `None`: it has none of its own. `turn`: the mode is another one.
+    pub(crate) fn set_tenancy(
+        &mut self,
+        cluster: usize,
+        tenancy: Option<Arc<Tenancy>>,
+        turn: Option<Turn>,
+    ) {
+        self.clusters.set_tenancy(cluster, tenancy);
+        self.fabric.outdate_paths();
+        let layout = Arc::clone(&self.layout);
+        for (vf, port) in layout.vfs() {
+            if self.clusters.cluster_of(vf) != Some(cluster) {
+                continue;
+            }
+            if turn == Some(Turn::Full) {
+                self.depart(vf);
+            }
+            let (clusters, sharing) = (&mut self.clusters, &self.layout.sharing);
+            if clusters.refresh(vf, &self.fabric, sharing, port) || turn.is_some() {
+                self.tables.forget(vf);
+            }
+            if turn.is_none() {
+                continue;
+            }
+            let view = self.view(vf, port);
+            let state = if view.active {
+                PortState::Active
+            } else {
+                PortState::Initialize
+            };
+            for event in [
+                PortEvent::StateChange(state),
+                PortEvent::LidChange,
+                PortEvent::PkeyChange,
+                PortEvent::ClientReregister,
+            ] {
+                self.outputs
+                    .put_guest(ForGuest::Port(vf, event, view.clone()));
+            }
+        }
+    }
+
+    /// Tells a VM what its cluster's network has for it.
+    pub(crate) fn tell_tenant(&mut self, news: News) {
+        match news {
+            News::Packet(vf, packet) => self.hand_out(vf, packet),
+            News::Event(vf, event) => {
+                if let Some(port) = self.layout.port(vf) {
+                    let view = self.view(vf, port);
+                    self.outputs.put_guest(ForGuest::Port(vf, event, view));
+                }
+            }
+        }
     }
 
     /// Answers a request that the node at `port` answers by itself although somebody else has its

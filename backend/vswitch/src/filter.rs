@@ -24,7 +24,7 @@ use wire::mad::Method;
 use wire::{MadPacket, Qpn};
 
 use crate::layout::PlacedVf;
-use crate::model::{GmpClass, MadRate, MadRules, Model};
+use crate::model::{GmpClass, MadRate, MadRules, Model, View};
 pub use contents::Own;
 pub(crate) use contents::{examine, hide_m_key};
 pub(crate) use image::FilterImageV1;
@@ -57,8 +57,10 @@ pub struct FilterReport {
 struct Guest {
     name: String,
     smp: SmpAccess,
-    /// Whether it has a view of the subnet, in which it is told that nothing can be set.
-    has_view: bool,
+    /// Its view of the subnet, in which it is told what it cannot set.
+    view: View,
+    /// Whether its cluster is in full mode: subnet management goes no further than the cluster.
+    in_full_mode: bool,
     rules: MadRules,
     all: Option<Bucket>,
     classes: Vec<(GmpClass, Bucket)>,
@@ -88,11 +90,12 @@ pub struct MadFilter {
 }
 
 impl Guest {
-    fn new(name: &str, smp: SmpAccess, has_view: bool, rules: MadRules) -> Self {
+    fn new(name: &str, smp: SmpAccess, view: View, rules: MadRules) -> Self {
         Self {
             name: name.to_owned(),
             smp,
-            has_view,
+            view,
+            in_full_mode: false,
             all: rules.rate.map(Bucket::new),
             classes: rules
                 .class_rates
@@ -108,6 +111,11 @@ impl Guest {
         }
     }
 
+    /// Whether it may manage all that its packets reach.
+    fn manages(&self) -> bool {
+        self.smp == SmpAccess::Fabric || self.in_full_mode
+    }
+
     fn judge(&mut self, now: Duration, packet: &MadPacket) -> Result<(), Reason> {
         let header = packet.header();
         let class = header.class();
@@ -120,7 +128,8 @@ impl Guest {
             let allowed = class.is_subnet_management()
                 && match self.smp {
                     SmpAccess::Deny => false,
-                    SmpAccess::OwnPort if self.has_view => {
+                    SmpAccess::OwnPort if self.in_full_mode => true,
+                    SmpAccess::OwnPort if self.view != View::OwnPort => {
                         matches!(header.method(), Method::GET | Method::SET)
                     }
                     SmpAccess::OwnPort => header.method() == Method::GET,
@@ -132,7 +141,7 @@ impl Guest {
             return Err(Reason::Class);
         };
         let method = header.method();
-        if self.smp != SmpAccess::Fabric && only_for_managers(class, method) {
+        if !self.manages() && only_for_managers(class, method) {
             return Err(Reason::Manager);
         }
         // Answers go to who asked; a port's own agents are its guest's to ask.
@@ -181,14 +190,21 @@ fn only_for_managers(class: GmpClass, method: Method) -> bool {
         || matches!(method, Method::REPORT | Method::TRAP | Method::TRAP_REPRESS)
 }
 
+/// Whether only a subnet's manager may send this packet.
+pub(crate) fn is_managers(packet: &MadPacket) -> bool {
+    let header = packet.header();
+    let class = GmpClass::of(header.class()).filter(|_| !packet.is_smp());
+    class.is_some_and(|class| only_for_managers(class, header.method()))
+}
+
 impl MadFilter {
     /// The filter of this model's VFs.
     pub fn new(model: &Model) -> Self {
         let guests = model
             .vfs()
             .map(|(_, vf)| {
-                let has_view = model.has_view(vf);
-                Mutex::new(Guest::new(&vf.name, vf.smp, has_view, vf.mads.clone()))
+                let view = model.view(vf);
+                Mutex::new(Guest::new(&vf.name, vf.smp, view, vf.mads.clone()))
             })
             .collect();
         Self { guests }
@@ -197,7 +213,7 @@ impl MadFilter {
     /// The filter of one guest whose VF is in no model: it has the number 0.
     pub fn of_one(name: &str, smp: SmpAccess, rules: MadRules) -> Self {
         Self {
-            guests: vec![Mutex::new(Guest::new(name, smp, false, rules))],
+            guests: vec![Mutex::new(Guest::new(name, smp, View::OwnPort, rules))],
         }
     }
 
@@ -247,7 +263,7 @@ impl MadFilter {
         let denied = header.class().is_subnet_management()
             && match guest.smp {
                 SmpAccess::Deny => true,
-                SmpAccess::OwnPort => header.method() == Method::SET,
+                SmpAccess::OwnPort => header.method() == Method::SET && guest.view != View::Full,
                 SmpAccess::Fabric => false,
             };
         // It gets the agent's answer, which is a refusal.
@@ -285,6 +301,13 @@ impl MadFilter {
         }
     }
 
+    /// Says whether a guest's cluster is in full mode.
+    pub(crate) fn set_full_mode(&self, vf: VfId, is: bool) {
+        if let Some(guest) = self.guest(vf) {
+            guest.lock().in_full_mode = is;
+        }
+    }
+
     /// Notes that a packet was refused elsewhere.
     pub fn refuse(&self, now: Duration, vf: VfId, reason: Reason, packet: &MadPacket) {
         if let Some(guest) = self.guest(vf) {
@@ -312,9 +335,9 @@ impl MadFilter {
             Finding::Occupant(at) => {
                 let place = &places[at];
                 if guest.name != place.name {
-                    let waiting = guest.waiting;
-                    *guest = Guest::new(&place.name, place.smp, place.has_view, place.mads.clone());
-                    guest.waiting = waiting;
+                    let (waiting, full) = (guest.waiting, guest.in_full_mode);
+                    *guest = Guest::new(&place.name, place.smp, place.view, place.mads.clone());
+                    (guest.waiting, guest.in_full_mode) = (waiting, full);
                 }
             }
         }

@@ -11,7 +11,7 @@ use fabric::{Nodes, PortRef, SmpAccess};
 use hca::VfId;
 use wire::{Guid, Lid};
 
-use crate::model::{Address, Hypervisor, MadRules, Model, Vf};
+use crate::model::{Address, Hypervisor, MadRules, Model, Vf, View};
 use crate::plan::Plan;
 use crate::sharing::Sharing;
 
@@ -37,7 +37,7 @@ pub(crate) struct PlacedVf {
     pub(crate) node_guid: Guid,
     pub(crate) address: Address,
     pub(crate) smp: SmpAccess,
-    pub(crate) has_view: bool,
+    pub(crate) view: View,
     pub(crate) mads: MadRules,
     pub(crate) spare: bool,
     pub(crate) ethernet: bool,
@@ -54,7 +54,7 @@ fn places(model: &Model) -> Vec<PlacedVf> {
         node_guid: vf.node_guid.unwrap_or(vf.guid),
         address: vf.address,
         smp: vf.smp,
-        has_view: model.has_view(vf),
+        view: model.view(vf),
         mads: vf.mads.clone(),
         spare: vf.spare,
         ethernet: vf.ethernet,

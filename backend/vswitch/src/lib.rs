@@ -15,7 +15,8 @@
 //!    the queue that all guests share ([`MadFilter::admit`]).
 //! 2. **Filter, by the contents**: an address or partition in it has to be the sender's own; a right to
 //!    see everything is taken out.
-//! 3. **View**: subnet management packets of a VM in a cluster with a view are answered from the view.
+//! 3. **View**: subnet management packets of a VM in a cluster with a view are answered from the view; in full mode they
+//!    stay in the cluster's own network.
 //! 4. **Tables**: acknowledgements of a table that was put together here go no further.
 //! 5. **Translation**: LIDs and P_Keys of the VM's cluster become those of the wire, in the header and in each
 //!    attribute. Unknown addresses do not pass.
@@ -64,8 +65,12 @@
 //! list of attributes (`cluster/attributes.rs`); an unlisted attribute does not pass. All VMs of a cluster share one
 //! direct-mapped table of 2^16 LIDs each way, 256 KiB at most. A datagram's completion needs no translation.
 //!
-//! A view is a `fabric::Mirror`: a fabric of its own that holds nothing unknown to the cluster, so that no question has
+//! A view is a `fabric::ViewFabric`: a fabric of its own that holds nothing unknown to the cluster, so that no question has
 //! to be judged. The management thread makes it on demand when the generation has changed, within a budget of time.
+//!
+//! In full mode (`core/tenant.rs`) the view stays, and a manager in one of the cluster's VMs sets it up. A `Tenancy` is a snapshot
+//! of it, a part of the addresses: LIDs, states and P_Keys of the VMs' ports come from there, and data passes where both the
+//! cluster's network and the subnet have a path. Bodies of packets between VMs are not translated then.
 //!
 //! # Images
 //!
@@ -95,7 +100,7 @@ pub use plan::{Cause, NodeKind, OwnLids, Plan, PlannedNode, PlannedVf, SharedPla
 pub use shared::{Function, Input, PortFacts, VSwitch};
 
 pub use self::core::cluster::{self, TABLE_BYTES_PER_GUEST};
-pub use self::core::hosts::{HostPort, HostTag, Mailbox, Sent, answers};
+pub use self::core::hosts::{HostPlace, HostPort, HostTag, Mailbox, Sent, answers};
 pub use self::core::image::{VmImage, VmImageError, VmImageV1};
 pub use self::core::link::{LinkAction, LinkError, LinkStatus};
 pub use self::core::migration::{

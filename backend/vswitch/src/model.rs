@@ -2,6 +2,7 @@
 
 mod address;
 mod build;
+mod cluster;
 mod guid;
 mod link_rate;
 mod mads;
@@ -13,6 +14,7 @@ use hca::ServiceLevels;
 use wire::{Guid, Lid, LinkWidth, Mtu, PKey};
 
 pub use address::{Address, AddressModel};
+pub use cluster::{Cluster, FullMode, FullModeEnd, View};
 pub use guid::{derive_guid, derive_name};
 pub use link_rate::LinkRate;
 pub use mads::{GmpClass, GmpClasses, MadRate, MadRules};
@@ -50,13 +52,11 @@ impl Model {
             .flat_map(|hypervisor| hypervisor.vfs.iter().map(move |vf| (hypervisor, vf)))
     }
 
-    /// Whether a VF's guest sees more of the subnet than its own port: its cluster's view.
+    /// The view that a VF's guest has of the subnet.
     #[must_use]
-    pub fn has_view(&self, vf: &Vf) -> bool {
-        let cluster = vf
-            .cluster
-            .and_then(|(cluster, _)| self.clusters.get(cluster));
-        cluster.is_some_and(|cluster| cluster.view == View::Mirror)
+    pub fn view(&self, vf: &Vf) -> View {
+        let cluster = { vf.cluster }.and_then(|(cluster, _)| self.clusters.get(cluster));
+        cluster.map_or(View::OwnPort, |cluster| cluster.view)
     }
 
     /// Whether VFs with a LID of their own have it only while a VM runs.
@@ -132,33 +132,6 @@ pub struct ManagerHost {
     pub lid: Lid,
     /// Its switch: which of [`Wiring::switches`]; of no meaning where there is a file.
     pub switch: usize,
-}
-
-/// A virtual cluster: VMs with a LID space of their own.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cluster {
-    /// Name, unique among clusters.
-    pub name: String,
-    /// The LID by which its VMs know the subnet manager.
-    pub sm_lid: Lid,
-    /// The part of the subnet that its VMs see.
-    pub view: View,
-}
-
-/// The part of the subnet that VMs of a cluster see when they ask its nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum View {
-    /// Their own port.
-    #[default]
-    OwnPort,
-    /// The part of it that serves the cluster, under names of its own.
-    Mirror,
-}
-
-impl View {
-    /// Both with their names in the configuration.
-    pub const NAMES: [(&'static str, Self); 2] =
-        [("own-port", Self::OwnPort), ("mirror", Self::Mirror)];
 }
 
 /// A hypervisor and its virtual functions.

@@ -23,6 +23,7 @@ mod management;
 mod path_numbers;
 mod programs;
 mod snapshot;
+mod tenants;
 mod views;
 
 use std::collections::{HashMap, VecDeque};
@@ -51,6 +52,7 @@ pub use function::{Function, PortFacts};
 use links::SharedLinks;
 use path_numbers::PathNumbers;
 use snapshot::{Change, Published, Snapshot};
+use tenants::Tenants;
 use views::Views;
 
 /// Inputs that are taken before the fabric works.
@@ -362,6 +364,11 @@ impl VSwitch {
         }
         drop(core);
         self.renew_views();
+        if let Some(due) = Tenants(self).tend() {
+            let mut core = self.change();
+            let wakes = core.wakes().map_or(due, |wakes| wakes.min(due));
+            core.set_wakes(Some(wakes));
+        }
     }
 
     /// Has the embedded managers do what they can, and moves packets until the fabric rests; when

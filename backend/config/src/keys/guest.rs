@@ -4,7 +4,8 @@ use super::Values::{Flag, Integer, Lid, Other, Tables, Word};
 use super::{Key, MAD_RATE_MAX, key, words};
 use crate::names::SL_POLICY;
 use crate::{
-    Address, Doorbells, IPOIB, ISOLATION, LIKENESSES, SMP_ACCESS, VFS_PER_HYPERVISOR_MAX, View,
+    Address, Doorbells, FullModeEnd, IPOIB, ISOLATION, LIKENESSES, SMP_ACCESS,
+    VFS_PER_HYPERVISOR_MAX, View,
 };
 
 const VFS_MAX: i64 = VFS_PER_HYPERVISOR_MAX as i64;
@@ -24,7 +25,26 @@ pub static CLUSTER: &[Key] = &[
         Word(&words(&View::NAMES)),
         "`\"own-port\"`",
         "Nodes that VMs of the cluster can query (queue pair 0): their own port, or the part of the subnet that \
-         [serves the cluster](virtual-clusters.md#views).",
+         [serves the cluster](virtual-clusters.md#views). With `\"full\"` a VM may [manage this part](full-mode.md).",
+    ),
+    key(
+        "full_mode_lease_s",
+        Integer(1..=86_400),
+        "`60`",
+        "Seconds without a packet of a subnet manager in a VM after which [full mode](full-mode.md) ends.",
+    ),
+    key(
+        "full_mode_end",
+        Word(&words(&FullModeEnd::NAMES)),
+        "`\"drop\"`",
+        "Fate of that manager's settings then: dropped, so that the cluster is managed as at first, or kept in force.",
+    ),
+    key(
+        "pkeys",
+        Other("list"),
+        "`[]`",
+        "P_Keys that stand for partitions of the cluster's own, in full mode, at most 32. All VMs of the cluster \
+         are full members, and no other cluster has them.",
     ),
     key(
         "elsewhere",

@@ -1,5 +1,7 @@
 //! Virtual clusters, and what their VMs see in place of what is.
 
+use std::time::Duration;
+
 use hca::{Foreign, ServiceLevels};
 use toml::de::DeValue;
 use wire::{Guid, Lid, PKey, Sl};
@@ -7,8 +9,12 @@ use wire::{Guid, Lid, PKey, Sl};
 use super::{GUID_REMEDY, Reader, lid_at};
 use crate::document::{Entry, Section, Seen};
 use crate::names::SL_POLICY;
-use crate::{Cluster, Elsewhere, View, keys};
+use crate::{Cluster, Elsewhere, FullMode, FullModeEnd, View, keys};
 
+const LEASE_REMEDY: &str = "the lease has 1 to 86400 seconds";
+/// P_Keys in a cluster's share.
+const SHARE_MAX: usize = 32;
+const FULL_MEMBER: u16 = 0x8000;
 const SL_REMEDY: &str = "the service levels are 0 to 15";
 
 /// The clusters, as far as read.
@@ -18,6 +24,8 @@ pub(super) struct Clusters {
     pub(super) elsewhere: Vec<Elsewhere>,
     /// The virtual LIDs taken in each, and one below which all are.
     taken: Vec<(Seen<i64>, i64)>,
+    /// The partitions that stand for clusters' own.
+    shares: Seen<u16>,
 }
 
 impl<'d> Reader<'d> {
@@ -31,13 +39,84 @@ impl<'d> Reader<'d> {
             let manager = "the subnet manager in this cluster".to_owned();
             let taken = Seen::from([(sm_lid, manager)]);
             self.names.clusters.taken.push((taken, 1));
+            let view = view(&section, extended_lids);
+            let full_mode = self.full_mode(&section, view);
             self.names.clusters.found.push(Cluster {
                 name: name.value.to_owned(),
                 sm_lid: Lid::from(sm_lid as u16),
-                view: view(&section, extended_lids),
+                view,
+                full_mode,
             });
             self.elsewhere(&section);
         }
+    }
+
+    /// The rules of its full mode.
+    fn full_mode(&mut self, section: &Section<'d>, view: View) -> FullMode {
+        let rules = self.full_mode_rules(section);
+        let unset = FullMode::default();
+        for (key, is_set) in [
+            ("full_mode_lease_s", rules.lease != unset.lease),
+            ("full_mode_end", rules.end != unset.end),
+            ("pkeys", rules.pkeys != unset.pkeys),
+        ] {
+            if view != View::Full && is_set {
+                section.reject(
+                    key,
+                    "the cluster has no full mode",
+                    "write view = \"full\", or remove the key",
+                );
+            }
+        }
+        rules
+    }
+
+    fn full_mode_rules(&mut self, section: &Section<'d>) -> FullMode {
+        let mut rules = FullMode::default();
+        if let Some(seconds) = section.integer("full_mode_lease_s", LEASE_REMEDY) {
+            rules.lease = Duration::from_secs(seconds.value as u64);
+        }
+        if let Some(end) = section.one_of("full_mode_end", &FullModeEnd::NAMES) {
+            rules.end = end;
+        }
+        let Some(list) = section.array("pkeys") else {
+            return rules;
+        };
+        if list.value.len() > SHARE_MAX {
+            list.reject(
+                format!("{} P_Keys", list.value.len()),
+                format!("write {SHARE_MAX} at most"),
+            );
+        }
+        for (entry, key) in list.value.iter().zip(self.memberships(&list.value)) {
+            let shares = &mut self.names.clusters.shares;
+            if key.partition() == PKey::DEFAULT_FULL.partition() {
+                entry.reject("the partition of everybody", "write another P_Key");
+            } else {
+                entry
+                    .with(key.partition())
+                    .claim(shares, "partition", "the share of a cluster");
+                rules.pkeys.push(PKey::new(key.partition() | FULL_MEMBER));
+            }
+        }
+        rules
+    }
+
+    /// The P_Key table of a VF in a cluster, which has the cluster's share as well.
+    pub(super) fn with_share(
+        &self,
+        mut table: Vec<PKey>,
+        cluster: Option<(usize, Lid)>,
+    ) -> Vec<PKey> {
+        let cluster = cluster.and_then(|(index, _)| self.names.clusters.found.get(index));
+        let share = cluster.map_or(&[][..], |cluster| &cluster.full_mode.pkeys);
+        for &key in share {
+            let partition = key.partition();
+            if !table.iter().any(|own| own.partition() == partition) {
+                table.push(key);
+            }
+        }
+        table
     }
 
     /// Its VMs that have their VFs at other daemons.
@@ -165,7 +244,8 @@ impl<'d> Reader<'d> {
 /// Returns the view that its VMs have of the subnet.
 fn view(section: &Section<'_>, extended_lids: bool) -> View {
     let view = section.one_of("view", &View::NAMES);
-    if let (Some(View::Mirror), true, Some(entry)) = (view, extended_lids, section.text("view")) {
+    let shows_switches = view.is_some_and(|view| view != View::OwnPort);
+    if let (true, true, Some(entry)) = (shows_switches, extended_lids, section.text("view")) {
         entry.reject(
             "switches do not show where LIDs of 18 bits lead",
             "leave the key out, or fabric.extended_lids",

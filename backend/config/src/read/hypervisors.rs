@@ -218,6 +218,7 @@ impl<'d> Reader<'d> {
         let cluster = self.membership(section, label, smp == SmpAccess::Fabric);
         self.check_elsewhere(section, cluster);
         let virtual_pkeys = self.virtual_pkeys(section, &pkeys);
+        let pkeys = self.with_share(pkeys, cluster);
         let service_levels = service_levels(section);
         let configured = section.text("socket");
         let name = name?;

@@ -407,11 +407,11 @@ fn views() {
         )
     };
     let config = parse(&text(""));
-    let has_view: Vec<bool> = {
+    let views: Vec<View> = {
         let model = config.model();
-        model.vfs().map(|(_, vf)| model.has_view(vf)).collect()
+        model.vfs().map(|(_, vf)| model.view(vf)).collect()
     };
-    assert_eq!(has_view, [true, false]);
+    assert_eq!(views, [View::Mirror, View::OwnPort]);
     assert_eq!(
         problems(&text(
             "[fabric]\nextended_lids = true\nmodel = \"vswitch-dynamic\"\n"
@@ -421,4 +421,46 @@ fn views() {
              leave the key out, or fabric.extended_lids"
         ]
     );
+}
+
+#[test]
+fn full_mode() {
+    let text = |keys: &str| {
+        format!(
+            "[[cluster]]\nname = \"a\"\nview = \"full\"\n{keys}[[hypervisor]]\nname = \"h\"\n\
+             [[hypervisor.vf]]\nname = \"v\"\ncluster = \"a\"\npkeys = [\"0x8002\"]\n"
+        )
+    };
+    let keys =
+        "full_mode_lease_s = 7\nfull_mode_end = \"keep\"\npkeys = [\"0x0101\", \"0x0102\"]\n";
+    let model = parse(&text(keys)).model();
+    let expected = FullMode {
+        lease: Duration::from_secs(7),
+        end: FullModeEnd::Keep,
+        pkeys: vec![PKey::new(0x8101), PKey::new(0x8102)],
+    };
+    assert_eq!(model.clusters[0].full_mode, expected);
+    let (_, vf) = model.vfs().next().expect("is there");
+    assert_eq!(vf.pkeys, [0x8002, 0x8101, 0x8102].map(PKey::new));
+    for (keys, what) in [
+        (
+            "pkeys = [\"0x7fff\"]\n",
+            "the partition of everybody; write another P_Key",
+        ),
+        (
+            "pkeys = [5]\n[[cluster]]\nname = \"b\"\nview = \"full\"\npkeys = [5]\n",
+            "this partition is already taken by the share of a cluster",
+        ),
+        (
+            "[[cluster]]\nname = \"b\"\nfull_mode_end = \"keep\"\n",
+            "the cluster has no full mode; write view = \"full\", or remove the key",
+        ),
+        (
+            "full_mode_lease_s = 0\n",
+            "the lease has 1 to 86400 seconds",
+        ),
+    ] {
+        let found = problems(&text(keys));
+        assert!(found.len() == 1 && found[0].contains(what), "{found:?}");
+    }
 }

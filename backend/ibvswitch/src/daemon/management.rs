@@ -18,8 +18,8 @@ use parking_lot::Mutex;
 use subnet_manager::MigrationError;
 use tracing::{info, warn};
 use vswitch::{
-    ForGuest, HostTag, Input, ManagerStatus, MigrateError, Migrated, MoveRequest, Output, Plan,
-    Sent, SmError, VSwitch, changes,
+    ForGuest, HostPlace, HostTag, Input, ManagerStatus, MigrateError, Migrated, MoveRequest,
+    Output, Plan, Sent, SmError, VSwitch, changes,
 };
 use wire::{Guid, Lid, MadPacket};
 
@@ -342,10 +342,10 @@ impl<F: QueueFormat> Management<F> {
     pub fn send_from_host(
         &self,
         tag: HostTag,
-        port: fabric::PortRef,
+        place: HostPlace,
         packets: Vec<MadPacket>,
     ) -> Vec<Sent> {
-        let sent = self.vswitch.send_from_host(tag, port, packets);
+        let sent = self.vswitch.send_from_host(tag, place, packets);
         self.deliver();
         sent
     }

@@ -69,6 +69,7 @@ pages! {
     configuration: "configuration.md",
     engines: "engines.md",
     errors: "errors.md",
+    full_mode: "full-mode.md",
     guests_without_a_driver: "guests-without-a-driver.md",
     hardware: "hardware.md",
     host_plan: "host-plan.md",

@@ -14,6 +14,7 @@ mod groups;
 mod lid_map;
 mod members;
 mod tables;
+mod tenancy;
 #[cfg(test)]
 mod tests;
 mod translation;
@@ -24,6 +25,7 @@ use std::sync::Arc;
 
 use fabric::{Nodes, PortRef};
 use hca::VfId;
+use wire::attribute::PortInfo;
 use wire::mad::{Class, Method};
 use wire::sa::{self, McMemberRecord, Record};
 use wire::{ExtendedLid, Guid, Lid, MadPacket};
@@ -38,6 +40,7 @@ pub use lid_map::LidMap;
 pub use members::Vms;
 pub use tables::TABLE_BYTES_PER_GUEST;
 pub(crate) use tables::Tables;
+pub(crate) use tenancy::{Tenancy, TenantPort};
 pub use translation::{Direction, Translator};
 
 /// One cluster: what its VMs know.
@@ -54,6 +57,8 @@ pub struct Cluster {
     pub vms: Vms,
     /// Their multicast groups.
     pub groups: Groups,
+    /// Its network, in full mode.
+    tenancy: Option<Arc<Tenancy>>,
 }
 
 /// All clusters and who is in which.
@@ -93,7 +98,7 @@ impl Clusters {
         });
         let clusters: Vec<Cluster> = clusters.collect();
         let members = model.vfs();
-        let members = members.map(|(_, vf)| (vf.guid, Arc::new(Member::new(vf))));
+        let members = members.map(|(_, vf)| (vf.guid, Arc::new(Member::new(vf, &model.clusters))));
         let vfs = model.vfs().count();
         Self {
             addresses: Arc::new(Addresses::new(&clusters, vfs)),
@@ -133,9 +138,12 @@ impl Clusters {
             .unwrap_or_default();
         let pairs: Vec<(usize, Lid, Lid)> = match found.cluster {
             Some((cluster, lid)) => {
-                let sm_lid = self.clusters[cluster].sm_lid;
-                [(lid, own), (sm_lid, info.master_sm_lid)]
-                    .into_iter()
+                let of = &self.clusters[cluster];
+                let pairs = match &of.tenancy {
+                    Some(tenancy) => range(&tenancy.info(vf).unwrap_or_default(), own),
+                    None => vec![(lid, own), (of.sm_lid, info.master_sm_lid)],
+                };
+                { pairs.into_iter() }
                     // Before a port has a LID there is nothing to stand for.
                     .filter(|(_, physical)| physical.is_unicast())
                     .map(|(seen, physical)| (cluster, seen, physical))
@@ -171,6 +179,14 @@ impl Clusters {
         true
     }
 
+    /// A cluster's network is this one from now on, in full mode; `None`: it has none of its own.
+    pub(crate) fn set_tenancy(&mut self, cluster: usize, tenancy: Option<Arc<Tenancy>>) {
+        if let Some(of) = self.clusters.get_mut(cluster) {
+            of.tenancy = tenancy;
+            Arc::make_mut(&mut self.addresses).enter_tenancy(cluster, of);
+        }
+    }
+
     /// The cluster of a VF, if it is in one.
     fn cluster(&self, vf: VfId) -> Option<&Cluster> {
         self.clusters.get(self.cluster_of(vf)?)
@@ -188,6 +204,9 @@ impl Clusters {
         direction: Direction,
         packet: &mut MadPacket,
     ) -> Result<(), Reason> {
+        if let Some(tenancy) = self.tenancy(vf) {
+            return self.translate_headers(vf, tenancy, direction, packet);
+        }
         let Some(translator) = self.translator(vf, direction) else {
             return Ok(());
         };
@@ -213,6 +232,30 @@ impl Clusters {
             return Err(Reason::Attribute);
         }
         (packet.slid, packet.dlid) = (slid, dlid);
+        Ok(())
+    }
+
+    /// Both ends of a packet in a cluster in full mode see the same addresses, so that what is inside stays.
+    fn translate_headers(
+        &self,
+        vf: VfId,
+        tenancy: &Tenancy,
+        direction: Direction,
+        packet: &mut MadPacket,
+    ) -> Result<(), Reason> {
+        let look_up = |lid: Lid| match direction {
+            Direction::ToWire => self.physical(vf, lid),
+            Direction::ToGuest => self.seen(vf, lid),
+        };
+        let passes = match direction {
+            Direction::ToWire => {
+                let way = tenancy.path_mtu(vf, packet.dlid, packet.sl, packet.pkey);
+                packet.dlid.is_unicast() && way.is_some()
+            }
+            Direction::ToGuest => packet.slid.is_unicast() && packet.dlid.is_unicast(),
+        };
+        let lids = look_up(packet.slid).zip(look_up(packet.dlid));
+        (packet.slid, packet.dlid) = lids.filter(|_| passes).ok_or(Reason::Cluster)?;
         Ok(())
     }
 
@@ -256,7 +299,8 @@ impl Clusters {
     /// that its VM joins or leaves.
     pub(crate) fn note(&mut self, vf: VfId, packet: &MadPacket) {
         let header = packet.header();
-        if header.class() != Class::SUBN_ADM || header.attribute() != sa::id::MC_MEMBER {
+        let is_join = header.attribute() == sa::id::MC_MEMBER;
+        if header.class() != Class::SUBN_ADM || !is_join || self.tenancy(vf).is_some() {
             return;
         }
         let Some((cluster, lid)) = self.member(vf).and_then(|member| member.cluster) else {
@@ -292,6 +336,9 @@ impl Clusters {
 
     fn translator(&self, vf: VfId, direction: Direction) -> Option<Translator<'_>> {
         let member = self.member(vf)?;
+        if self.tenancy(vf).is_some() {
+            return None;
+        }
         let cluster = self.cluster(vf);
         (cluster.is_some() || !member.pkeys.is_empty()).then_some(Translator {
             cluster,
@@ -299,4 +346,16 @@ impl Clusters {
             direction,
         })
     }
+}
+
+/// The pairs of LIDs of a port in full mode and in the subnet, where it may have fewer. The base LIDs come last, so that
+/// each stands for the other.
+fn range(port: &PortInfo, physical: Lid) -> Vec<(Lid, Lid)> {
+    if !port.lid.is_unicast() {
+        return Vec::new();
+    }
+    let all = (0..1_u16 << port.lmc).rev();
+    all.map(|bits| (Lid::new(port.lid.value().saturating_add(bits)), physical))
+        .filter(|(seen, _)| seen.is_unicast())
+        .collect()
 }

@@ -17,7 +17,7 @@ use super::Core;
 use super::cluster::Direction;
 use super::registrations::refusal;
 use super::shared_port::Addressee;
-use crate::filter::{Finding, Own, Reason, Refusal, examine, hide_m_key};
+use crate::filter::{Finding, Own, Reason, Refusal, examine, hide_m_key, is_managers};
 
 /// Whether a packet goes on to the next step. If not, with what its guest is sent for it.
 pub(crate) type Step = ControlFlow<Vec<MadPacket>>;
@@ -46,7 +46,11 @@ impl Core {
             gids: &gids,
             pkeys: &self.clusters.pkeys(vf, &pkeys),
         };
-        examine(packet, &own, self.is_trusted(vf))
+        let manages = self.is_trusted(vf) || self.clusters.tenancy(vf).is_some();
+        if !manages && is_managers(packet) {
+            return Err(Reason::Manager);
+        }
+        examine(packet, &own, manages)
     }
 
     /// Steps 4 to 8: lets a guest's packet into the fabric, if all steps do. Breaks with what the guest
@@ -75,6 +79,10 @@ impl Core {
     }
 
     fn note_request(&mut self, vf: VfId, packet: &MadPacket) -> Step {
+        if self.clusters.tenancy(vf).is_some() {
+            // What it is about is a matter of the cluster's own manager.
+            return Continue(());
+        }
         if let Some(vm) = self.vm_at(vf)
             && self.registrations.ask(vm, packet).is_err()
         {
@@ -90,7 +98,9 @@ impl Core {
 
     fn leave_shared_port(&mut self, vf: VfId, packet: &mut MadPacket) -> Step {
         let Self { shared, fabric, .. } = self;
-        if let Some(answer) = shared.end_subscription(vf, fabric, packet) {
+        if self.clusters.tenancy(vf).is_none()
+            && let Some(answer) = shared.end_subscription(vf, fabric, packet)
+        {
             return Break(vec![answer]);
         }
         if !shared.mark(vf, fabric, packet) {

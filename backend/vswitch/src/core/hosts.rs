@@ -9,6 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use fabric::{Fabric, Owner, PortRef, SmpAccess};
+use hca::VfId;
 use wire::attribute::{CapabilityMask, NodeInfo, PortInfo};
 use wire::mad::{Class, Method};
 use wire::{MadPacket, PKey};
@@ -62,6 +63,15 @@ pub enum Sent {
     Done,
 }
 
+/// The place of a program in the subnet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostPlace {
+    /// Its port.
+    pub port: PortRef,
+    /// The VF where it is a program of the VM's, in the network of the VM's cluster.
+    pub vm: Option<VfId>,
+}
+
 /// The port of a program, as the program is told.
 #[derive(Debug, Clone)]
 pub struct HostPort {
@@ -77,6 +87,7 @@ pub struct HostPort {
 struct Host {
     tag: HostTag,
     port: PortRef,
+    vm: Option<VfId>,
     /// Takes requests of vendors' classes.
     responder: bool,
     /// Runs a subnet manager.
@@ -99,13 +110,26 @@ pub fn answers(method: Method) -> bool {
 impl Hosts {
     /// The program that a packet for `port` is for, `None` if it is for the port's owner.
     pub(crate) fn of(&self, port: PortRef, packet: &MadPacket) -> Option<Arc<dyn Mailbox>> {
+        self.find(packet, |host| host.vm.is_none() && host.port == port)
+    }
+
+    /// The program of the VM at a VF that a packet for the VM is for, `None` if it is for the VM itself.
+    pub(crate) fn of_vm(&self, vf: VfId, packet: &MadPacket) -> Option<Arc<dyn Mailbox>> {
+        self.find(packet, |host| host.vm == Some(vf))
+    }
+
+    fn find(
+        &self,
+        packet: &MadPacket,
+        is_there: impl Fn(&Host) -> bool,
+    ) -> Option<Arc<dyn Mailbox>> {
         if self.0.is_empty() {
             return None;
         }
         let mad = packet.header();
         let class = mad.class();
         let wants = |host: &&Host| {
-            host.port == port
+            is_there(host)
                 && if answers(mad.method()) {
                     host.tag.is_of(mad.transaction())
                 } else if class.is_subnet_management() || class == Class::SUBN_ADM {
@@ -130,11 +154,12 @@ impl Hosts {
     pub(crate) fn attach(
         &mut self,
         fabric: &mut Fabric,
-        (tag, port): (HostTag, PortRef),
+        (tag, place): (HostTag, HostPlace),
         responder: bool,
         mailbox: Arc<dyn Mailbox>,
         is_owned: bool,
     ) {
+        let HostPlace { port, vm } = place;
         let mut hosts = self.0.iter();
         let owned = is_owned || hosts.any(|host| host.port == port && host.took_over);
         if !owned {
@@ -143,6 +168,7 @@ impl Hosts {
         self.0.push(Host {
             tag,
             port,
+            vm,
             responder,
             manager: false,
             took_over: !owned,
@@ -165,6 +191,14 @@ impl Hosts {
             Some(heir) => heir.took_over = true,
             None => fabric.set_owner(port, Owner::Fabric, SmpAccess::Fabric),
         }
+    }
+
+    /// The VF whose VM a program is of, and whether the program runs a subnet manager now.
+    pub(crate) fn set_manager_of_vm(&mut self, tag: HostTag, is: bool) -> Option<(VfId, bool)> {
+        let host = self.0.iter_mut().find(|host| host.tag == tag)?;
+        let vm = host.vm?;
+        host.manager = is && !host.responder;
+        Some((vm, host.manager))
     }
 
     /// The port of a program.

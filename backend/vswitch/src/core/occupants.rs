@@ -27,7 +27,7 @@ impl Core {
     }
 
     /// The VF where the VM is that is configured at the VF with this index.
-    pub(super) fn vf_of(&self, vm: usize) -> Option<VfId> {
+    pub(crate) fn vf_of(&self, vm: usize) -> Option<VfId> {
         let occupants = self.occupants();
         let at = occupants
             .iter()

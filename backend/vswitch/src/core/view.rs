@@ -206,6 +206,26 @@ impl View {
         })
     }
 
+    /// Makes the network that its own manager manages, which takes over what it can from the one `before`.
+    pub(crate) fn make_writable(
+        &mut self,
+        input: &ViewInput<'_>,
+        vms: &HashMap<Guid, String>,
+        before: Option<&ViewFabric>,
+    ) -> Option<CachedView> {
+        let (hosts, functions) = self.vms(input, vms);
+        let view_fabric = ViewFabric::writable(input.nodes, &hosts, before, |port| {
+            let names = &mut self.names;
+            names.of(input.nodes, &self.name, port, ViewManager::default())
+        });
+        let view_fabric =
+            view_fabric.map_err(|error| warn!(cluster = self.name, %error, "no view"));
+        Some(CachedView {
+            view_fabric: view_fabric.ok()?,
+            hosts: functions,
+        })
+    }
+
     /// The cluster's VMs that can be reached, and which of them is at which VF.
     fn vms(
         &self,

@@ -8,8 +8,8 @@ use hca::ServiceLevels;
 use wire::{Gid, Lid, LinkWidth, Mtu, PKey};
 
 use super::{
-    Address, AddressModel, Bandwidth, Cluster, Fabric, GmpClasses, Hypervisor, KeyChoice, LinkRate,
-    MANAGER, MadRate, MadRules, Manager, ManagerHost, ManagerPlace, Model, Multipath,
+    Address, AddressModel, Bandwidth, Cluster, Fabric, FullMode, GmpClasses, Hypervisor, KeyChoice,
+    LinkRate, MANAGER, MadRate, MadRules, Manager, ManagerHost, ManagerPlace, Model, Multipath,
     RoutingChoice, Subnet, Switch, Vf, View, Wiring, derive_guid,
 };
 
@@ -124,6 +124,7 @@ impl Model {
             name: name.to_owned(),
             sm_lid,
             view,
+            full_mode: FullMode::default(),
         });
     }
 }

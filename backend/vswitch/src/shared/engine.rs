@@ -5,11 +5,11 @@ use std::sync::atomic::AtomicU64;
 use std::task::Waker;
 use std::time::Duration;
 
-use fabric::{GlobalAddress, LostHeader, Route, Routed};
+use fabric::{GlobalAddress, LostHeader, PortRef, Route, Routed};
 use hca::transport::{Injection, Links};
 use hca::{Envelope, Heading, NoRoute, PathId, PathTraffic, Subnet, VfId, WrongKey};
 use wire::congestion::AdapterCongestionEvent;
-use wire::{Gid, Lid, MadPacket, PKey, Sl};
+use wire::{Gid, Lid, MadPacket, Mtu, PKey, Sl};
 
 use super::VSwitch;
 use super::congestion::injection;
@@ -29,6 +29,35 @@ pub(crate) struct EngineSubnet {
 }
 
 impl EngineSubnet {
+    /// The paths by which a packet reaches the members of a group of a cluster in full mode, and the ports that it leaves
+    /// on them. The subnet has no such group: its sender sends a copy to each member.
+    fn paths_to_group(
+        &self,
+        snapshot: &Snapshot,
+        (from, port): (VfId, PortRef),
+        members: &[(VfId, Mtu)],
+        (sl, pkey): (Sl, PKey),
+    ) -> (Vec<PortRef>, Vec<Route>) {
+        let (mut tree, mut routes) = (Vec::new(), Vec::new());
+        for &(to, mtu) in members.iter().filter(|(to, _)| *to != from) {
+            let Some(end) = self.vswitch.port(to) else {
+                continue;
+            };
+            let lid = snapshot.physical_lid(to, end);
+            let (left_by, route) = snapshot.nodes.follow(port, lid.into(), sl, Some(pkey));
+            // Those at one port get one copy.
+            let known = routes.iter().any(|other: &Route| other.port == end);
+            if let (Ok(route), false) = (route, known) {
+                tree.extend(left_by);
+                routes.push(Route {
+                    mtu: route.mtu.min(mtu),
+                    ..route
+                });
+            }
+        }
+        (tree, routes)
+    }
+
     /// Has the vSwitch look for what there is to do.
     fn wake(&self) {
         self.vswitch.wake_by(&self.waker);
@@ -79,6 +108,13 @@ impl Subnet for EngineSubnet {
         } = &**self.vswitch.snapshot();
         let destination = addresses.destination(from, dlid);
         let destination = destination.ok_or(NoRoute::Dropped)?;
+        // In full mode both the cluster's network and the subnet have to have a path.
+        let tenancy = addresses.tenancy(from);
+        let own_mtu = tenancy.map(|tenancy| tenancy.path_mtu(from, dlid, sl, pkey));
+        if own_mtu == Some(None) {
+            return Err(NoRoute::Dropped);
+        }
+        let own_mtu = own_mtu.flatten();
         let global = global.map(|(dgid, hop_limit)| GlobalAddress { dgid, hop_limit });
         let (mut left_by, route) = nodes.follow_routed(port, destination, sl, Some(pkey), global);
         // Traps have room for 16 bits.
@@ -129,7 +165,7 @@ impl Subnet for EngineSubnet {
         match to {
             Ok((Route { mtu, delay, .. }, crossing, Some(to))) => Ok(hca::Route {
                 end: hca::End::Here(to),
-                mtu,
+                mtu: own_mtu.map_or(mtu, |own| own.min(mtu)),
                 path,
                 faulty,
                 delay: nanoseconds(delay),
@@ -159,17 +195,28 @@ impl Subnet for EngineSubnet {
         let Some(port) = self.vswitch.port(from) else {
             return Vec::new();
         };
+        let snapshot = self.vswitch.snapshot();
         let Snapshot {
             nodes, addresses, ..
-        } = &**self.vswitch.snapshot();
-        let tree = nodes.trace_multicast(port, mlid, sl, Some(pkey));
-        let tree: Vec<_> = tree.into_iter().map(|(port, _)| port).collect();
+        } = &**snapshot;
+        let (tree, routes): (Vec<_>, _) = match addresses.tenancy(from) {
+            Some(tenancy) => self.paths_to_group(
+                &snapshot,
+                (from, port),
+                &tenancy.group(from, mlid, sl, pkey),
+                (sl, pkey),
+            ),
+            None => {
+                let tree = nodes.trace_multicast(port, mlid, sl, Some(pkey));
+                let routes = nodes.resolve_multicast(port, mlid, sl, Some(pkey));
+                (tree.into_iter().map(|(port, _)| port).collect(), routes)
+            }
+        };
         let counts = |port| self.vswitch.layout.functions.contains_key(&port);
         let mut paths = self.vswitch.paths.lock();
         let path = paths.number(nodes, true, sl, &tree, None, counts);
         drop(paths);
         let faulty = nodes.is_lossy(&tree);
-        let routes = nodes.resolve_multicast(port, mlid, sl, Some(pkey));
         let ends: Vec<_> = routes.iter().map(|route| route.port).collect();
         let shares = self
             .vswitch

@@ -9,6 +9,7 @@ use wire::{Gid, Guid, Lid, PKey, PortState};
 
 use super::VSwitch;
 use super::snapshot::Snapshot;
+use super::tenants::Tenants;
 use crate::model::GmpClass;
 
 /// A function's port as its guest is to see it.
@@ -50,41 +51,7 @@ impl Function {
     /// The port as it is now.
     #[must_use]
     pub fn facts(&self) -> PortFacts {
-        let Snapshot {
-            nodes,
-            addresses,
-            sharing,
-            ..
-        } = &**self.vswitch.snapshot();
-        let port = nodes.port_info(self.port).unwrap_or_default();
-        let node = nodes.node_info(self.port).unwrap_or_default();
-        let (lid, lmc) = sharing.address(self.vf, nodes, self.port);
-        let access = self.vswitch.filter.smp_access(self.vf);
-        let layout = &self.vswitch.layout;
-        // A VM has one HCA, wherever its port is.
-        let guid = match sharing.place(self.vf) {
-            Some(place) => { place.guid(nodes) }.unwrap_or_else(|| layout.configured_guid(self.vf)),
-            None => node.port_guid,
-        };
-        PortFacts {
-            lid: addresses.own_lid(self.vf, lid),
-            lmc: if addresses.has_own_lids(self.vf) {
-                0
-            } else {
-                lmc
-            },
-            sm_lid: addresses
-                .seen(self.vf, port.master_sm_lid)
-                .unwrap_or_default(),
-            state: sharing.state(self.vf, nodes, self.port),
-            guid,
-            node_guid: layout.node_guid(guid),
-            writable: self.writable_capabilities(access),
-            has_smi: access != SmpAccess::Deny,
-            grh_required: sharing.requires_grh(self.vf, nodes),
-            port,
-            node,
-        }
+        port_facts(&self.vswitch, self.vf, self.port)
     }
 
     /// The GID of this index, with no GUID where it has none.
@@ -145,6 +112,14 @@ impl Function {
         } else {
             clear
         };
+        let is_manager = |mask: CapabilityMask| mask.contains(CapabilityMask::IS_SM);
+        let (mut set, mut clear) = (set, clear);
+        if (is_manager(set) || is_manager(clear))
+            && Tenants(&self.vswitch).announce(self.vf, is_manager(set))
+        {
+            // The subnet's manager is not to know of it.
+            [set, clear] = [set, clear].map(|mask| mask.without(CapabilityMask::IS_SM));
+        }
         self.vswitch
             .change()
             .fabric
@@ -177,27 +152,80 @@ impl Function {
         self.vswitch.wake();
         answer
     }
+}
 
-    /// Capabilities that a driver may switch: those that say that an agent of
-    /// the guest's listens. Its communication manager comes and goes; agents of
-    /// other classes, such as a storage target's, may be there where the class
-    /// passes, and a subnet manager where the guest may manage: one that may not
-    /// must not make managers talk to it either.
-    fn writable_capabilities(&self, access: SmpAccess) -> CapabilityMask {
-        use wire::attribute::CapabilityMask as Mask;
-        let of_class = [
-            (GmpClass::DevMgt, Mask::DEVICE_MANAGEMENT),
-            (GmpClass::Snmp, Mask::SNMP_TUNNELING),
-            (GmpClass::Vendor, Mask::VENDOR_CLASS),
-        ];
-        let passing = of_class
-            .into_iter()
-            .filter(|&(class, _)| self.vswitch.filter.passes(self.vf, class));
-        let always = Mask::COMMUNICATION_MANAGEMENT;
-        let mask = passing.fold(always, |mask, (_, capability)| mask.with(capability));
-        match access {
-            SmpAccess::Fabric => mask.with(Mask::IS_SM),
-            SmpAccess::OwnPort | SmpAccess::Deny => mask,
+/// A function's port as it is now.
+pub(super) fn port_facts(vswitch: &VSwitch, vf: VfId, at: PortRef) -> PortFacts {
+    let Snapshot {
+        nodes,
+        addresses,
+        sharing,
+        ..
+    } = &**vswitch.snapshot();
+    let mut port = nodes.port_info(at).unwrap_or_default();
+    let node = nodes.node_info(at).unwrap_or_default();
+    let mut state = sharing.state(vf, nodes, at);
+    let own = addresses.tenancy(vf).map(|tenancy| tenancy.info(vf));
+    let sm_lid = match own {
+        None => addresses.seen(vf, port.master_sm_lid),
+        Some(own) => {
+            let own = own.unwrap_or_default();
+            state = state.min(own.port_state);
+            port = PortInfo {
+                gid_prefix: port.gid_prefix,
+                local_port_num: port.local_port_num,
+                ..own
+            };
+            Some(own.master_sm_lid)
         }
+    };
+    let (lid, lmc) = sharing.address(vf, nodes, at);
+    let access = vswitch.filter.smp_access(vf);
+    let layout = &vswitch.layout;
+    // A VM has one HCA, wherever its port is.
+    let guid = match sharing.place(vf) {
+        Some(place) => { place.guid(nodes) }.unwrap_or_else(|| layout.configured_guid(vf)),
+        None => node.port_guid,
+    };
+    PortFacts {
+        lid: addresses.own_lid(vf, lid),
+        lmc: match own {
+            Some(own) => own.unwrap_or_default().lmc,
+            None if addresses.has_own_lids(vf) => 0,
+            None => lmc,
+        },
+        sm_lid: sm_lid.unwrap_or_default(),
+        state,
+        guid,
+        node_guid: layout.node_guid(guid),
+        writable: writable_capabilities(vswitch, vf, access),
+        has_smi: access != SmpAccess::Deny,
+        grh_required: sharing.requires_grh(vf, nodes),
+        port,
+        node,
+    }
+}
+
+/// Capabilities that a driver may switch: those that say that an agent of
+/// the guest's listens. Its communication manager comes and goes; agents of
+/// other classes, such as a storage target's, may be there where the class
+/// passes, and a subnet manager where the guest may manage: one that may not
+/// must not make managers talk to it either.
+fn writable_capabilities(vswitch: &VSwitch, vf: VfId, access: SmpAccess) -> CapabilityMask {
+    use wire::attribute::CapabilityMask as Mask;
+    let of_class = [
+        (GmpClass::DevMgt, Mask::DEVICE_MANAGEMENT),
+        (GmpClass::Snmp, Mask::SNMP_TUNNELING),
+        (GmpClass::Vendor, Mask::VENDOR_CLASS),
+    ];
+    let passing = of_class
+        .into_iter()
+        .filter(|&(class, _)| vswitch.filter.passes(vf, class));
+    let always = Mask::COMMUNICATION_MANAGEMENT;
+    let mask = passing.fold(always, |mask, (_, capability)| mask.with(capability));
+    match access {
+        SmpAccess::Fabric => mask.with(Mask::IS_SM),
+        SmpAccess::OwnPort if Tenants(vswitch).may_manage(vf) => mask.with(Mask::IS_SM),
+        SmpAccess::OwnPort | SmpAccess::Deny => mask,
     }
 }

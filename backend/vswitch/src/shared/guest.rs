@@ -13,20 +13,9 @@ use crate::filter::{FilterReport, Finding};
 impl VSwitch {
     /// Lets a guest's packet into the fabric, if all steps do. Returns what the guest is sent for
     /// it: further parts of a table, or what is answered in the subnet's place.
-    pub(super) fn outbound(&self, vf: VfId, mut packet: MadPacket) -> Vec<MadPacket> {
+    pub(super) fn outbound(&self, vf: VfId, packet: MadPacket) -> Vec<MadPacket> {
         self.filter.taken(vf);
-        let Some(port) = self.port(vf) else {
-            return Vec::new();
-        };
-        let pass = || -> Step {
-            self.filter_contents(vf, port, &mut packet)?;
-            self.answer_from_view(vf, &packet)?;
-            self.change().outbound(vf, port, packet)
-        };
-        match pass() {
-            Break(answers) => answers,
-            Continue(()) => Vec::new(),
-        }
+        pass_out(self, vf, packet)
     }
 
     fn filter_contents(&self, vf: VfId, port: PortRef, packet: &mut MadPacket) -> Step {
@@ -56,5 +45,21 @@ impl VSwitch {
     #[must_use]
     pub fn filter_report(&self, vf: VfId) -> FilterReport {
         self.filter.report(vf)
+    }
+}
+
+/// Lets a guest's packet that has not waited into the fabric, as [`VSwitch::outbound`] does.
+pub(super) fn pass_out(vswitch: &VSwitch, vf: VfId, mut packet: MadPacket) -> Vec<MadPacket> {
+    let Some(port) = vswitch.port(vf) else {
+        return Vec::new();
+    };
+    let pass = || -> Step {
+        vswitch.filter_contents(vf, port, &mut packet)?;
+        vswitch.answer_from_view(vf, &packet)?;
+        vswitch.change().outbound(vf, port, packet)
+    };
+    match pass() {
+        Break(answers) => answers,
+        Continue(()) => Vec::new(),
     }
 }

@@ -3,23 +3,39 @@
 use std::sync::Arc;
 
 use fabric::{PortRef, SmpAccess};
+use wire::attribute::PortInfo;
 use wire::mad::Class;
 use wire::{Guid, MadPacket, congestion};
 
 use super::VSwitch;
+use super::function::port_facts;
+use super::tenants::Tenants;
 use crate::core::Core;
-use crate::core::hosts::{HostPort, HostTag, Hosts, Mailbox, Sent};
+use crate::core::hosts::{HostPlace, HostPort, HostTag, Hosts, Mailbox, Sent};
 use crate::core::subnets::{managed_at, sweeps};
 use crate::names::{self, NameError};
 use crate::plan::candidate;
 
 impl VSwitch {
-    /// The port that a program attaches to, and the name or GUID by which it is found again. `None` means the subnet
+    /// The place that a program attaches to, and the name or GUID by which it is found again. `None` means the subnet
     /// manager's host; a name or node GUID means a node's port, `NAME:PORT` and a port GUID mean that port.
+    /// `CLUSTER/VM` means a VM in the network of its cluster, where VMs may manage that.
     ///
     /// # Errors
     /// [`NameError`] where there is none, or several.
-    pub fn host_port(&self, name: Option<&str>) -> Result<(PortRef, String), NameError> {
+    pub fn host_place(&self, name: Option<&str>) -> Result<(HostPlace, String), NameError> {
+        if let Some((name, vf)) = name.and_then(|name| Some((name, Tenants(self).vm_named(name)?)))
+            && let Some(port) = self.port(vf)
+        {
+            let vm = Some(vf);
+            return Ok((HostPlace { port, vm }, name.to_owned()));
+        }
+        let (port, name) = self.host_port(name)?;
+        Ok((HostPlace { port, vm: None }, name))
+    }
+
+    /// The port that a name means.
+    fn host_port(&self, name: Option<&str>) -> Result<(PortRef, String), NameError> {
         let core = self.read();
         let names = &self.layout.names;
         let node = |wanted: &str| {
@@ -62,7 +78,23 @@ impl VSwitch {
 
     /// The port of a program, as the program is told.
     #[must_use]
-    pub fn host_facts(&self, port: PortRef) -> Option<HostPort> {
+    pub fn host_facts(&self, place: HostPlace) -> Option<HostPort> {
+        let HostPlace { port, vm } = place;
+        if let Some(vf) = vm {
+            let facts = port_facts(self, vf, port);
+            let table = self.read().fabric.pkeys(port)?.to_vec();
+            return Some(HostPort {
+                node: facts.node,
+                port: PortInfo {
+                    lid: facts.lid,
+                    lmc: facts.lmc,
+                    master_sm_lid: facts.sm_lid,
+                    port_state: facts.state,
+                    ..facts.port
+                },
+                pkeys: self.snapshot().addresses.pkeys(vf, &table),
+            });
+        }
         let core = self.read();
         Some(HostPort {
             node: core.fabric.node_info(port)?,
@@ -75,14 +107,15 @@ impl VSwitch {
     pub fn attach_host(
         &self,
         tag: HostTag,
-        port: PortRef,
+        place: HostPlace,
         responder: bool,
         mailbox: Arc<dyn Mailbox>,
     ) {
         let layout = &self.layout;
+        let port = place.port;
         let is_owned = layout.manager_ports.contains(&port) || layout.functions.contains_key(&port);
         let Core { hosts, fabric, .. } = &mut *self.change();
-        hosts.attach(fabric, (tag, port), responder, mailbox, is_owned);
+        hosts.attach(fabric, (tag, place), responder, mailbox, is_owned);
     }
 
     /// Removes a program; a subnet manager of it is no more.
@@ -94,6 +127,10 @@ impl VSwitch {
 
     /// Says whether a program runs a subnet manager; false when another one is at its port.
     pub fn set_host_manager(&self, tag: HostTag, is: bool) -> bool {
+        let of_vm = self.change().hosts.set_manager_of_vm(tag, is);
+        if let Some((vf, is)) = of_vm {
+            return Tenants(self).announce(vf, is);
+        }
         let done = {
             let core = &mut *self.change();
             let port = core.hosts.port_of(tag);
@@ -112,9 +149,13 @@ impl VSwitch {
     pub fn send_from_host(
         &self,
         tag: HostTag,
-        port: PortRef,
+        place: HostPlace,
         packets: Vec<MadPacket>,
     ) -> Vec<Sent> {
+        let HostPlace { port, vm } = place;
+        if let Some(vf) = vm {
+            return Tenants(self).send(vf, packets);
+        }
         let mut all = Vec::with_capacity(packets.len());
         let managers = &mut *self.managers.lock();
         let mut core = self.change();

@@ -19,6 +19,7 @@ use super::VSwitch;
 use crate::core::Core;
 use crate::core::cluster::Addresses;
 use crate::core::registrations::GroupLids;
+use crate::core::view::ViewInput;
 use crate::sharing::Sharing;
 
 /// All that paths and ports are found in, as of a moment. Nothing in it changes but counters.
@@ -206,4 +207,20 @@ impl VSwitch {
             self.wake();
         }
     }
+}
+
+/// Does something with the subnet as views are made of it.
+pub(super) fn with_view_input<R>(vswitch: &VSwitch, act: impl FnOnce(&ViewInput<'_>) -> R) -> R {
+    let Snapshot {
+        nodes,
+        addresses,
+        sharing,
+        ..
+    } = &*vswitch.snapshot.load_full();
+    act(&ViewInput {
+        nodes,
+        addresses,
+        sharing,
+        ports: &vswitch.layout.ports,
+    })
 }

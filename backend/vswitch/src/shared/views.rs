@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use fabric::ViewFabric;
 use hca::{Clock, VfId};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use subnet_manager::SubnetManager;
 use wire::mad::{Class, Mad, Method};
 use wire::{Guid, MadPacket};
 
 use super::VSwitch;
-use super::snapshot::Snapshot;
+use super::snapshot::with_view_input;
+use super::tenants::Tenants;
+use crate::core::tenant::Tenant;
 use crate::core::view::{CachedView, Pace, View, ViewInput};
 use crate::filter::Reason;
 use crate::model::{self, Model, View as Kind};
@@ -32,13 +34,16 @@ pub(crate) struct Views {
     changes: AtomicU64,
     /// Names of VMs whose text the subnet does not know.
     vms: HashMap<Guid, String>,
+    /// By cluster; `None` where its VMs may not manage it. Locked while one question is answered, and while the
+    /// network of the cluster is made anew.
+    tenants: Vec<Option<Mutex<Tenant>>>,
 }
 
 impl Views {
     pub(crate) fn new(model: &Model, clock: &Arc<dyn Clock>) -> Self {
         let now = Duration::from_nanos(clock.now());
         let view = |(index, cluster): (usize, &model::Cluster)| {
-            let shows = cluster.view == Kind::Mirror;
+            let shows = cluster.view != Kind::OwnPort;
             shows.then(|| View::new(model, index, cluster, now))
         };
         Self {
@@ -51,6 +56,68 @@ impl Views {
                 .vfs()
                 .map(|(_, vf)| (vf.guid, vf.name.clone()))
                 .collect(),
+            tenants: { model.clusters.iter() }
+                .map(|cluster| {
+                    let manages = cluster.view == Kind::Full;
+                    manages.then(|| Mutex::new(Tenant::new(cluster)))
+                })
+                .collect(),
+        }
+    }
+
+    /// A cluster whose VMs may manage it.
+    pub(super) fn tenant(&self, cluster: usize) -> Option<MutexGuard<'_, Tenant>> {
+        Some(self.tenants.get(cluster)?.as_ref()?.lock())
+    }
+
+    /// The cluster of this name, if its VMs may manage it.
+    pub(super) fn tenant_named(&self, name: &str) -> Option<usize> {
+        let mut clusters = 0..self.len();
+        clusters.find(|&at| self.tenant(at).is_some_and(|tenant| tenant.name() == name))
+    }
+
+    /// Number of clusters.
+    pub(super) fn len(&self) -> usize {
+        self.tenants.len()
+    }
+
+    /// Has a cluster go to full mode, or makes its network in that mode anew if the subnet has changed since, as far
+    /// as it is time. Returns whether it has done so.
+    pub(super) fn renew_writable(
+        &self,
+        cluster: usize,
+        input: &ViewInput<'_>,
+        enters: bool,
+    ) -> bool {
+        let mut views = self.views.lock();
+        let (Some(Some(view)), Some(mut tenant)) = (views.get_mut(cluster), self.tenant(cluster))
+        else {
+            return false;
+        };
+        let now = self.now();
+        let generation = input.addresses.generation(input.nodes);
+        let as_of = (generation, self.changes.load(Ordering::Relaxed));
+        if tenant.is_full() == enters
+            || !enters && (view.as_of == Some(as_of) || !view.pace.permits(now))
+        {
+            return false;
+        }
+        let before = tenant.view().map(|view| &view.view_fabric);
+        let new = view.make_writable(input, &self.vms, before);
+        view.pace.spent += self.now().saturating_sub(now);
+        view.as_of = new.is_some().then_some(as_of);
+        let Some(new) = new else { return false };
+        tenant.renew(new, now);
+        true
+    }
+
+    /// A cluster is managed again: its view is to be made anew.
+    pub(super) fn forget(&self, cluster: usize) {
+        if let Some(Some(view)) = self.views.lock().get_mut(cluster) {
+            view.as_of = None;
+        }
+        if let Some(made) = self.made.get(cluster) {
+            *made.lock() = None;
         }
     }
 
@@ -67,7 +134,7 @@ impl Views {
             return;
         };
         let now = self.now();
-        let generation = input.nodes.generation();
+        let generation = input.addresses.generation(input.nodes);
         let as_of = (generation, self.changes.load(Ordering::Relaxed));
         if view.as_of == Some(as_of) || !view.pace.permits(now) {
             return;
@@ -106,6 +173,9 @@ impl VSwitch {
         }
         let cluster = self.snapshot().addresses.cluster_of(vf)?;
         self.renew_view(cluster);
+        if Tenants(self).manage(cluster, vf, packet) {
+            return Some(Vec::new());
+        }
         let manager = {
             let managers = self.managers.lock();
             // Clusters are of the one subnet there is.
@@ -125,29 +195,30 @@ impl VSwitch {
     pub(crate) fn ask_view_locally(&self, vf: VfId, mad: &[u8; 256]) -> Option<[u8; 256]> {
         let header = Mad::new_checked(&mad[..]).ok()?;
         let reads = header.method() == Method::GET;
-        if !reads || !matches!(header.class(), Class::SUBN_LID | Class::SUBN_DIRECTED) {
+        if !matches!(header.class(), Class::SUBN_LID | Class::SUBN_DIRECTED) {
             return None;
         }
         let cluster = self.snapshot().addresses.cluster_of(vf)?;
+        if let Some(answer) = Tenants(self).manage_port(cluster, vf, mad) {
+            return Some(answer);
+        }
+        if !reads {
+            return None;
+        }
         let answer = |view_fabric: &mut ViewFabric, host| view_fabric.ask_local(host, mad);
         self.views.ask(cluster, vf, answer)?
     }
 
     /// Makes a cluster's view anew if it is outdated.
     fn renew_view(&self, cluster: usize) {
-        let Snapshot {
-            nodes,
-            addresses,
-            sharing,
-            ..
-        } = &*self.snapshot.load_full();
-        let input = ViewInput {
-            nodes,
-            addresses,
-            sharing,
-            ports: &self.layout.ports,
-        };
-        self.views.renew(cluster, &input);
+        let is_full = { self.views.tenant(cluster) }.is_some_and(|tenant| tenant.is_full());
+        with_view_input(self, |input| {
+            if is_full {
+                self.views.renew_writable(cluster, input, false);
+            } else {
+                self.views.renew(cluster, input);
+            }
+        });
     }
 
     /// Renews the views of all clusters, as far as it is time.

@@ -7,6 +7,7 @@ mod guests;
 
 mod bandwidth;
 mod congestion;
+mod full_mode;
 mod images;
 mod lab;
 mod moves;

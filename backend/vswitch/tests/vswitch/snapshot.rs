@@ -6,10 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::thread;
 
-use fabric::PortRef;
 use hca::{End, Heading, NoRoute, PathId, VfId};
 use ibvswitch_vswitch::model::Vf;
-use ibvswitch_vswitch::{HostTag, Mailbox, Model, VSwitch};
+use ibvswitch_vswitch::{HostPlace, HostTag, Mailbox, Model, VSwitch};
 use wire::attribute::LinearBlock;
 use wire::mad::{AttributeId, Method};
 use wire::smp::{Destination, Request, Route};
@@ -42,7 +41,7 @@ fn block(lab: &Lab, lid: Lid, leads_to: u8) -> LinearBlock {
 }
 
 /// Has a program of the host write the switch's first block.
-fn set(vswitch: &VSwitch, port: PortRef, block: &LinearBlock) {
+fn set(vswitch: &VSwitch, place: HostPlace, block: &LinearBlock) {
     let request = Request {
         destination: Destination::Directed(Route::new(&[1]).expect("is short")),
         method: Method::SET,
@@ -53,7 +52,7 @@ fn set(vswitch: &VSwitch, port: PortRef, block: &LinearBlock) {
         data: block.0,
     };
     let (lid, mad) = (Lid::PERMISSIVE, request.to_bytes());
-    vswitch.send_from_host(TAG, port, vec![MadPacket::smp(lid, lid, mad)]);
+    vswitch.send_from_host(TAG, place, vec![MadPacket::smp(lid, lid, mad)]);
 }
 
 fn heading(vswitch: &VSwitch, to: VfId) -> Heading {
@@ -113,7 +112,7 @@ fn nobody_waits_for_who_changes_the_subnet() {
         arrives,
         may_go_on: Mutex::new(may_go_on),
     };
-    let (host, _) = vswitch.host_port(None).expect("is there");
+    let (host, _) = vswitch.host_place(None).expect("is there");
     vswitch.attach_host(TAG, host, false, Arc::new(slow));
     let before = vswitch.generation().load(Ordering::Acquire);
     thread::scope(|scope| {
@@ -152,7 +151,7 @@ fn no_path_is_older_than_its_generation() {
     let vswitch = &lab.vswitch;
     let [a, c] = [0, 2].map(VfId);
     let to_c = heading(vswitch, c);
-    let (host, _) = vswitch.host_port(None).expect("is there");
+    let (host, _) = vswitch.host_place(None).expect("is there");
     vswitch.attach_host(TAG, host, false, Arc::new(Careless));
     let generation = || vswitch.generation().load(Ordering::Acquire);
     // The LID leads nowhere, and to whoever is at one of the switch's three cables.

@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fabric::PortRef;
 use ibsim::batch::{Batch, send};
 use ibsim::protocol::{DATAGRAM_SIZE, Datagram, time_out};
 use nix::errno::Errno;
@@ -19,7 +18,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::EventFd;
 use nix::sys::socket::MsgFlags;
 use parking_lot::Mutex;
-use vswitch::{HostTag, Mailbox, Sent, answers};
+use vswitch::{HostPlace, HostTag, Mailbox, Sent, answers};
 use wire::mad::{Mad, Method};
 use wire::{Lid, MadPacket, QKey, Qpn};
 
@@ -70,7 +69,7 @@ pub struct Client {
     /// Its transactions' upper bits.
     pub tag: HostTag,
     /// Where it is attached.
-    pub port: PortRef,
+    pub place: HostPlace,
     socket: UnixDatagram,
     peer: SocketAddr,
     outbox: Mutex<Outbox>,
@@ -101,7 +100,7 @@ impl Client {
     pub fn new(
         id: u16,
         pid: i32,
-        port: PortRef,
+        place: HostPlace,
         names: (&str, &str),
         attention: Arc<EventFd>,
     ) -> io::Result<Self> {
@@ -116,7 +115,7 @@ impl Client {
             id,
             pid,
             tag: HostTag::new(id),
-            port,
+            place,
             socket,
             peer,
             outbox: Mutex::default(),

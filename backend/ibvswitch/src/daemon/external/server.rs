@@ -338,7 +338,7 @@ impl<F: QueueFormat + Send + 'static> Serving<F> {
             return question.refusal();
         };
         let client = &attached.client;
-        let Some(facts) = self.vswitch().host_facts(client.port) else {
+        let Some(facts) = self.vswitch().host_facts(client.place) else {
             return question.refusal();
         };
         match question.kind {
@@ -396,9 +396,9 @@ impl<F: QueueFormat + Send + 'static> Serving<F> {
 
     fn connect(&mut self, wanted: &Connect, pid: i32) -> Result<Connect, String> {
         let node = Some(wanted.node.as_str()).filter(|name| !name.is_empty());
-        let (port, name) = self
+        let (place, name) = self
             .vswitch()
-            .host_port(node)
+            .host_place(node)
             .map_err(|error| error.to_string())?;
         let mut refused =
             format!("{CLIENTS_MAX} programs are attached, the maximum; end one first");
@@ -409,7 +409,7 @@ impl<F: QueueFormat + Send + 'static> Serving<F> {
             let own = service_name(&self.base, id);
             let peer = client_name(&self.base, wanted.id);
             let attention = Arc::clone(&self.attention);
-            let client = match Client::new(id, pid, port, (&own, &peer), attention) {
+            let client = match Client::new(id, pid, place, (&own, &peer), attention) {
                 Ok(client) => Arc::new(client),
                 // Somebody else has this name: try the next.
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -420,7 +420,7 @@ impl<F: QueueFormat + Send + 'static> Serving<F> {
             };
             self.vswitch().attach_host(
                 client.tag,
-                port,
+                place,
                 wanted.responder,
                 Arc::clone(&client) as Arc<dyn Mailbox>,
             );
@@ -459,7 +459,7 @@ impl<F: QueueFormat + Send + 'static> Serving<F> {
                         .datagrams()
                         .filter_map(|bytes| Some((bytes, client.packet(bytes)?)));
                     let (datagrams, packets): (Vec<_>, Vec<_>) = noted.unzip();
-                    let sent = management.send_from_host(client.tag, client.port, packets);
+                    let sent = management.send_from_host(client.tag, client.place, packets);
                     for (bytes, sent) in datagrams.into_iter().zip(sent) {
                         client.settle(bytes, sent);
                     }

@@ -354,7 +354,7 @@ impl StatusSource for DaemonState {
     fn external(&self, host: Option<&str>) -> Result<(String, String), (ErrorKind, String)> {
         let socket = self.observer.config().external.socket.clone();
         let socket = socket.ok_or((ErrorKind::Failed, external::NOT_SERVED.to_owned()))?;
-        let node = self.vswitch().host_port(host);
+        let node = self.vswitch().host_place(host);
         let (_, node) = node.map_err(|error| (ErrorKind::Unknown, error.to_string()))?;
         Ok((socket, node))
     }

@@ -9,8 +9,9 @@ use wire::{ExtendedLid, Lid, PKey, PortState};
 
 use super::Cluster;
 use super::lid_map::LidTables;
+use super::tenancy::Tenancy;
 use super::translation::{Direction, Translator};
-use crate::model::Vf;
+use crate::model::{self, Vf};
 use crate::sharing::Sharing;
 
 /// The cluster, service levels and P_Keys that a VM sees.
@@ -21,15 +22,32 @@ pub(super) struct Member {
     pub(super) service_levels: ServiceLevels,
     /// P_Keys that it sees otherwise: that of the port, and what it sees.
     pub(super) pkeys: Vec<(PKey, PKey)>,
+    /// Partitions that stand for others of its cluster in full mode, and for nothing else.
+    share: Vec<u16>,
 }
 
 impl Member {
-    pub(super) fn new(vf: &Vf) -> Self {
+    /// The VM of a VF, in one of these clusters if in any.
+    pub(super) fn new(vf: &Vf, clusters: &[model::Cluster]) -> Self {
+        let cluster = { vf.cluster }.and_then(|(cluster, _)| clusters.get(cluster));
+        let share = cluster.map_or(&[][..], |cluster| &cluster.full_mode.pkeys);
         let pkeys = vf.pkeys.iter().zip(&vf.virtual_pkeys);
         Self {
             cluster: vf.cluster,
             service_levels: vf.service_levels,
             pkeys: pkeys.map(|(&port, &seen)| (port, seen)).collect(),
+            share: share.iter().map(|key| key.partition()).collect(),
+        }
+    }
+}
+
+impl Member {
+    /// A P_Key of the port as it is outside of full mode.
+    fn without_share(&self, key: PKey) -> PKey {
+        if self.share.contains(&key.partition()) {
+            PKey::INVALID
+        } else {
+            key
         }
     }
 }
@@ -39,6 +57,7 @@ impl Member {
 struct Lids {
     tables: Arc<LidTables>,
     extended: Arc<HashMap<Lid, (VfId, ExtendedLid)>>,
+    tenancy: Option<Arc<Tenancy>>,
 }
 
 impl Lids {
@@ -46,6 +65,7 @@ impl Lids {
         Self {
             tables: Arc::clone(cluster.map.tables()),
             extended: Arc::clone(&cluster.extended),
+            tenancy: cluster.tenancy.clone(),
         }
     }
 }
@@ -56,6 +76,8 @@ pub(crate) struct Addresses {
     clusters: Vec<Lids>,
     /// By VF: who is there now.
     members: Vec<Arc<Member>>,
+    /// Changes of clusters' own networks, each of which has outdated all paths.
+    changes: u64,
 }
 
 impl Addresses {
@@ -64,6 +86,7 @@ impl Addresses {
         Self {
             clusters: clusters.iter().map(Lids::of).collect(),
             members: vec![Arc::default(); vfs],
+            changes: 0,
         }
     }
 
@@ -72,6 +95,17 @@ impl Addresses {
         if let Some(lids) = self.clusters.get_mut(index) {
             *lids = Lids::of(cluster);
         }
+    }
+
+    /// A cluster's own network is another one now.
+    pub(super) fn enter_tenancy(&mut self, index: usize, cluster: &Cluster) {
+        self.changes += 1;
+        self.enter_cluster(index, cluster);
+    }
+
+    /// The generation of the subnet apart from changes of clusters' own networks.
+    pub(crate) fn generation(&self, nodes: &Nodes) -> u64 {
+        nodes.generation().wrapping_sub(self.changes)
     }
 
     /// At a VF is somebody else now.
@@ -85,6 +119,12 @@ impl Addresses {
     pub(crate) fn cluster_of(&self, vf: VfId) -> Option<usize> {
         let (cluster, _) = self.member(vf)?.cluster?;
         Some(cluster)
+    }
+
+    /// The network of a VF's cluster, in full mode.
+    pub(crate) fn tenancy(&self, vf: VfId) -> Option<&Tenancy> {
+        let lids = self.clusters.get(self.cluster_of(vf)?)?;
+        lids.tenancy.as_deref()
     }
 
     /// The LID of a VF in this cluster; `None` where it is not in it.
@@ -149,6 +189,9 @@ impl Addresses {
 
     /// The LID that a VF sees as its own, where it has one in the subnet.
     pub(crate) fn own_lid(&self, vf: VfId, physical: Lid) -> Lid {
+        if let Some(tenancy) = self.tenancy(vf) {
+            return tenancy.info(vf).unwrap_or_default().lid;
+        }
         match self.member(vf).and_then(|member| member.cluster) {
             Some((_, lid)) if physical != Lid::NONE => lid,
             Some((cluster, lid)) if self.has_extended(vf, cluster, lid) => lid,
@@ -190,17 +233,31 @@ impl Addresses {
         let Some(member) = self.member(vf) else {
             return;
         };
+        view.cluster = member.cluster.map(|(cluster, _)| cluster as u16);
+        view.service_levels = member.service_levels;
+        if let Some(tenancy) = self.tenancy(vf) {
+            let info = tenancy.info(vf).unwrap_or_default();
+            (view.lid, view.lmc) = (info.lid, info.lmc);
+            view.active &= info.port_state == PortState::Active;
+            view.pkeys = tenancy.wire_table(vf);
+            view.shown_pkeys = tenancy.shown_pkeys(vf);
+            return;
+        }
+        for key in &mut view.pkeys {
+            *key = member.without_share(*key);
+        }
         if member.cluster.is_some() {
             view.lid = self.own_lid(vf, view.lid);
             view.lmc = 0;
         }
-        view.cluster = member.cluster.map(|(cluster, _)| cluster as u16);
         view.shown_pkeys.clone_from(&member.pkeys);
-        view.service_levels = member.service_levels;
     }
 
     /// The P_Key table that a VF sees where the port has `physical`.
     pub(crate) fn pkeys(&self, vf: VfId, physical: &[PKey]) -> Vec<PKey> {
+        if let Some(tenancy) = self.tenancy(vf) {
+            return tenancy.table(vf);
+        }
         let mut table = physical.to_vec();
         if let Some(member) = self.member(vf) {
             let translator = Translator {
@@ -209,7 +266,7 @@ impl Addresses {
                 direction: Direction::ToGuest,
             };
             for entry in &mut table {
-                *entry = translator.pkey(*entry);
+                *entry = translator.pkey(member.without_share(*entry));
             }
         }
         table

@@ -1,0 +1,463 @@
+//! Clusters whose VMs may manage them.
+//!
+//! Such a cluster begins managed: its VMs see the part of the subnet that serves them and can set nothing. When one
+//! of them runs a subnet manager, it goes to full mode: its network becomes a fabric of its own that keeps what the
+//! manager sets ([`fabric::ViewFabric::writable`]). Packets of queue pair 0 stay in that fabric. Data and datagrams of
+//! queue pair 1 take the subnet's paths, where the fabric of the cluster has a path, too ([`Tenancy`]).
+//!
+//! The mode ends when all managers have been silent for a while.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::time::Duration;
+
+use fabric::{Injected, Output, PortEvent, PortRef, SmpAccess};
+use hca::VfId;
+use tracing::info;
+use wire::attribute::{CapabilityMask, PKeyBlock, PortInfo};
+use wire::mad::{AttributeId, Mad, Method, Status};
+use wire::smp::Smp;
+use wire::{Guid, MadPacket, PKey};
+
+use super::cluster::{Tenancy, TenantPort};
+use super::view::CachedView;
+use crate::filter::Reason;
+use crate::model::{Cluster, FullMode, FullModeEnd};
+
+/// Something for a VM, from the network of its cluster.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// A packet for its queue pair 0.
+    Packet(VfId, Box<MadPacket>),
+    /// Something has happened at its port.
+    Event(VfId, PortEvent),
+}
+
+/// A change of mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// The cluster is in full mode now.
+    Full,
+    /// It is managed now.
+    Managed,
+}
+
+/// The answer of the agent of a VM's own port.
+#[derive(Debug)]
+pub(crate) struct LocalAnswer {
+    pub(crate) mad: [u8; 256],
+    /// The reason for which what it was to set is refused.
+    pub(crate) refused: Option<Reason>,
+}
+
+/// A cluster whose VMs may manage it.
+#[derive(Debug)]
+pub(crate) struct Tenant {
+    name: String,
+    rules: FullMode,
+    /// VFs whose drivers say that a subnet manager is there.
+    announced: HashSet<VfId>,
+    full: Option<Full>,
+    turn: Option<Turn>,
+}
+
+/// A cluster in full mode.
+#[derive(Debug)]
+struct Full {
+    view: CachedView,
+    /// By host of the view.
+    vfs: Vec<VfId>,
+    /// The VMs that have set something.
+    managers: HashSet<Guid>,
+    /// When a manager was last heard of.
+    heard: Duration,
+    /// The lease has run out.
+    silent: bool,
+    /// The revision of the fabric that is in force.
+    in_force: Option<u64>,
+    partitions: Partitions,
+    news: Vec<News>,
+}
+
+/// The partitions of a cluster that others of the subnet stand for.
+#[derive(Debug, Default)]
+struct Partitions {
+    share: Vec<u16>,
+    given: BTreeMap<u16, u16>,
+}
+
+impl Partitions {
+    fn new(rules: &FullMode) -> Self {
+        Self {
+            share: rules.pkeys.iter().map(|key| key.partition()).collect(),
+            given: BTreeMap::new(),
+        }
+    }
+
+    /// Gives each of these partitions one of the share; false, and nothing is done, where the share does not suffice.
+    /// `in_use` says which partitions VMs are in.
+    fn give(&mut self, wanted: &BTreeSet<u16>, in_use: impl Fn() -> BTreeSet<u16>) -> bool {
+        let is_new = |given: &BTreeMap<u16, u16>| -> Vec<u16> {
+            let new = wanted.iter().filter(|key| !given.contains_key(key));
+            new.copied().collect()
+        };
+        if self.given.len() + is_new(&self.given).len() > self.share.len() {
+            let used = in_use();
+            self.given
+                .retain(|key, _| used.contains(key) || wanted.contains(key));
+        }
+        let new = is_new(&self.given);
+        let mut free = { self.share.iter().copied() }
+            .filter(|key| !self.given.values().any(|given| given == key))
+            .collect::<Vec<_>>()
+            .into_iter();
+        if free.len() < new.len() {
+            return false;
+        }
+        self.given.extend(new.into_iter().zip(&mut free));
+        true
+    }
+}
+
+/// The partitions in a P_Key table but for the default one.
+fn partitions(table: &[PKey]) -> impl Iterator<Item = u16> {
+    let default = PKey::DEFAULT_FULL.partition();
+    let valid = table.iter().filter(|key| key.is_valid());
+    valid
+        .map(|key| key.partition())
+        .filter(move |&key| key != default)
+}
+
+impl Tenant {
+    pub(crate) fn new(cluster: &Cluster) -> Self {
+        Self {
+            name: cluster.name.clone(),
+            rules: cluster.full_mode.clone(),
+            announced: HashSet::new(),
+            full: None,
+            turn: None,
+        }
+    }
+
+    /// The cluster's name.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether the cluster is in full mode.
+    pub(crate) fn is_full(&self) -> bool {
+        self.full.is_some()
+    }
+
+    /// The network of the cluster, in full mode.
+    pub(crate) fn view(&self) -> Option<&CachedView> {
+        Some(&self.full.as_ref()?.view)
+    }
+
+    /// The network of the cluster is this one now; it goes to full mode if it is managed.
+    pub(crate) fn renew(&mut self, view: CachedView, now: Duration) {
+        let mut vfs: Vec<(usize, VfId)> = view.hosts.iter().map(|(&vf, &at)| (at, vf)).collect();
+        vfs.sort_unstable_by_key(|&(at, _)| at);
+        let vfs = vfs.into_iter().map(|(_, vf)| vf).collect();
+        if let Some(full) = &mut self.full {
+            full.view = view;
+            full.vfs = vfs;
+            full.in_force = None;
+        } else {
+            info!(cluster = self.name, "full mode: a VM manages the cluster");
+            self.turn = Some(Turn::Full);
+            self.full = Some(Full {
+                view,
+                vfs,
+                managers: HashSet::new(),
+                heard: now,
+                silent: false,
+                in_force: None,
+                partitions: Partitions::new(&self.rules),
+                news: Vec::new(),
+            });
+        }
+        if let Some(full) = &mut self.full {
+            for &vf in &self.announced {
+                full.set_manager(vf, true);
+            }
+        }
+    }
+
+    /// A VF's driver says whether a subnet manager is there.
+    pub(crate) fn announce(&mut self, vf: VfId, is: bool, now: Duration) {
+        if is {
+            self.announced.insert(vf);
+        } else {
+            self.announced.remove(&vf);
+        }
+        if let Some(full) = &mut self.full {
+            full.set_manager(vf, is);
+            if is {
+                full.hear(now);
+            }
+        }
+    }
+
+    /// Sends a subnet management packet of a VF's guest.
+    ///
+    /// # Errors
+    /// The reason for which what it sets is refused; its sender is told so.
+    pub(crate) fn send(
+        &mut self,
+        vf: VfId,
+        packet: &MadPacket,
+        now: Duration,
+    ) -> Result<(), Reason> {
+        let Some(full) = &mut self.full else {
+            return Ok(());
+        };
+        let Some(from) = full.port(vf) else {
+            return Ok(());
+        };
+        full.note(vf, packet.header().method(), now);
+        let mut question = packet.clone();
+        let refusal = full.refusal(&packet.mad);
+        if refusal.is_some() {
+            // It finds its way as a Get does.
+            set_method(&mut question.mad, Method::GET);
+        }
+        let fabric = full.view.view_fabric.fabric_mut();
+        fabric.set_clock(now);
+        let before = full.news.len();
+        if fabric.inject_as(from, question, SmpAccess::Fabric) == Injected::Denied {
+            return Err(Reason::Smp);
+        }
+        full.run();
+        let Some(reason) = refusal else {
+            return Ok(());
+        };
+        for news in &mut full.news[before..] {
+            if let News::Packet(to, answer) = news
+                && *to == vf
+                && answer.header().method() == Method::GET_RESPONSE
+            {
+                refuse(&mut answer.mad, &packet.mad);
+            }
+        }
+        Err(reason)
+    }
+
+    /// The answer of the agent of a VF's port, without a packet on any link.
+    pub(crate) fn ask_local(
+        &mut self,
+        vf: VfId,
+        mad: &[u8; 256],
+        now: Duration,
+    ) -> Option<LocalAnswer> {
+        let full = self.full.as_mut()?;
+        let port = full.port(vf)?;
+        let header = Mad::new_checked(&mad[..]).ok()?;
+        full.note(vf, header.method(), now);
+        let mut question = *mad;
+        let refusal = full.refusal(mad);
+        if refusal.is_some() {
+            set_method(&mut question, Method::GET);
+        }
+        let fabric = full.view.view_fabric.fabric_mut();
+        fabric.set_clock(now);
+        let answer = fabric.local_mad(port, &question);
+        full.run();
+        let mut answer = answer?;
+        if refusal.is_some() {
+            refuse(&mut answer, mad);
+        }
+        Some(LocalAnswer {
+            mad: answer,
+            refused: refusal,
+        })
+    }
+
+    /// Does what is due; when there is something to do again.
+    pub(crate) fn advance(&mut self, now: Duration) -> Option<Duration> {
+        let full = self.full.as_mut()?;
+        let fabric = full.view.view_fabric.fabric_mut();
+        fabric.advance(now);
+        full.run();
+        let due = full.view.view_fabric.fabric().deadline();
+        let end = full.heard + self.rules.lease;
+        if end > now {
+            return due.into_iter().chain([end]).min();
+        }
+        match self.rules.end {
+            FullModeEnd::Keep => {
+                if !std::mem::replace(&mut full.silent, true) {
+                    info!(
+                        cluster = self.name,
+                        "its managers are silent, and their settings stay in force"
+                    );
+                }
+                due
+            }
+            FullModeEnd::Drop => {
+                info!(
+                    cluster = self.name,
+                    "managed again: its managers are silent"
+                );
+                self.full = None;
+                self.turn = Some(Turn::Managed);
+                None
+            }
+        }
+    }
+
+    /// The change of mode since the last time.
+    pub(crate) fn take_turn(&mut self) -> Option<Turn> {
+        self.turn.take()
+    }
+
+    /// Returns what is new for VMs.
+    pub(crate) fn take_news(&mut self) -> Vec<News> {
+        let full = self.full.as_mut();
+        full.map(|full| std::mem::take(&mut full.news))
+            .unwrap_or_default()
+    }
+
+    /// The addresses and paths of the cluster, where they are others than before. `base` tells the first P_Key of a VF's
+    /// port in the subnet.
+    pub(crate) fn take_tenancy(&mut self, base: impl Fn(VfId) -> PKey) -> Option<Tenancy> {
+        let full = self.full.as_mut()?;
+        let fabric = full.view.view_fabric.fabric();
+        let revision = Some(fabric.revision());
+        if full.in_force == revision {
+            return None;
+        }
+        full.in_force = revision;
+        let ports = { full.vfs.iter().enumerate() }.filter_map(|(host, &vf)| {
+            let at = full.view.view_fabric.host(host)?;
+            Some((vf, TenantPort { at, base: base(vf) }))
+        });
+        let given = full.partitions.given.clone();
+        Some(Tenancy::new((**fabric).clone(), ports.collect(), given))
+    }
+}
+
+impl Full {
+    /// A VF's port in the cluster's network.
+    fn port(&self, vf: VfId) -> Option<PortRef> {
+        self.view.view_fabric.host(*self.view.hosts.get(&vf)?)
+    }
+
+    fn guid(&self, vf: VfId) -> Option<Guid> {
+        let info = self.view.view_fabric.fabric().node_info(self.port(vf)?)?;
+        Some(info.port_guid)
+    }
+
+    /// Has a VF's port say whether a subnet manager is there.
+    fn set_manager(&mut self, vf: VfId, is: bool) {
+        let Some(port) = self.port(vf) else { return };
+        let (here, none) = (CapabilityMask::IS_SM, CapabilityMask::default());
+        let (set, clear) = if is { (here, none) } else { (none, here) };
+        let fabric = self.view.view_fabric.fabric_mut();
+        fabric.set_capabilities(port, set, clear);
+        if is && let Some(guid) = self.guid(vf) {
+            self.managers.insert(guid);
+        }
+        self.run();
+    }
+
+    fn hear(&mut self, now: Duration) {
+        self.heard = now;
+        self.silent = false;
+    }
+
+    /// A VF's guest uses its subnet management interface.
+    fn note(&mut self, vf: VfId, method: Method, now: Duration) {
+        let Some(guid) = self.guid(vf) else { return };
+        if method == Method::SET {
+            self.managers.insert(guid);
+        }
+        if self.managers.contains(&guid) {
+            self.hear(now);
+        }
+    }
+
+    /// The reason to refuse a packet that sets what only the subnet's manager may give out.
+    fn refusal(&mut self, mad: &[u8; 256]) -> Option<Reason> {
+        let smp = Smp::new_checked(&mad[..]).ok()?;
+        if smp.mad().method() != Method::SET {
+            return None;
+        }
+        match smp.mad().attribute() {
+            AttributeId::PORT_INFO => {
+                let wanted = PortInfo::parse(smp.data()).ok()?.gid_prefix;
+                let own = self.prefix();
+                (wanted != 0 && Some(wanted) != own).then_some(Reason::Address)
+            }
+            AttributeId::GUID_INFO => Some(Reason::Address),
+            AttributeId::P_KEY_TABLE => {
+                let wanted = partitions(&PKeyBlock::parse(smp.data()).0).collect();
+                let fabric = self.view.view_fabric.fabric();
+                let hosts = (0..self.vfs.len()).filter_map(|host| self.view.view_fabric.host(host));
+                let in_use = || {
+                    let tables = hosts.clone().filter_map(|port| fabric.pkeys(port));
+                    tables.flat_map(partitions).collect()
+                };
+                let given = self.partitions.give(&wanted, in_use);
+                (!given).then_some(Reason::Partition)
+            }
+            _ => None,
+        }
+    }
+
+    /// The prefix of all GIDs.
+    fn prefix(&self) -> Option<u64> {
+        let port = self.view.view_fabric.host(0)?;
+        Some(self.view.view_fabric.fabric().gids(port).next()?.prefix())
+    }
+
+    /// Moves packets until all have arrived, and sorts what has come of it.
+    fn run(&mut self) {
+        let Self {
+            view, vfs, news, ..
+        } = self;
+        let hosts: Vec<Option<PortRef>> = (0..vfs.len())
+            .map(|host| view.view_fabric.host(host))
+            .collect();
+        let vf_at = |port: PortRef| {
+            let host = hosts.iter().position(|&host| host == Some(port))?;
+            vfs.get(host).copied()
+        };
+        let fabric = view.view_fabric.fabric_mut();
+        loop {
+            fabric.run();
+            let mut rests = true;
+            while let Some(output) = fabric.poll_output() {
+                rests = false;
+                match output {
+                    Output::Deliver { port, packet } => {
+                        news.extend(vf_at(port).map(|vf| News::Packet(vf, packet)));
+                    }
+                    Output::Event { port, event } => {
+                        news.extend(vf_at(port).map(|vf| News::Event(vf, event)));
+                    }
+                    Output::VPortEvent { .. } | Output::Tapped { .. } => {}
+                }
+            }
+            if rests {
+                return;
+            }
+        }
+    }
+}
+
+fn set_method(mad: &mut [u8; 256], method: Method) {
+    if let Ok(mut mad) = Mad::new_checked(&mut mad[..]) {
+        mad.set_method(method);
+    }
+}
+
+/// Makes an answer to a Get the refusal of a Set.
+fn refuse(answer: &mut [u8; 256], set: &[u8; 256]) {
+    if let (Ok(mut answer), Ok(set)) = (
+        Smp::new_checked(&mut answer[..]),
+        Smp::new_checked(&set[..]),
+    ) {
+        *answer.data_mut() = *set.data();
+        answer.mad_mut().set_status(Status::INVALID_FIELD);
+    }
+}

@@ -1,0 +1,167 @@
+//! Clusters in full mode: the packets of their managers, and the effect of what these set.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hca::VfId;
+use wire::mad::{Mad, Method};
+use wire::{Lid, MadPacket, PKey};
+
+use super::VSwitch;
+use super::guest::pass_out;
+use super::snapshot::{Snapshot, with_view_input};
+use crate::core::hosts::Sent;
+use crate::core::tenant::Turn;
+
+/// The clusters whose VMs may manage them.
+pub(super) struct Tenants<'a>(pub(super) &'a VSwitch);
+
+impl Tenants<'_> {
+    /// Takes a subnet management packet of a guest whose cluster is in full mode, or goes to it by this packet; false
+    /// where it is managed.
+    pub(super) fn manage(&self, cluster: usize, vf: VfId, packet: &MadPacket) -> bool {
+        if packet.header().method() == Method::SET {
+            self.enter(cluster);
+        }
+        let now = self.0.now();
+        let Some(mut tenant) = self
+            .0
+            .views
+            .tenant(cluster)
+            .filter(|tenant| tenant.is_full())
+        else {
+            return false;
+        };
+        let sent = tenant.send(vf, packet, now);
+        drop(tenant);
+        if let Err(reason) = sent {
+            self.0.filter.refuse(now, vf, reason, packet);
+        }
+        true
+    }
+
+    /// The answer of its own port's agent to a guest whose cluster is in full mode, or goes to it by this request.
+    pub(super) fn manage_port(
+        &self,
+        cluster: usize,
+        vf: VfId,
+        mad: &[u8; 256],
+    ) -> Option<[u8; 256]> {
+        let sets = Mad::new_checked(&mad[..]).ok()?.method() == Method::SET;
+        if sets {
+            self.enter(cluster);
+        }
+        let now = self.0.now();
+        let answer = self.0.views.tenant(cluster)?.ask_local(vf, mad, now)?;
+        if sets {
+            self.0.wake();
+        }
+        if let Some(reason) = answer.refused {
+            let packet = MadPacket::smp(Lid::NONE, Lid::NONE, *mad);
+            self.0.filter.refuse(now, vf, reason, &packet);
+        }
+        Some(answer.mad)
+    }
+
+    /// A driver says whether a subnet manager is at its VF, where it may manage its cluster; false where it may not.
+    pub(super) fn announce(&self, vf: VfId, is: bool) -> bool {
+        let Some(cluster) = self.0.snapshot().addresses.cluster_of(vf) else {
+            return false;
+        };
+        let Some(mut tenant) = self.0.views.tenant(cluster) else {
+            return false;
+        };
+        tenant.announce(vf, is, self.0.now());
+        drop(tenant);
+        if is {
+            self.enter(cluster);
+        }
+        self.0.wake();
+        true
+    }
+
+    /// Whether the guest at a VF may manage its cluster.
+    pub(super) fn may_manage(&self, vf: VfId) -> bool {
+        let cluster = self.0.snapshot().addresses.cluster_of(vf);
+        cluster.is_some_and(|cluster| self.0.views.tenant(cluster).is_some())
+    }
+
+    fn enter(&self, cluster: usize) {
+        let managed = { self.0.views.tenant(cluster) }.is_some_and(|tenant| !tenant.is_full());
+        if managed {
+            with_view_input(self.0, |input| {
+                self.0.views.renew_writable(cluster, input, true)
+            });
+        }
+    }
+
+    /// Has what clusters' managers have set take effect, and tells VMs what is new; when there is something to do again.
+    pub(super) fn tend(&self) -> Option<Duration> {
+        let due = (0..self.0.views.len()).filter_map(|cluster| self.tend_one(cluster));
+        due.min()
+    }
+
+    fn tend_one(&self, cluster: usize) -> Option<Duration> {
+        let mut tenant = self.0.views.tenant(cluster)?;
+        let due = tenant.advance(self.0.now());
+        let turn = tenant.take_turn();
+        let news = tenant.take_news();
+        let tenancy = tenant.take_tenancy(|vf| self.first_pkey(vf));
+        drop(tenant);
+        if turn == Some(Turn::Managed) {
+            self.0.views.forget(cluster);
+        }
+        if let Some(turn) = turn {
+            let addresses = Arc::clone(&self.0.snapshot().addresses);
+            for (vf, _) in self.0.layout.vfs() {
+                if addresses.cluster_of(vf) == Some(cluster) {
+                    self.0.filter.set_full_mode(vf, turn == Turn::Full);
+                }
+            }
+        }
+        if tenancy.is_none() && turn.is_none() && news.is_empty() {
+            return due;
+        }
+        let mut core = self.0.change();
+        if tenancy.is_some() || turn.is_some() {
+            core.set_tenancy(cluster, tenancy.map(Arc::new), turn);
+        }
+        for news in news {
+            core.tell_tenant(news);
+        }
+        due
+    }
+
+    /// The first P_Key of a VF's port in the subnet.
+    fn first_pkey(&self, vf: VfId) -> PKey {
+        let Snapshot { nodes, sharing, .. } = &**self.0.snapshot();
+        let shared = sharing.pkeys(vf, nodes);
+        let table = self.0.port(vf).and_then(|port| nodes.pkeys(port));
+        let table = shared.as_deref().or(table).unwrap_or_default();
+        table.first().copied().unwrap_or_default()
+    }
+
+    /// The VF of a VM that is named with its cluster, `CLUSTER/VM`.
+    pub(super) fn vm_named(&self, name: &str) -> Option<VfId> {
+        let (cluster, vm) = name.split_once('/')?;
+        let cluster = self.0.views.tenant_named(cluster)?;
+        let at = { self.0.layout.places.iter() }.position(|place| place.name == vm)?;
+        let vf = self.0.read().vf_of(at)?;
+        (self.0.snapshot().addresses.cluster_of(vf) == Some(cluster)).then_some(vf)
+    }
+
+    /// Sends packets of a program of the VM at a VF: they take the steps of the VM's own.
+    pub(super) fn send(&self, vf: VfId, packets: Vec<MadPacket>) -> Vec<Sent> {
+        let sent = vec![Sent::Elsewhere; packets.len()];
+        let mut answers = Vec::new();
+        for packet in packets {
+            answers.extend(pass_out(self.0, vf, packet));
+        }
+        self.0.settle();
+        let mut core = self.0.change();
+        for answer in answers {
+            core.hand_out(vf, Box::new(answer));
+        }
+        sent
+    }
+}
