@@ -1,4 +1,4 @@
-//! A hybrid subnet: of the HCAs of each guest one shares its LID with the other guest's, another has a
+//! A hybrid subnet, and one of virtual ports: of the HCAs of each guest one shares its LID with the other guest's, another has a
 //! LID of its own, so that one boot shows both. A third, of another daemon, shares its LID as well, but
 //! drivers are not told to use global routes.
 
@@ -16,15 +16,16 @@ use testing::Configuration;
 
 const LIMIT: Duration = Duration::from_secs(180);
 
-fn configuration() -> Configuration {
+fn configuration(model: &str) -> Configuration {
     Configuration::new()
-        .set("fabric.model", "vswitch-hybrid")
+        .set("fabric.model", model)
         .hypervisor("hv1", ["s1"])
         .of_hypervisor("address", "shared")
         .vf("d1")
         .key("address", "dedicated")
         .vf("s2")
         .hypervisor("hv2", ["d2"])
+        .of_hypervisor("address", "dedicated")
 }
 
 fn by_lid_config() -> Configuration {
@@ -41,8 +42,19 @@ const BY_LID: &str = "mlx5_2";
 
 #[test]
 fn some_share_a_lid() -> Result<()> {
+    shares_a_lid("vswitch-hybrid")
+}
+
+/// With CI_LONG alone: guests see the same as above, behind ports that the manager has divided into virtual ones.
+#[test]
+#[ignore = "the guests are those of another test"]
+fn some_virtual_ports_share_a_lid() -> Result<()> {
+    shares_a_lid("virtualized")
+}
+
+fn shares_a_lid(model: &str) -> Result<()> {
     let bed = Testbed::new(Kernel::default())?;
-    let daemon = bed.daemon("ibvswitch", Some(&configuration()))?;
+    let daemon = bed.daemon("ibvswitch", Some(&configuration(model)))?;
     let by_lid = bed.daemon("by-lid", Some(&by_lid_config()))?;
     let devices = |vfs: [&str; 2], third| -> Result<Vec<String>> {
         let own = vfs.into_iter().map(|vf| daemon.device(vf, None));
