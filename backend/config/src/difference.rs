@@ -113,7 +113,10 @@ fn clusters(config: &Config) -> Named {
             .collect();
         (
             format!("cluster {}", cluster.name),
-            format!("{cluster:?} {elsewhere:?}"),
+            format!(
+                "{cluster:?} {elsewhere:?} {:?}",
+                config.exclusive_switches[at]
+            ),
         )
     });
     named.collect()

@@ -104,6 +104,15 @@ impl Setting {
         }
     }
 
+    /// A key that is on or off.
+    #[must_use]
+    pub fn flag(key: &str, value: bool) -> Self {
+        Self {
+            key: key.to_owned(),
+            value: value.into(),
+        }
+    }
+
     /// A key with this text.
     #[must_use]
     pub fn text(key: &str, value: &str) -> Self {
@@ -111,6 +120,13 @@ impl Setting {
             key: key.to_owned(),
             value: value.into(),
         }
+    }
+}
+
+/// As it is parsed.
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.key, self.value)
     }
 }
 
@@ -164,6 +180,20 @@ impl Edit {
             let name = name.to_owned();
             return Err(EditError::Present { part, name });
         }
+        self.add_new(part, name, hypervisor, settings)
+    }
+
+    /// The same, where the caller knows that the name is new.
+    ///
+    /// # Errors
+    /// Those of [`Edit::add`].
+    pub(crate) fn add_new(
+        &mut self,
+        part: Part,
+        name: &str,
+        hypervisor: Option<&str>,
+        settings: &[Setting],
+    ) -> Result<(), EditError> {
         let mut table = Table::new();
         table["name"] = toml_edit::value(name);
         if part == Part::Port {
@@ -238,12 +268,15 @@ impl Edit {
     }
 
     fn table(&mut self, part: Part, name: &str) -> Result<&mut Table, EditError> {
-        let unknown = self.unknown(part, name);
+        if !self.names(part).iter().any(|other| other == name) {
+            return Err(self.unknown(part, name));
+        }
+        let form = EditError::Form(part.key());
         let parents = self.parents(part).into_iter();
         let mut tables = parents
             .filter_map(|parent| parent.get_mut(part.key())?.as_array_of_tables_mut())
             .flat_map(ArrayOfTables::iter_mut);
-        tables.find(|table| is(table, name)).ok_or(unknown)
+        tables.find(|table| is(table, name)).ok_or(form)
     }
 
     fn names(&mut self, part: Part) -> Vec<String> {
@@ -255,7 +288,8 @@ impl Edit {
         names.collect()
     }
 
-    fn unknown(&mut self, part: Part, name: &str) -> EditError {
+    /// The error for a name that no such table has.
+    pub(crate) fn unknown(&mut self, part: Part, name: &str) -> EditError {
         EditError::Unknown {
             part,
             name: name.to_owned(),

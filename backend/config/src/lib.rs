@@ -4,6 +4,7 @@
 //! ([`DEFAULT`]) shows each with its default. A mistake is a [`Problem`] that names file, line,
 //! key, value and remedy; all mistakes of a file are reported together.
 
+pub mod cluster;
 pub mod difference;
 mod document;
 pub mod edit;
@@ -110,6 +111,8 @@ pub struct Config {
     pub partitions: HashMap<String, u16>,
     /// The virtual clusters.
     pub clusters: Vec<Cluster>,
+    /// By cluster, whether placement keeps VMs of others from its switches.
+    pub exclusive_switches: Vec<bool>,
     /// VMs of clusters that have their VFs at other daemons.
     pub elsewhere: Vec<Elsewhere>,
     /// The switches and the cables between them.
@@ -219,6 +222,10 @@ pub struct Hypervisor {
     pub vswitch_guid: Guid,
     /// Node and port GUID of its physical function, derived from its name.
     pub physical_guid: Guid,
+    /// Processors for VMs; `None`: placement counts none.
+    pub processors: Option<u64>,
+    /// Bytes of memory for VMs; `None`: placement counts none.
+    pub memory: Option<u64>,
     /// Its virtual functions, the spare ones last.
     pub vfs: Vec<Vf>,
     /// VFs that are passed through. They are no part of the subnet.

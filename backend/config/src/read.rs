@@ -12,6 +12,8 @@ mod partitions;
 mod ports;
 mod subnets;
 
+pub(crate) use host::size;
+
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -139,6 +141,7 @@ impl<'d> Reader<'d> {
             external,
             partitions: self.names.partitions.clone(),
             clusters: std::mem::take(&mut self.names.clusters.found),
+            exclusive_switches: std::mem::take(&mut self.names.clusters.exclusive),
             elsewhere: std::mem::take(&mut self.names.clusters.elsewhere),
             wiring,
             hypervisors,

@@ -610,6 +610,7 @@ pub const SCOPES: &[Scope] = &[
     partly("cluster.full_mode_lease_s", FULL_VIEW, &[MANAGED]),
     partly("cluster.full_mode_end", FULL_VIEW, &[MANAGED]),
     partly("cluster.pkeys", FULL_VIEW, &[MANAGED]),
+    everywhere("cluster.exclusive_switches"),
     partly(
         "cluster.elsewhere",
         "clusters of VFs with `device`",
@@ -658,6 +659,8 @@ pub const SCOPES: &[Scope] = &[
         &[read("another value than the model's, with another model")],
     ),
     everywhere("hypervisor.guest_memory"),
+    everywhere("hypervisor.processors"),
+    everywhere("hypervisor.memory"),
     everywhere("hypervisor.spare_vfs"),
     partly(
         "hypervisor.spare_ports",

@@ -36,6 +36,7 @@ use crate::control::{self, Client, ClientError, Request, Response};
 use crate::daemon::life::assembly::AssemblyError;
 use crate::daemon::life::run::RunError;
 use crate::daemon::management::ManagementError;
+use config::cluster::request::RequestError;
 use config::edit::EditError;
 use config::{CONTROL_SOCKET, Config, ConfigError, Source};
 use report::picture::LayoutError;
@@ -154,9 +155,9 @@ enum Command {
     /// Add or remove hypervisors.
     #[command(subcommand)]
     Hypervisor(change::HypervisorCommand),
-    /// Create or delete virtual clusters, and put VMs into them.
+    /// Create, resize, show and prove virtual clusters.
     #[command(subcommand)]
-    Cluster(change::ClusterCommand),
+    Cluster(change::cluster::ClusterCommand),
     /// Move a running VM to another hypervisor.
     #[command(subcommand)]
     Vm(vm::VmCommand),
@@ -248,6 +249,8 @@ enum CliError {
     Failed(String),
     #[error(transparent)]
     Edit(#[from] EditError),
+    #[error(transparent)]
+    Cluster(#[from] RequestError),
     #[error("writing the result failed: {0}")]
     Output(#[from] io::Error),
 }
@@ -264,6 +267,7 @@ impl CliError {
             Self::Client(ClientError::NotRunning { .. }) => Exit::NoDaemon,
             Self::UnknownVf { .. }
             | Self::Edit(EditError::Unknown { .. })
+            | Self::Cluster(RequestError::Edit(EditError::Unknown { .. }))
             | Self::Client(ClientError::Refused {
                 kind: control::ErrorKind::Unknown,
                 ..
@@ -276,6 +280,7 @@ impl CliError {
             | Self::Sibling(_)
             | Self::Failed(_)
             | Self::Edit(_)
+            | Self::Cluster(_)
             | Self::Output(_) => Exit::Failure,
         }
     }
@@ -327,7 +332,7 @@ fn carry_out(source: SourceArgs, command: Command) -> Result<(), CliError> {
         Command::Vf(command) => vf::run(source, command),
         Command::Port(command) => change::port(source, command),
         Command::Hypervisor(command) => change::hypervisor(source, command),
-        Command::Cluster(command) => change::cluster(source, command),
+        Command::Cluster(command) => change::cluster::run(source, command),
         Command::Vm(command) => vm::run(source, command),
         Command::Upgrade(args) => upgrade::run(source, &args),
         Command::Status(args) => status::run(source, &args),

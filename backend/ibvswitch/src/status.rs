@@ -1,13 +1,13 @@
 //! The state of the daemon, put together from its parts for those who ask.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
 use fabric::{Fabric, PortRef, SmpAccess};
 use parking_lot::RwLock;
 use vswitch::{Plan, SharedPlace};
-use wire::Guid;
+use wire::{ExtendedLid, Guid, Sl};
 
 use crate::control::{
     self, Counters, FabricStatus, Mads, NodeKind, Objects, Sandbox, Status, SubnetName,
@@ -202,6 +202,7 @@ impl Observer {
                 node.holds.clone_from(&function.holds);
             }
         }
+        self.show_clusters(&mut topology, fabric);
         let subnets = self.config.subnets.iter();
         let named = subnets.filter_map(|subnet| {
             let prefix = Guid::from(subnet.prefix).to_string();
@@ -212,6 +213,49 @@ impl Observer {
         let passed = self.config.hardware_of();
         topology.elsewhere = passed.map(|(at, vf)| elsewhere(at, vf)).collect();
         topology
+    }
+
+    /// Names the clusters of VMs, and those that use each link: on the paths between their VMs, as switches forward now.
+    fn show_clusters(&self, topology: &mut Topology, fabric: &Fabric) {
+        if self.config.clusters.is_empty() {
+            return;
+        }
+        let of: HashMap<&str, usize> = { self.config.vfs() }
+            .filter_map(|(_, vf)| Some((vf.model.name.as_str(), vf.model.cluster?.0)))
+            .collect();
+        let functions = self.plan.functions().iter();
+        let ports: HashMap<String, PortRef> =
+            functions.map(|vf| (vf.name.clone(), vf.port)).collect();
+        let mut members = vec![Vec::new(); self.config.clusters.len()];
+        for node in topology.nodes.iter_mut().filter(|it| it.kind == NodeKind::Vf) {
+            // In a plan nobody holds a place.
+            let vm = node.holds.as_deref().unwrap_or(&node.name);
+            let (Some(&cluster), Some(&port)) = (of.get(vm), ports.get(&node.name)) else {
+                continue;
+            };
+            node.cluster = Some(self.config.clusters[cluster].name.clone());
+            if let Some(lid) = node.lid.and_then(ExtendedLid::new) {
+                members[cluster].push((port, lid));
+            }
+        }
+        let mut used: HashMap<PortRef, BTreeSet<usize>> = HashMap::new();
+        for (cluster, vms) in members.iter().enumerate() {
+            for &(from, _) in vms {
+                for &(to, lid) in vms.iter().filter(|(to, _)| *to != from) {
+                    let (left_by, _) = fabric.follow(from, lid, Sl::default(), None);
+                    for port in left_by.into_iter().chain([to]) {
+                        used.entry(port).or_default().insert(cluster);
+                    }
+                }
+            }
+        }
+        let links = self.plan.topology().links().iter();
+        for (link, (a, b, _)) in topology.links.iter_mut().zip(links) {
+            let both = [a, b].into_iter().filter_map(|port| used.get(port));
+            let clusters: BTreeSet<usize> = both.flatten().copied().collect();
+            let names = clusters.into_iter().map(|at| self.config.clusters[at].name.clone());
+            link.clusters = names.collect();
+        }
     }
 }
 

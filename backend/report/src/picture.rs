@@ -30,11 +30,15 @@ fn kind(node: &Node) -> &'static str {
     }
 }
 
-/// A node's name, and the VM whose addresses are at it, where that is another's.
+/// A node's name, the VM whose addresses are at it, where that is another's, and that VM's cluster.
 fn title(node: &Node) -> String {
-    match &node.holds {
+    let name = match &node.holds {
         Some(vm) if *vm != node.name => format!("{}: {vm}", node.name),
         _ => node.name.clone(),
+    };
+    match &node.cluster {
+        Some(cluster) => format!("{name} ({cluster})"),
+        None => name,
     }
 }
 

@@ -12,6 +12,7 @@ use nix::unistd::{Gid, Uid, geteuid, gethostname, setgid, setgroups, setuid};
 use tokio::net::TcpListener;
 
 use crate::address::{Listen, host};
+use crate::clusters::Clusters;
 use crate::guard::{Guard, new_token};
 use crate::server::{Extent, serve};
 
@@ -53,7 +54,7 @@ struct Cli {
     /// Another name in browsers' addresses, such as the name of a proxy; may be given several times.
     #[arg(long = "host", value_name = "NAME", value_parser = host)]
     hosts: Vec<String>,
-    /// Let the page take links down and up, and migrate VMs.
+    /// Let the page take links down and up, and migrate VMs, and programs change clusters.
     #[arg(long, conflicts_with = "metrics")]
     allow_changes: bool,
     /// Read the token from the first line of this file, in place of a new one.
@@ -158,9 +159,10 @@ async fn listen(cli: &Cli, config: &Config, token: Option<String>) -> Result<(),
             Guard::new(address, names, token, cli.allow_changes)
         }
     };
+    let clusters = Clusters::new(cli.config.as_deref(), &config.runtime_dir);
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     tokio::select! {
-        served = serve(listener, guard, extent, &control_socket, &config.runtime_dir) => Ok(served?),
+        served = serve(listener, guard, extent, &control_socket, clusters, &config.runtime_dir) => Ok(served?),
         interrupted = tokio::signal::ctrl_c() => Ok(interrupted?),
         _ = terminate.recv() => Ok(()),
     }

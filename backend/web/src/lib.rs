@@ -8,6 +8,7 @@
 
 mod address;
 pub mod cli;
+mod clusters;
 mod daemon;
 pub mod download;
 pub mod guard;

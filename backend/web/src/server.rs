@@ -22,6 +22,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
+use crate::clusters::{Clusters, REQUESTS_MAX};
 use crate::daemon::{Daemon, DaemonError};
 use crate::download::{CaptureError, Captures, Wish};
 use crate::guard::{Guard, Refused};
@@ -41,6 +42,7 @@ struct Shared {
     daemon: Daemon,
     guard: Guard,
     captures: Captures,
+    clusters: Clusters,
     lines: watch::Sender<Line>,
     watchers: Arc<Semaphore>,
     /// The last drawing, and what it is of.
@@ -62,11 +64,12 @@ pub enum Extent {
 ///
 /// # Errors
 /// The socket fails.
-pub async fn serve(
+pub(crate) async fn serve(
     listener: TcpListener,
     guard: Guard,
     extent: Extent,
     control_socket: &Path,
+    clusters: Clusters,
     runtime_dir: &Path,
 ) -> std::io::Result<()> {
     let daemon = Daemon::new(control_socket.to_owned());
@@ -76,6 +79,7 @@ pub async fn serve(
         daemon,
         guard,
         captures: Captures::new(runtime_dir),
+        clusters,
         lines,
         watchers: Arc::new(Semaphore::new(WATCHERS)),
         drawing: Mutex::new(None),
@@ -95,6 +99,12 @@ fn router(shared: Arc<Shared>, extent: Extent) -> Router {
             .route("/topology.svg", get(drawing))
             .route("/events", get(events))
             .route("/capture", get(capture))
+            .route(
+                "/clusters",
+                get(clusters)
+                    .post(change_clusters)
+                    .layer(DefaultBodyLimit::max(REQUESTS_MAX)),
+            )
             .route("/link", post(link))
             .route("/migrate", post(migrate)),
     };
@@ -299,6 +309,25 @@ async fn capture(State(shared): Here, Query(wish): Query<Wish>) -> Result<Respon
         ),
     ];
     Ok((headers, body).into_response())
+}
+
+async fn clusters(State(shared): Here) -> Response {
+    shared.clusters.show().await
+}
+
+#[derive(Debug, Deserialize)]
+struct Manner {
+    /// Whether nothing is to change.
+    #[serde(default)]
+    plan: bool,
+}
+
+async fn change_clusters(
+    State(shared): Here,
+    Query(manner): Query<Manner>,
+    requests: String,
+) -> Response {
+    shared.clusters.apply(requests, manner.plan).await
 }
 
 #[derive(Debug, Deserialize)]

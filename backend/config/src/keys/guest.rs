@@ -9,6 +9,8 @@ use crate::{
 };
 
 const VFS_MAX: i64 = VFS_PER_HYPERVISOR_MAX as i64;
+/// The most processors of a host.
+const PROCESSORS_MAX: i64 = 1 << 16;
 pub(super) const SIZE: &str = "`\"1M\"` to `\"64T\"`";
 
 /// Keys of `cluster`.
@@ -45,6 +47,12 @@ pub static CLUSTER: &[Key] = &[
         "`[]`",
         "P_Keys that stand for partitions of the cluster's own, in full mode, at most 32. All VMs of the cluster \
          are full members, and no other cluster has them.",
+    ),
+    key(
+        "exclusive_switches",
+        Flag,
+        "`false`",
+        "Whether [placement](clusters.md#placement) keeps switches with hypervisors of the cluster free of VMs of other clusters.",
     ),
     key(
         "elsewhere",
@@ -89,6 +97,18 @@ pub static HYPERVISOR: &[Key] = &[
         Other(SIZE),
         "[see here](engines.md#memory-of-guests)",
         "`guest_memory` of its VFs without one, and of spare VFs.",
+    ),
+    key(
+        "processors",
+        Integer(1..=PROCESSORS_MAX),
+        "no limit",
+        "Processors for VMs, for the [placement](clusters.md#placement) of clusters.",
+    ),
+    key(
+        "memory",
+        Other(SIZE),
+        "no limit",
+        "Memory for VMs, for the [placement](clusters.md#placement) of clusters: their `guest_memory` together.",
     ),
     key(
         "spare_vfs",

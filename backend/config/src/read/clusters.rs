@@ -22,6 +22,7 @@ const SL_REMEDY: &str = "the service levels are 0 to 15";
 pub(super) struct Clusters {
     pub(super) found: Vec<Cluster>,
     pub(super) elsewhere: Vec<Elsewhere>,
+    pub(super) exclusive: Vec<bool>,
     /// The virtual LIDs taken in each, and one below which all are.
     taken: Vec<(Seen<i64>, i64)>,
     /// The partitions that stand for clusters' own.
@@ -47,6 +48,11 @@ impl<'d> Reader<'d> {
                 view,
                 full_mode,
             });
+            let exclusive = section.flag("exclusive_switches");
+            self.names
+                .clusters
+                .exclusive
+                .push(exclusive.unwrap_or(false));
             self.elsewhere(&section);
         }
     }

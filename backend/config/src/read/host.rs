@@ -42,7 +42,7 @@ pub(super) fn amount(section: &Section<'_>, key: &str) -> Option<u64> {
 }
 
 /// As QEMU writes sizes, but always with its unit: `64G`.
-fn size(text: &str) -> Option<u64> {
+pub(crate) fn size(text: &str) -> Option<u64> {
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let shift = match unit {
         "K" => 10,

@@ -181,6 +181,8 @@ impl<'d> Reader<'d> {
             vswitch_guid: self.derived("vswitch", &name),
             physical_guid: self.derived("PF", &name),
             name,
+            processors: processors(section),
+            memory: amount(section, "memory"),
             vfs,
             hardware,
         })
@@ -409,6 +411,12 @@ pub(super) fn derived_mac(name: &str) -> Mac {
     let [.., a, b, c, d, e] = u64::from(derive_guid("port", name)).to_be_bytes();
     // Locally administered.
     Mac([2, a, b, c, d, e])
+}
+
+/// The processors of a host for VMs.
+fn processors(section: &Section<'_>) -> Option<u64> {
+    let remedy = "write the number of processors for VMs, or leave the key out";
+    section.number("processors", remedy)
 }
 
 fn is_empty_array(value: &DeValue<'_>) -> bool {

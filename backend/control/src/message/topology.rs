@@ -56,6 +56,9 @@ pub struct Node {
     pub connected: Option<bool>,
     /// The VM whose addresses are at a VF, as the configuration names it; `None` at a spare one.
     pub holds: Option<String>,
+    /// The virtual cluster of that VM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
     /// Its subnet, where there are several; `None` of a router.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subnet: Option<String>,
@@ -126,6 +129,9 @@ pub struct Link {
     pub width: String,
     /// Signalling rate of a lane, as in `EDR`.
     pub speed: String,
+    /// Virtual clusters of which VMs reach each other by it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clusters: Vec<String>,
 }
 
 /// A port at the end of a [`Link`].

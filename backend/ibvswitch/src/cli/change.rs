@@ -1,6 +1,8 @@
 //! Changes of the running daemon's configuration: by a new file, or of one of its tables. The daemon takes its own
 //! place with the new configuration, and VMs do not notice.
 
+pub(super) mod cluster;
+
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
@@ -12,6 +14,7 @@ use serde::Serialize;
 use super::{CliError, SourceArgs, print, print_json, upgrade};
 use crate::control::{Client, UpgradeRequest, Upgraded};
 use crate::daemon::management;
+use config::cluster::request::Shown;
 use config::difference::{Difference, differences};
 use config::edit::{Edit, EditError, Part, Setting};
 use config::{Config, Source};
@@ -82,34 +85,6 @@ pub(super) enum PortCommand {
     Remove(RemoveArgs),
 }
 
-/// Commands on virtual clusters.
-#[derive(Debug, Subcommand)]
-pub(super) enum ClusterCommand {
-    /// Create a cluster in the running daemon.
-    Create(AddArgs),
-    /// Delete a cluster without VMs.
-    Delete(RemoveArgs),
-    /// Put a VF without a VM into a cluster.
-    Add(JoinArgs),
-    /// Take a VF without a VM out of its cluster.
-    Remove(RemoveArgs),
-}
-
-/// Arguments of `cluster add`.
-#[derive(Debug, Args)]
-pub(super) struct JoinArgs {
-    /// The VF.
-    name: String,
-    /// The cluster.
-    #[arg(long, value_name = "NAME")]
-    cluster: String,
-    /// The VM's LID in the cluster.
-    #[arg(long, value_name = "LID")]
-    vlid: u16,
-    #[command(flatten)]
-    change: ChangeArgs,
-}
-
 pub(super) fn hypervisor(source: SourceArgs, command: HypervisorCommand) -> Result<(), CliError> {
     match command {
         HypervisorCommand::Add(args) => add(source, Part::Hypervisor, None, args),
@@ -121,23 +96,6 @@ pub(super) fn port(source: SourceArgs, command: PortCommand) -> Result<(), CliEr
     match command {
         PortCommand::Add(args) => add_to(source, Part::Port, args),
         PortCommand::Remove(args) => remove(source, Part::Port, &args),
-    }
-}
-
-pub(super) fn cluster(source: SourceArgs, command: ClusterCommand) -> Result<(), CliError> {
-    match command {
-        ClusterCommand::Create(args) => add(source, Part::Cluster, None, args),
-        ClusterCommand::Delete(args) => remove(source, Part::Cluster, &args),
-        ClusterCommand::Add(args) => edited(source, &args.change, |edit| {
-            let settings = [
-                Setting::text("cluster", &args.cluster),
-                Setting::number("vlid", args.vlid.into()),
-            ];
-            edit.change(Part::Vf, &args.name, &settings, &[])
-        }),
-        ClusterCommand::Remove(args) => edited(source, &args.change, |edit| {
-            edit.change(Part::Vf, &args.name, &[], &["cluster", "vlid"])
-        }),
     }
 }
 
@@ -172,7 +130,7 @@ fn edited(
     let mut edit = Edit::new(&file.text)?;
     change(&mut edit)?;
     let name = file.path.display().to_string();
-    apply(&file, Some(&before), &name, &edit.text(), args)
+    apply(&file, Some(&before), (&name, &edit.text()), args, &[])
 }
 
 /// Has the running daemon be as another file says.
@@ -183,13 +141,8 @@ pub(super) fn by_file(source: SourceArgs, new: &Path, args: &ChangeArgs) -> Resu
     let before = file.source.load().inspect_err(|error| {
         eprintln!("The differences are unknown, since the present file is invalid: {error}");
     });
-    apply(
-        &file,
-        before.ok().as_ref(),
-        &new.display().to_string(),
-        &text,
-        args,
-    )
+    let origin = new.display().to_string();
+    apply(&file, before.ok().as_ref(), (&origin, &text), args, &[])
 }
 
 fn unreadable(path: &Path, source: io::Error) -> config::ConfigError {
@@ -268,15 +221,19 @@ struct Outcome<'a> {
     /// `null` where they are not known.
     differences: Option<&'a [Difference]>,
     applied: Option<Upgraded>,
+    /// Clusters that were asked for.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    clusters: &'a [Shown],
 }
 
-/// Changes the daemon's configuration to this text; `before` is what it is at present, if that is known.
+/// Changes the daemon's configuration to this text; `before` is what it is at present, if that is known. Tells of clusters that
+/// were asked for.
 fn apply(
     file: &File,
     before: Option<&Config>,
-    origin: &str,
-    text: &str,
+    (origin, text): (&str, &str),
     args: &ChangeArgs,
+    clusters: &[Shown],
 ) -> Result<(), CliError> {
     let after = file.source.parse(origin, text)?;
     management::check(&after)?;
@@ -299,8 +256,10 @@ fn apply(
         return print_json(&Outcome {
             differences,
             applied,
+            clusters,
         });
     }
+    print(cluster::text(clusters))?;
     match applied {
         Some(applied) => print(format!(
             "{}: {} VMs go on after {:.1} ms\n",

@@ -60,6 +60,7 @@ pub(crate) fn topology(plan: &Plan, fabric: &Fabric) -> Topology {
         state: plan.own_lids().state(place, fabric).to_string(),
         width: String::new(),
         speed: String::new(),
+        clusters: Vec::new(),
     });
     Topology {
         subnets: Vec::new(),
@@ -78,6 +79,7 @@ pub(crate) fn topology(plan: &Plan, fabric: &Fabric) -> Topology {
                     state: info.port_state.to_string(),
                     width,
                     speed,
+                    clusters: Vec::new(),
                 }
             })
             .chain(inside)
@@ -122,6 +124,7 @@ fn describe_shared(plan: &Plan, vf: &PlannedVf, place: SharedPlace, fabric: &Fab
         pkeys: pkeys.iter().map(ToString::to_string).collect(),
         connected: None,
         holds: None,
+        cluster: None,
         subnet: None,
         adapter_ports: Vec::new(),
     }
@@ -226,6 +229,7 @@ fn describe(planned: &PlannedNode, plan: &Plan, fabric: &Fabric, names: &Names<'
         pkeys,
         connected: None,
         holds: None,
+        cluster: None,
         subnet: None,
         adapter_ports: ports,
     }

@@ -4,6 +4,7 @@
 mod daemon;
 
 mod attachment;
+mod cluster;
 mod configuration;
 mod control;
 mod doctor;

@@ -19,6 +19,7 @@ const COMMANDS: &[&str] = &[
     "counters",
     "metrics",
     "capture",
+    "cluster",
     "config",
     "doctor",
     "host",
@@ -65,6 +66,7 @@ macro_rules! pages {
 pages! {
     attach_a_vm: "attach-a-vm.md",
     capabilities: "capabilities.md",
+    clusters: "clusters.md",
     commands: "commands.md",
     configuration: "configuration.md",
     engines: "engines.md",

@@ -21,6 +21,7 @@ pub fn node(name: &str, kind: NodeKind, hypervisor: Option<&str>, lid: Option<u3
         },
         connected: (kind == NodeKind::Vf).then_some(true),
         holds: (kind == NodeKind::Vf).then(|| name.to_owned()),
+        cluster: None,
         subnet: None,
         adapter_ports: Vec::new(),
     }
@@ -38,6 +39,7 @@ pub fn link(from: (&str, u8), to: (&str, u8)) -> Link {
         state: "Active".to_owned(),
         width: "4X".to_owned(),
         speed: "EDR".to_owned(),
+        clusters: Vec::new(),
     }
 }
 

@@ -164,8 +164,12 @@ impl Svg {
         } else {
             "off"
         };
+        let clusters = match &link.clusters[..] {
+            [] => String::new(),
+            clusters => format!("; clusters {}", clusters.join(", ")),
+        };
         let title = escaped(&format!(
-            "{} port {} – {} port {}: {} {}, {}",
+            "{} port {} – {} port {}: {} {}, {}{clusters}",
             link.from.node,
             link.from.port,
             link.to.node,
@@ -257,14 +261,23 @@ impl Svg {
                 "<path d=\"M{from} {y}H{end}\" class=\"row\" stroke-width=\"1\"/>\n"
             ));
         }
+        let cluster = { node.cluster.as_ref() }.map(|name| format!("; cluster {name}"));
         let title = escaped(&format!(
-            "{} {}: {}; {}",
+            "{} {}: {}; {}{}",
             super::kind(node),
             node.name,
             node.state.as_deref().unwrap_or_default(),
-            node.reason
+            node.reason,
+            cluster.unwrap_or_default()
         ));
         self.add(format_args!("<g><title>{title}</title>\n"));
+        if let Some(cluster) = &node.cluster {
+            // A stripe in the cluster's colour.
+            let (top, hue) = (y + 4, hue(cluster));
+            self.add(format_args!(
+                "<rect x=\"{x}\" y=\"{top}\" width=\"5\" height=\"36\" rx=\"2\" fill=\"hsl({hue},65%,52%)\"/>\n"
+            ));
+        }
         self.dot(x + 17, y + 16, node.state.as_deref().unwrap_or_default());
         let connected = node.connected == Some(true);
         let lid = short_lid(node);
@@ -310,6 +323,14 @@ impl Svg {
         self.add(format_args!("<path d=\"M432 {line}h28\" class=\"off\"/>\n"));
         self.text(466, y, "small dim", "link without data");
     }
+}
+
+/// The hue of a cluster, from its name.
+fn hue(cluster: &str) -> u32 {
+    let sum = cluster.bytes().fold(0, |sum: u32, byte| {
+        sum.wrapping_mul(31).wrapping_add(byte.into())
+    });
+    sum.wrapping_mul(137) % 360
 }
 
 /// A curve through points, with two that bend it before each but the first.

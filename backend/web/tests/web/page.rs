@@ -148,6 +148,43 @@ fn changes_come_from_the_page_alone() {
     assert!(link.contains("Down"), "{link}");
 }
 
+/// A cluster by HTTP is the one of the command, and needs the rights of other changes.
+#[test]
+fn clusters_are_given_out() {
+    let place = Place::new(configuration());
+    let create = r#"{"action":"create","name":"red","vms":2,"per_host":1}"#;
+    let reader = place.web(&[]);
+    let origin = reader.origin();
+    let own = [reader.bearer(), ("Origin", origin.as_str())];
+    assert_eq!(reader.get("/clusters", &[]).status, 401);
+    assert_eq!(reader.post("/clusters", create, &own).status, 403);
+    let web = place.web(&["--allow-changes"]);
+    let origin = web.origin();
+    let own = [web.bearer(), ("Origin", origin.as_str())];
+    assert_eq!(web.post("/clusters", create, &[web.bearer()]).status, 403);
+    assert_eq!(web.post("/clusters?plan=true", create, &own).status, 200);
+    let none = web.get("/clusters", &[web.bearer()]);
+    assert_eq!((none.status, &none.body[..]), (200, &b"[]\n"[..]));
+    let created = web.post("/clusters", create, &own);
+    let body = String::from_utf8(created.body).expect("is text");
+    assert_eq!(created.status, 200, "{body}");
+    assert!(body.contains("red-2"), "{body}");
+    let shown = web.get("/clusters", &[web.bearer()]);
+    let command = place.ibvswitch(&["cluster", "show", "--json"]);
+    assert_eq!(String::from_utf8(shown.body).expect("is text"), command);
+    for (requests, status) in [
+        (r#"{"action":"resize","name":"blue","vms":2}"#, 404),
+        (r#"{"action":"resize","name":"red","vms":2000}"#, 409),
+        ("{", 409),
+    ] {
+        assert_eq!(
+            web.post("/clusters", requests, &own).status,
+            status,
+            "{requests}"
+        );
+    }
+}
+
 #[test]
 fn a_capture_is_one() {
     let place = Place::new(configuration());

@@ -63,6 +63,8 @@ impl Place {
     /// Returns the output of a command, which has to succeed.
     pub fn ibvswitch(&self, arguments: &[&str]) -> String {
         let output = Command::new(program("ibvswitch"))
+            .arg("--config")
+            .arg(self.dir.path().join("ibvswitch.toml"))
             .args(arguments)
             .arg("--runtime-dir")
             .arg(self.dir.path())
@@ -77,6 +79,8 @@ impl Place {
     pub fn web(&self, arguments: &[&str]) -> Web {
         let mut command = Command::new(program("ibvswitch"));
         command.arg("--runtime-dir").arg(self.dir.path());
+        let config = self.dir.path().join("ibvswitch.toml");
+        command.arg("--config").arg(config);
         command
             .args(["web", "--listen", "127.0.0.1:0"])
             .args(arguments);

@@ -1,0 +1,191 @@
+//! Clusters given out, resized, compacted, proved and deleted, while a daemon runs.
+
+use super::*;
+
+/// Two leaves under a spine, with a hypervisor or two each.
+const TREE: &str = "\
+[[switch]]
+name = \"leaf1\"
+[[switch]]
+name = \"leaf2\"
+[[switch]]
+name = \"spine1\"
+[[link]]
+from = \"leaf1\"
+to = \"spine1\"
+[[link]]
+from = \"leaf2\"
+to = \"spine1\"
+[[hypervisor]]
+name = \"hv1\"
+switch = \"leaf1\"
+processors = 8
+spare_vfs = 2
+[[hypervisor]]
+name = \"hv2\"
+switch = \"leaf1\"
+processors = 8
+spare_vfs = 1
+[[hypervisor]]
+name = \"hv3\"
+switch = \"leaf2\"
+processors = 8
+";
+
+struct Cloud {
+    dir: tempfile::TempDir,
+    file: String,
+    _daemon: Daemon,
+}
+
+impl Cloud {
+    fn start() -> Self {
+        let dir = scratch();
+        let file = dir.path().join("cloud.toml");
+        std::fs::write(&file, TREE).expect("is writable");
+        let file = file.to_str().expect("is text").to_owned();
+        let daemon = Daemon::start(dir.path(), &["--config", &file]);
+        Self {
+            dir,
+            file,
+            _daemon: daemon,
+        }
+    }
+
+    fn run(&self, line: &str) -> Outcome {
+        let words = ["--config", &self.file, "cluster"].into_iter();
+        let words: Vec<&str> = words.chain(line.split(' ')).collect();
+        run(self.dir.path(), &words)
+    }
+
+    #[track_caller]
+    fn json(&self, line: &str) -> serde_json::Value {
+        let outcome = self.run(&format!("{line} --json"));
+        assert_eq!(outcome.status, SUCCESS, "{line}: {}", outcome.err);
+        serde_json::from_str(&outcome.out).expect("is JSON")
+    }
+
+    #[track_caller]
+    fn refused(&self, line: &str, status: i32) -> String {
+        let outcome = self.run(line);
+        assert_eq!(outcome.status, status, "{line}: {}", outcome.out);
+        outcome.err
+    }
+}
+
+/// The hypervisors of a cluster's VMs.
+fn places(cluster: &serde_json::Value) -> Vec<&str> {
+    let vms = cluster["vms"].as_array().expect("is a list").iter();
+    vms.map(|vm| vm["hypervisor"].as_str().expect("a name"))
+        .collect()
+}
+
+#[test]
+fn clusters_are_given_out_and_proved() {
+    let cloud = Cloud::start();
+    let plan = cloud.json("plan red --vms 5 --processors 2");
+    assert_eq!(places(&plan), ["hv1", "hv1", "hv1", "hv1", "hv2"]);
+    assert_eq!(cloud.json("show"), serde_json::json!([]));
+    let red = cloud.json("create red --vms 5 --processors 2");
+    assert_eq!(red["clusters"][0], plan);
+    let blue = cloud.json("create blue --vms 3 --per-host 1");
+    assert_eq!(places(&blue["clusters"][0]), ["hv1", "hv2", "hv3"]);
+    let err = cloud.refused("create green --vms 9 --processors 2", FAILURE);
+    assert_eq!(
+        err,
+        "ibvswitch: cluster `green` finds no place: 9 more VMs were asked for, and there is room for 7: free processors of \
+         hypervisors (hv1: 0, hv2: 6, hv3: 8); ask for fewer processors for each VM, or add a hypervisor\n"
+    );
+    let err = cloud.refused("resize gren --vms 2", UNKNOWN);
+    assert!(err.contains("no cluster `gren`"), "{err}");
+
+    let shown = cloud.json("show red");
+    assert_eq!(
+        (&shown["active"], &shown["connected"]),
+        (&5.into(), &0.into())
+    );
+    assert_eq!(shown["fullest_cable"]["clusters"], 2);
+
+    let proof = cloud.json("verify");
+    assert_eq!(proof["proven"], true);
+    for test in proof["tests"].as_array().expect("is a list") {
+        let reaches =
+            !["management", "management-write"].contains(&test["probe"].as_str().expect("a name"));
+        assert_eq!(test["reached"], if reaches { 26 } else { 0 }, "{test}");
+        assert_eq!(test["apart"], if reaches { 30 } else { 56 }, "{test}");
+    }
+
+    // The distant VM comes to a spare VF, and is the first to be given up before.
+    let compact = cloud.json("compact blue");
+    assert_eq!(compact["before"]["sum"], 10);
+    assert_eq!(compact["moves"][0]["vm"], "blue-3");
+    let promised = compact["moves"][0]["smps"].as_u64().expect("is counted");
+    let moved = cloud.json("compact blue --move");
+    assert_eq!(moved["moves"][0]["moved"], true);
+    assert_eq!(moved["moves"][0]["smps"].as_u64(), Some(promised));
+    assert_eq!(cloud.json("show blue")["distance"]["sum"], 0);
+
+    let smaller = cloud.json("resize red --vms 4");
+    assert_eq!(
+        smaller["clusters"][0]["removed"],
+        serde_json::json!(["red-5"])
+    );
+    let gone = cloud.json("delete red --with-vfs");
+    assert_eq!(
+        gone["clusters"][0]["removed"].as_array().map(Vec::len),
+        Some(4)
+    );
+    assert!(
+        !std::fs::read_to_string(&cloud.file)
+            .expect("is there")
+            .contains("red")
+    );
+}
+
+/// Several requests are one change, all or nothing.
+#[test]
+fn requests_are_applied_together() {
+    let cloud = Cloud::start();
+    let file = cloud.dir.path().join("requests.json");
+    let apply = |text: &str| {
+        std::fs::write(&file, text).expect("is writable");
+        cloud.run(&format!("apply {} --json", file.display()))
+    };
+    let before = std::fs::read_to_string(&cloud.file).expect("is there");
+    let one = r#"{"action": "create", "name": "a", "vms": 2, "memory": "1G"}"#;
+    let wrong = apply(&format!(
+        r#"[{one}, {{"action": "create", "name": "b", "vms": 1000}}]"#
+    ));
+    assert_eq!(wrong.status, FAILURE);
+    assert!(
+        wrong.err.contains("cluster `b` finds no place"),
+        "{}",
+        wrong.err
+    );
+    assert_eq!(
+        std::fs::read_to_string(&cloud.file).expect("is there"),
+        before
+    );
+    let unknown = apply(r#"{"action": "creat", "name": "a"}"#);
+    assert!(
+        unknown.err.contains("cluster apply --help"),
+        "{}",
+        unknown.err
+    );
+    let both = apply(&format!(
+        r#"[{one}, {{"action": "create", "name": "b", "vms": 1, "exclusive_switches": true}}]"#
+    ));
+    assert_eq!(both.status, SUCCESS, "{}", both.err);
+    let shown = cloud.json("show");
+    // The second one has a leaf for itself.
+    assert_eq!(places(&shown[0]), ["hv1", "hv1"]);
+    assert_eq!(places(&shown[1]), ["hv3"]);
+    let partitions = cloud.run("show --partitions").out;
+    assert_eq!(
+        partitions
+            .matches("ipoib, defmember=full: 0x0002c903")
+            .count(),
+        2
+    );
+    assert!(partitions.contains("#   a-1 : hv1\n"), "{partitions}");
+}
