@@ -227,7 +227,11 @@ impl Observer {
         let ports: HashMap<String, PortRef> =
             functions.map(|vf| (vf.name.clone(), vf.port)).collect();
         let mut members = vec![Vec::new(); self.config.clusters.len()];
-        for node in topology.nodes.iter_mut().filter(|it| it.kind == NodeKind::Vf) {
+        for node in topology
+            .nodes
+            .iter_mut()
+            .filter(|it| it.kind == NodeKind::Vf)
+        {
             // In a plan nobody holds a place.
             let vm = node.holds.as_deref().unwrap_or(&node.name);
             let (Some(&cluster), Some(&port)) = (of.get(vm), ports.get(&node.name)) else {
@@ -253,7 +257,9 @@ impl Observer {
         for (link, (a, b, _)) in topology.links.iter_mut().zip(links) {
             let both = [a, b].into_iter().filter_map(|port| used.get(port));
             let clusters: BTreeSet<usize> = both.flatten().copied().collect();
-            let names = clusters.into_iter().map(|at| self.config.clusters[at].name.clone());
+            let names = clusters
+                .into_iter()
+                .map(|at| self.config.clusters[at].name.clone());
             link.clusters = names.collect();
         }
     }

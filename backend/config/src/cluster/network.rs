@@ -88,7 +88,9 @@ impl Network {
         let range = (1_u64 << config.manager.lmc) - 1;
         let hosts = config.hypervisors.iter().map(|hypervisor| {
             let vms = || hypervisor.vfs.iter().filter(|vf| !vf.model.spare);
-            let processors = vms().map(|vf| vf.needs.processors.unwrap_or(0) as u64).sum();
+            let processors = vms()
+                .map(|vf| vf.needs.processors.unwrap_or(0) as u64)
+                .sum();
             let memory = vms().filter_map(|vf| vf.guest_memory);
             let memory = memory.fold(0, u64::saturating_add);
             let taken = hypervisor.vfs.len() + hypervisor.hardware.len();

@@ -141,11 +141,11 @@ pub fn place(
     fixed: &Counts,
     others: &[Present],
 ) -> Result<Counts, Refusal> {
-    let rooms = Rooms::new(network, demand, fixed, others)?;
+    let limits = Limits::new(network, demand, fixed, others)?;
     if demand.vms == 0 {
         return Ok(Counts::new());
     }
-    let candidates = rooms.seeds().into_iter().map(|seed| rooms.grow(seed));
+    let candidates = limits.seeds().into_iter().map(|seed| limits.grow(seed));
     let mut best: Option<(u64, Counts)> = None;
     let mut most = 0;
     for new in candidates {
@@ -164,10 +164,10 @@ pub fn place(
             constraint: Constraint::Cables,
             asked: demand.vms,
             room: most,
-            places: rooms.full_names(demand.per_cable),
+            places: limits.full_names(demand.per_cable),
         });
     };
-    Ok(rooms.improve(cost, new))
+    Ok(limits.improve(cost, new))
 }
 
 /// The VMs to give up so that `left` remain: one after the other the most distant from all others. VMs of `kept` hosts are
@@ -261,7 +261,8 @@ pub fn joined(a: &Counts, b: &Counts) -> Counts {
 }
 
 /// Room for VMs of one cluster.
-struct Rooms<'a> {
+#[derive(Debug)]
+pub struct Limits<'a> {
     network: &'a Network,
     demand: &'a Demand,
     fixed: &'a Counts,
@@ -272,8 +273,12 @@ struct Rooms<'a> {
     full_hosts: BTreeSet<usize>,
 }
 
-impl<'a> Rooms<'a> {
-    fn new(
+impl<'a> Limits<'a> {
+    /// The limits of a cluster that is there (`fixed`) or new, among others.
+    ///
+    /// # Errors
+    /// [`Refusal`], by the first constraint of hosts that leaves too little room.
+    pub fn new(
         network: &'a Network,
         demand: &'a Demand,
         fixed: &'a Counts,
@@ -391,8 +396,15 @@ impl<'a> Rooms<'a> {
         all.into_iter().step_by(step).map(Some).collect()
     }
 
+    /// New VMs for which each host has room.
+    #[must_use]
+    pub fn room(&self) -> &[u64] {
+        &self.room
+    }
+
     /// Whether VMs on two hosts of one cluster load no cable beyond its limit.
-    fn fits(&self, a: usize, b: usize) -> bool {
+    #[must_use]
+    pub fn fits(&self, a: usize, b: usize) -> bool {
         if a == b {
             return true;
         }

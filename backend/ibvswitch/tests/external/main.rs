@@ -8,6 +8,7 @@ mod daemon;
 mod programs;
 
 mod capture;
+mod clusters;
 mod congestion;
 mod duplicates;
 mod lanes;

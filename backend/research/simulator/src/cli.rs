@@ -10,6 +10,7 @@ mod migration;
 #[path = "../../../ibvswitch/src/cli/text/number.rs"]
 mod number;
 mod papers;
+mod placement;
 mod progress;
 mod routing;
 mod scale;
@@ -57,6 +58,8 @@ enum Command {
     Scale(scale::ScaleArgs),
     /// Load the subnet administration with path queries: rates and response times, shared port beside vSwitch.
     Flood(flood::FloodArgs),
+    /// Place clusters of VMs by the heuristic and by a 0-1 program: cables between VMs.
+    Placement(placement::PlacementArgs),
     /// Repeat published tables and figures: published and measured values.
     Papers(papers::PapersArgs),
 }
@@ -92,6 +95,7 @@ pub fn main() -> ExitCode {
         Command::Capacity(args) => capacity::run(&args),
         Command::Scale(args) => scale::run(&args),
         Command::Flood(args) => flood::run(&args),
+        Command::Placement(args) => placement::run(&args),
         Command::Papers(args) => papers::run(&args),
     };
     match done {

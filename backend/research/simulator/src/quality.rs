@@ -1,5 +1,6 @@
 //! Quality of a routing under traffic.
 
+pub mod placement;
 mod ways;
 
 use rand::RngExt;

@@ -124,7 +124,11 @@ pub(super) fn run(args: &EmulateArgs) -> Result<(), CliError> {
 /// The configuration of two levels of switches with hosts, and the number of switches.
 fn hosts(args: &EmulateArgs) -> (String, usize) {
     let leaves = args.hosts.div_ceil(args.per_leaf);
-    let spines = if leaves > 1 { leaves.div_ceil(2).min(18) } else { 0 };
+    let spines = if leaves > 1 {
+        leaves.div_ceil(2).min(18)
+    } else {
+        0
+    };
     // Writing to a string does not fail.
     let mut text = "[fabric]\nmtu = 4096\n".to_owned();
     for leaf in 0..leaves {
@@ -133,7 +137,10 @@ fn hosts(args: &EmulateArgs) -> (String, usize) {
     for spine in 0..spines {
         let _ = writeln!(text, "[[switch]]\nname = \"spine{spine}\"");
         for leaf in 0..leaves {
-            let _ = writeln!(text, "[[link]]\nfrom = \"leaf{leaf}\"\nto = \"spine{spine}\"");
+            let _ = writeln!(
+                text,
+                "[[link]]\nfrom = \"leaf{leaf}\"\nto = \"spine{spine}\""
+            );
         }
     }
     for host in 0..args.hosts {
@@ -153,7 +160,7 @@ fn start(dir: &Path, file: &Path) -> Result<Child, CliError> {
         .arg("--config")
         .arg(file)
         .arg("run")
-        .env("RUST_LOG", "warn")
+        .env("RUST_LOG", "error")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()?;
@@ -166,7 +173,9 @@ fn start(dir: &Path, file: &Path) -> Result<Child, CliError> {
     }
     let _ = daemon.kill();
     let _ = daemon.wait();
-    Err(CliError::Failed("the emulated daemon does not start; its messages are above".to_owned()))
+    Err(CliError::Failed(
+        "the emulated daemon does not start; its messages are above".to_owned(),
+    ))
 }
 
 /// Clusters of 1 to 8 VMs, with 2 processors each.
@@ -267,5 +276,8 @@ fn peak_memory(process: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let line = { status.lines() }.find_map(|line| line.strip_prefix("VmHWM:"));
     let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB"));
-    kilobytes.and_then(|number| number.trim().parse::<u64>().ok()).unwrap_or(0) << 10
+    kilobytes
+        .and_then(|number| number.trim().parse::<u64>().ok())
+        .unwrap_or(0)
+        << 10
 }

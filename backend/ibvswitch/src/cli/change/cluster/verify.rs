@@ -9,9 +9,10 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::cli::{CliError, SourceArgs, print, print_json};
+use crate::control::{Client, Request, Response};
 use crate::daemon::management;
 use config::cluster::network::Network;
-use config::{Config, GmpClass, Kind, View};
+use config::{Config, GmpClass, Kind, ManagerPlace, View};
 use probes::{Probe, Subnet};
 
 /// The most VFs whose data packets are tried with every LID unless that is asked for.
@@ -61,6 +62,8 @@ struct Tested {
 struct Report {
     /// All as planned.
     proven: bool,
+    /// Addresses at the running daemon that are not the configuration's; `null` where none answers.
+    daemon: Option<Vec<String>>,
     /// Whether data packets had every LID.
     every_lid: bool,
     vms: Vec<Vm>,
@@ -70,7 +73,9 @@ struct Report {
 pub(super) fn run(source: SourceArgs, args: &VerifyArgs) -> Result<(), CliError> {
     let config = unhurried(source.load()?);
     let (_, vswitch) = management::planned(&config)?;
-    let report = verify(&config, &mut Subnet::new(&config, vswitch), args.every_lid);
+    let mut report = verify(&config, &mut Subnet::new(&config, vswitch), args.every_lid);
+    report.daemon = differences(&config);
+    report.proven &= report.daemon.as_ref().is_none_or(Vec::is_empty);
     if args.json {
         print_json(&report)?;
     } else {
@@ -92,6 +97,45 @@ fn unhurried(mut config: Config) -> Config {
         vf.model.mads.class_rates.clear();
     }
     config
+}
+
+/// Clusters, LIDs there and P_Keys of VMs that the running daemon has otherwise.
+fn differences(config: &Config) -> Option<Vec<String>> {
+    let mut client = Client::connect(&config.control_socket()).ok()?;
+    let Ok(Response::Status(status)) = client.ask(&Request::Status {}) else {
+        return None;
+    };
+    let mut told = Vec::new();
+    for (_, vf) in config.vfs().filter(|(_, vf)| !vf.model.spare) {
+        let name = &vf.model.name;
+        let found = { status.vfs.iter() }.find(|it| it.holds.as_ref() == Some(name));
+        let found = found.or_else(|| status.vfs.iter().find(|it| it.name == *name));
+        let Some(found) = found else {
+            told.push(format!("{name} is not there"));
+            continue;
+        };
+        let cluster = vf.model.cluster;
+        let planned = cluster.map(|(at, lid)| (config.clusters[at].name.as_str(), lid.value()));
+        let is = found.cluster.as_deref().zip(found.virtual_lid);
+        if planned != is {
+            told.push(format!(
+                "{name} is in {is:?}, not {planned:?} (cluster, LID)"
+            ));
+        }
+        // A file of partitions, or another manager, decides otherwise.
+        let keys: Vec<String> = vf.model.pkeys.iter().map(ToString::to_string).collect();
+        let decided = config.manager.place == ManagerPlace::Embedded
+            && config.files.partitions.is_none()
+            && found.state == "Active";
+        if decided && keys != found.pkeys {
+            told.push(format!(
+                "{name} has P_Keys {}, not {}",
+                found.pkeys.join(" "),
+                keys.join(" ")
+            ));
+        }
+    }
+    Some(told)
 }
 
 fn verify(config: &Config, subnet: &mut Subnet, every_lid: bool) -> Report {
@@ -141,6 +185,7 @@ fn verify(config: &Config, subnet: &mut Subnet, every_lid: bool) -> Report {
         .all(|it| it.leaks.is_empty() && it.cut.is_empty());
     Report {
         proven,
+        daemon: None,
         every_lid,
         vms: vms.into_iter().map(|(_, vm)| vm).collect(),
         tests,
@@ -169,7 +214,7 @@ fn planned(config: &Config, probe: Probe, from: usize, to: usize) -> Option<bool
         .is_some_and(|(at, other)| network.between(at, other).is_some());
     match probe {
         Probe::Management | Probe::ManagementWrite => match clusters[0] {
-            Some(cluster) if config.clusters[cluster].view == View::Mirror => None,
+            Some(cluster) if config.clusters[cluster].view != View::OwnPort => None,
             _ => Some(from.model.smp == fabric::SmpAccess::Fabric).filter(|allowed| !allowed),
         },
         Probe::Ping | Probe::Connection => {
@@ -225,6 +270,9 @@ fn text(report: &Report) -> String {
     }
     for line in told {
         let _ = writeln!(text, "{line}");
+    }
+    for line in report.daemon.iter().flatten() {
+        let _ = writeln!(text, "DAEMON: {line}");
     }
     text += if report.proven {
         "\nProven: VMs reach those of their own cluster, and no others.\n"
