@@ -1,5 +1,6 @@
 //! The nodes of a lab: guests with an HCA and an Ethernet card each, on the subnet of a daemon of their own.
 
+pub mod cluster;
 pub mod command_socket;
 pub mod control;
 pub mod daemon;
@@ -31,6 +32,7 @@ use crate::image::linux::Build;
 use crate::image::userland::Userland;
 use crate::image::{Image, Kernel};
 use crate::interrupt::Interrupt;
+use crate::nodes::cluster::Cluster;
 use crate::nodes::daemon::Daemon;
 use crate::nodes::host::HostPlan;
 use crate::nodes::moves::{Mobile, Mover, Moves};
@@ -89,6 +91,8 @@ pub struct Shape {
     pub memory: u32,
     /// Processors of a node; where neither this nor the configuration says it: one.
     pub processors: Option<u32>,
+    /// The cluster that nodes are in. Of a configuration only its VFs are nodes.
+    pub cluster: Option<Cluster>,
     /// Whether each node has processors of this machine to itself.
     pub pin: bool,
     /// Names of nodes that run only while others leave processors idle.
@@ -173,37 +177,43 @@ fn configuration(shape: &Shape) -> String {
     } else {
         ""
     };
-    let engine = "[engine]\ndoorbells = \"auto\"\n\n".to_owned();
+    let mut start = "[engine]\ndoorbells = \"auto\"\n\n".to_owned();
+    let cluster = shape.cluster.as_ref().map_or_else(String::new, |it| {
+        start += &format!("[[cluster]]\nname = \"{}\"\n\n", it.name);
+        format!("cluster = \"{}\"\n", it.name)
+    });
     let processors = match shape.processors {
         Some(count) => format!("processors = {count}\n"),
         None if shape.pin => "processors = 1\n".into(),
         None => String::new(),
     };
-    shape.names().iter().fold(engine, |text, node| {
+    shape.names().iter().fold(start, |text, node| {
         let needs = match (shape.background.contains(node), shape.pin) {
             (true, _) => format!("{processors}background = true\n"),
             (false, true) => processors.clone(),
             (false, false) => String::new(),
         };
         text + &format!(
-            "[[hypervisor]]\nname = \"h-{node}\"\n{spare}[[hypervisor.vf]]\nname = \"{node}\"\n{needs}\
-             [[hypervisor.port]]\nname = \"{node}-net\"\nkind = \"vhost-user-net\"\n\n"
+            "[[hypervisor]]\nname = \"h-{node}\"\n{spare}[[hypervisor.vf]]\nname = \"{node}\"\n{needs}{cluster}\
+             [[hypervisor.port]]\nname = \"{node}-net\"\nkind = \"vhost-user-net\"\n{cluster}\n"
         )
     })
 }
 
 /// The nodes that a daemon has VFs for, from its status: all but spare ones. Each has the first port
-/// of its hypervisor that no other has.
-fn places(status: &Value, most: Option<usize>) -> Result<Vec<Place>> {
+/// of its hypervisor that no other has. With a cluster only its VFs are nodes.
+fn places(status: &Value, most: Option<usize>, cluster: Option<&str>) -> Result<Vec<Place>> {
     let all: Vec<&Value> = status["vfs"].as_array().into_iter().flatten().collect();
     let (vfs, mut ports): (Vec<_>, Vec<_>) =
         all.into_iter().partition(|it| it["ethernet"].is_null());
     let nodes = vfs.iter().filter(|it| !it["holds"].is_null());
+    let nodes = nodes.filter(|it| cluster.is_none_or(|name| it["cluster"] == name));
     let count = nodes.clone().count();
     if count == 0 || most.unwrap_or(count) > count || most.unwrap_or(count) > MAX_NODES {
         return Err(Error::Host(format!(
-            "the configuration has {count} VFs, which are the nodes; there have to be as many as --nodes says, and \
-             1 to {MAX_NODES}"
+            "the configuration has {count} VFs{}, which are the nodes; there have to be as many as --nodes says, and \
+             1 to {MAX_NODES}",
+            cluster.map_or_else(String::new, |name| format!(" in the cluster {name}"))
         )));
     }
     let mut number = 0;
@@ -266,7 +276,8 @@ impl Lab {
         }
         let daemon = Daemon::start(Some(shape.subnet.as_ref().unwrap_or(&made)), &folder)?;
         let daemon = Arc::new(daemon);
-        let places = places(&daemon.status()?, shape.nodes)?;
+        let cluster = shape.cluster.as_ref().map(|it| it.name.as_str());
+        let places = places(&daemon.status()?, shape.nodes, cluster)?;
         plan::check_names(&shape.happenings, &daemon)?;
         let host = HostPlan::of(&daemon)?;
         let all: Vec<&str> = places.iter().map(|it| it.name.as_str()).collect();
@@ -291,6 +302,10 @@ impl Lab {
             hosts: hosts(&places),
             keys: keys.install(&names(&places)),
         };
+        let common_folder = dir.join("shared");
+        if shape.cluster.is_some() {
+            fs::create_dir_all(&common_folder).at("create", &common_folder)?;
+        }
         let mut mobiles = Vec::new();
         for place in places {
             let dir = dir.join(node_folder(lab.nodes.len()));
@@ -300,6 +315,9 @@ impl Lab {
                 let folder = dir.join(EXCHANGE);
                 fs::create_dir_all(&folder).at("create", &folder)?;
                 shares.push(Share::exchange(&folder));
+            }
+            if shape.cluster.is_some() {
+                shares.push(Share::common(&common_folder, cluster::SHARED));
             }
             let all: Vec<&Share> = shares.iter().chain(&root).collect();
             let mut config = common_config(means, shape, &host, &place)?;
@@ -324,6 +342,11 @@ impl Lab {
         }
         for node in &mut lab.nodes {
             node.settle(shape, &common, deadline)?;
+        }
+        if let Some(cluster) = &shape.cluster {
+            let left = || deadline.saturating_duration_since(Instant::now());
+            cluster::set_up(cluster, shape, &lab.nodes, left)?;
+            progress::step(format_args!("cluster {}: its queue is ready", cluster.name));
         }
         lab.mover = shape.migratable.then(|| {
             let (qemu, daemon) = (means.qemu.clone(), Arc::clone(&lab.daemon));
@@ -581,6 +604,12 @@ mod tests {
         let text = configuration(&shape);
         assert_eq!(text.matches("processors = 1\n").count(), 3);
         assert_eq!(text.matches("background = true").count(), 1);
+        shape.cluster = Some(Cluster {
+            name: "mpi".into(),
+            later: Vec::new(),
+        });
+        let text = configuration(&shape);
+        assert_eq!(text.matches("cluster = \"mpi\"").count(), 6);
     }
 
     #[test]
@@ -591,7 +620,7 @@ mod tests {
         let mut spare = vf("s", "h2");
         spare["holds"] = Value::Null;
         let status = json!({ "vfs": [vf("a", "h1"), port, spare, vf("b", "h2"), vf("c", "h2")] });
-        let all = places(&status, None).unwrap();
+        let all = places(&status, None, None).unwrap();
         let names: Vec<_> = all
             .iter()
             .map(|it| (it.name.as_str(), it.ethernet.as_deref()))
@@ -599,10 +628,15 @@ mod tests {
         assert_eq!(names, [("a", None), ("b", Some("p1")), ("c", None)]);
         let lines = "10.19.0.1 a a-ib\n10.18.0.2 b\n10.19.0.2 b-ib\n";
         assert_eq!(hosts(&all[..2]), format!("127.0.0.1 localhost\n{lines}"));
-        assert_eq!(places(&status, Some(1)).unwrap(), all[..1]);
-        for wrong in [places(&status, Some(4)), places(&json!({}), None)] {
+        assert_eq!(places(&status, Some(1), None).unwrap(), all[..1]);
+        let missing = places(&status, None, Some("c1"));
+        for wrong in [
+            places(&status, Some(4), None),
+            places(&json!({}), None, None),
+            missing,
+        ] {
             let error = wrong.unwrap_err().to_string();
-            assert!(error.contains("VFs, which are the nodes"), "{error}");
+            assert!(error.contains(", which are the nodes"), "{error}");
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::cli::quantity;
 use crate::error::{Doing, Result};
 use crate::interrupt::Interrupt;
 use crate::nodes::Node;
+use crate::nodes::cluster;
 use crate::nodes::everywhere::{self, Task};
 use crate::nodes::outcome::{self, End, FAILED, MISTAKE, Outcome};
 use crate::nodes::plan::{Plan, Scripts};
@@ -135,6 +136,10 @@ fn outcomes(args: &RunArgs, signals: &mut Option<Interrupt>) -> Result<Vec<Outco
     let name = format!("run-{}", process::id());
     let (_dir, lab) = shape.lab(means, &name, false, interrupt)?;
     let names: Vec<&str> = lab.nodes().iter().map(Node::name).collect();
+    let scripts = match &args.file {
+        None if shape.is_cluster() => Scripts::first(lab.head(), cluster::submits(&args.line())),
+        _ => scripts,
+    };
     scripts.check(&names)?;
     let directory = shape.directory()?;
     let task = Task {

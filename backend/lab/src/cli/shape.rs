@@ -16,6 +16,7 @@ use crate::guest::share::Share;
 use crate::image::Kernel;
 use crate::image::linux::Build;
 use crate::interrupt::Interrupt;
+use crate::nodes::cluster::{self, Cluster};
 use crate::nodes::plan::{Happening, Plan};
 use crate::nodes::rundir::{self, RunDir};
 use crate::nodes::{Lab, MAX_NODES, Means, Shape, daemon};
@@ -69,6 +70,12 @@ pub(super) struct ShapeArgs {
     /// Processors of a node; 1 by default.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=64))]
     cpus: Option<u32>,
+    /// Nodes are a cluster of this name, with SLURM; of --config only its VFs are nodes.
+    #[arg(long, value_name = "NAME", value_parser = cluster_name, conflicts_with_all = ["root", "migratable"])]
+    cluster: Option<String>,
+    /// Nodes that join the cluster's queue later, by `lab-join`, separated by commas.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    later: Vec<String>,
     /// Give each processor of a node one of this machine to itself.
     #[arg(long, conflicts_with = "config")]
     pin: bool,
@@ -108,6 +115,14 @@ pub(super) struct ShapeArgs {
     /// Changes of the subnet, which a file says.
     #[arg(skip)]
     happenings: Vec<Happening>,
+}
+
+fn cluster_name(text: &str) -> std::result::Result<String, String> {
+    let right = |it: char| it.is_ascii_alphanumeric() || it == '-' || it == '_';
+    if text.is_empty() || text.len() > 30 || !text.chars().all(right) {
+        return Err("write 1 to 30 letters, digits, '-' and '_'".into());
+    }
+    Ok(text.to_ascii_lowercase())
 }
 
 /// Refuses an option that names no file or folder.
@@ -151,6 +166,14 @@ impl ShapeArgs {
         self.memory = self.memory.or(plan.memory);
         self.cpus = self.cpus.or(range("cpus", plan.cpus, 64)?);
         self.pin |= plan.pin;
+        let name = plan.cluster.as_deref().map(cluster_name);
+        self.cluster = self.cluster.or(name.transpose().map_err(Error::Host)?);
+        let later = plan.node.iter().filter(|it| it.later);
+        self.later.extend(later.map(|it| it.name.clone()));
+        if self.cluster.is_none() && !self.later.is_empty() {
+            let why = "later: there is no queue to join; name the cluster with --cluster";
+            return Err(Error::Host(why.into()));
+        }
         let background = plan.node.iter().filter(|it| it.background);
         self.background.extend(background.map(|it| it.name.clone()));
         if self.config.is_some() && (self.pin || !self.background.is_empty()) {
@@ -159,12 +182,15 @@ impl ShapeArgs {
             ));
         }
         let names = self.names().unwrap_or_default();
-        if let Some(other) = self.background.iter().find(|it| !names.contains(it)) {
-            let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            let near = near(other, &names);
-            return Err(Error::Host(format!(
-                "background: there is no node {other}; {near}"
-            )));
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        for (option, listed) in [("background", &self.background), ("later", &self.later)] {
+            let unknown = listed.iter().find(|it| !names.contains(&it.as_str()));
+            if let Some(other) = unknown.filter(|_| self.config.is_none()) {
+                let near = near(other, &names);
+                return Err(Error::Host(format!(
+                    "{option}: there is no node {other}; {near}"
+                )));
+            }
         }
         self.boot_timeout = self.boot_timeout.or(plan.boot_timeout);
         self.control |= plan.control;
@@ -185,6 +211,11 @@ impl ShapeArgs {
         self.config
             .is_none()
             .then(|| self.shape(None, None, false).names())
+    }
+
+    /// Whether nodes are a cluster.
+    pub(super) fn is_cluster(&self) -> bool {
+        self.cluster.is_some()
     }
 
     /// Whether nodes may have the subnet changed.
@@ -224,7 +255,10 @@ impl ShapeArgs {
             Source::Built(_) => Kernel::default(),
         };
         let named = |it: &&String| !it.trim().is_empty();
-        let packages: Vec<String> = self.packages.iter().filter(named).cloned().collect();
+        let mut packages: Vec<String> = self.packages.iter().filter(named).cloned().collect();
+        if self.cluster.is_some() {
+            packages.extend(cluster::PACKAGES.map(str::to_owned));
+        }
         Means::get(kernel, &packages)
     }
 
@@ -259,8 +293,15 @@ impl ShapeArgs {
             names: self.names.clone(),
             happenings: self.happenings.clone(),
             any_state: self.any_state,
-            memory: self.memory.unwrap_or(1024),
+            memory: self.memory.unwrap_or(match self.cluster {
+                Some(_) => cluster::MEMORY,
+                None => 1024,
+            }),
             processors: self.cpus,
+            cluster: self.cluster.clone().map(|name| Cluster {
+                name,
+                later: self.later.clone(),
+            }),
             pin: self.pin,
             background: self.background.clone(),
             boot_limit: self.boot_timeout.unwrap_or(BOOT_LIMIT),

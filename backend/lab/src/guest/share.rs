@@ -53,6 +53,16 @@ impl Share {
         }
     }
 
+    /// A folder that all nodes of a cluster write to, at this place there.
+    pub fn common(path: &Path, target: &str) -> Self {
+        Self {
+            path: path.to_owned(),
+            target: target.into(),
+            tag: "common",
+            writable: true,
+        }
+    }
+
     /// A root file system, which guests only read.
     pub(crate) fn root(path: &Path) -> Self {
         Self {

@@ -51,6 +51,8 @@ pub struct Plan {
     /// Processors of a node.
     #[serde(deserialize_with = "count")]
     pub cpus: Option<u32>,
+    /// The cluster that nodes are in.
+    pub cluster: Option<String>,
     /// Each node has processors of this machine to itself.
     pub pin: bool,
     /// Time limit for nodes to boot.
@@ -87,6 +89,9 @@ pub struct Plan {
 pub struct NodePlan {
     /// Its name.
     pub name: String,
+    /// It joins the queue of the cluster later.
+    #[serde(default)]
+    pub later: bool,
     /// It runs only while others leave processors idle.
     #[serde(default)]
     pub background: bool,
@@ -180,6 +185,15 @@ impl Scripts {
     pub fn all(line: String) -> Self {
         Self {
             all: Some(line),
+            ..Self::default()
+        }
+    }
+
+    /// A line for the first node, and nothing for the others.
+    pub fn first(name: &str, line: String) -> Self {
+        Self {
+            all: Some(":".into()),
+            each: BTreeMap::from([(name.to_owned(), line)]),
             ..Self::default()
         }
     }

@@ -82,6 +82,18 @@ fn mpi_as_it_is() {
     mpi(4, &[]);
 }
 
+/// A node joins while jobs wait, and computes.
+#[test]
+#[ignore = "three nodes"]
+fn a_cluster_with_slurm() {
+    let printed = succeeds("slurm", &[]);
+    for line in ["n1: processes: 2", "n1: processes: 3"] {
+        assert!(printed.contains(line), "{printed}");
+    }
+    let sent = printed.lines().filter(|it| it.ends_with(" bytes by verbs"));
+    assert_eq!(sent.count(), 2, "{printed}");
+}
+
 /// HPC Challenge compares its results itself. Its limits are above what is seen.
 #[test]
 #[ignore = "four nodes"]

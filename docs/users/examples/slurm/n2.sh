@@ -1,0 +1,2 @@
+lab-barrier queued
+lab-barrier done

@@ -1,0 +1,3 @@
+lab-barrier queued
+lab-join
+lab-barrier done
