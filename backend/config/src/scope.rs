@@ -524,6 +524,7 @@ pub const SCOPES: &[Scope] = &[
         "false",
         "OpenSM's option is `part_enforce`"
     ),
+    manager!("sm.cluster_lanes", "false", "OpenSM has no clusters"),
     manager!("sm.state_dir", "", "OpenSM keeps LIDs in OSM_CACHE_DIR"),
     of_kind!("sm.qos_max_vls"),
     of_kind!("sm.qos_sl2vl"),

@@ -223,7 +223,7 @@ fn unknown_keys() {
     head_case(
         "[sm]\nsweep = 3",
         "2:1: `sm.sweep`: unknown key; the keys here are `manager`, `switch`, `host`, `lid`, `lmc`, `lids`, `paths`, \
-         `sweep_interval`, `priority`, `routing`, `nue_max_num_vls`, `use_ucast_cache`, `lfts_file`, `lid_matrix_file`, `guid_routing_order_file`, `routing_program`, `routing_timeout`, `roots`, `root_guid_file`, `cn_guid_file`, `io_guid_file`, `partitions_file`, `qos_policy_file`, `congestion_control_file`, `enforce_partitions`, \
+         `sweep_interval`, `priority`, `routing`, `nue_max_num_vls`, `use_ucast_cache`, `lfts_file`, `lid_matrix_file`, `guid_routing_order_file`, `routing_program`, `routing_timeout`, `roots`, `root_guid_file`, `cn_guid_file`, `io_guid_file`, `partitions_file`, `qos_policy_file`, `congestion_control_file`, `enforce_partitions`, `cluster_lanes`, \
          `state_dir`, `qos_max_vls`, \
          `qos_sl2vl`, `qos_vlarb_high`, `qos_vlarb_low`, `qos_high_limit`, \
          `qos_ca_max_vls`, `qos_ca_sl2vl`, `qos_ca_vlarb_high`, `qos_ca_vlarb_low`, `qos_ca_high_limit`, `qos_sw0_max_vls`, `qos_sw0_sl2vl`, `qos_sw0_vlarb_high`, `qos_sw0_vlarb_low`, `qos_sw0_high_limit`, `qos_swe_max_vls`, `qos_swe_sl2vl`, `qos_swe_vlarb_high`, `qos_swe_vlarb_low`, `qos_swe_high_limit`, `qos_rtr_max_vls`, `qos_rtr_sl2vl`, `qos_rtr_vlarb_high`, `qos_rtr_vlarb_low`, `qos_rtr_high_limit`, `m_key`, `m_key_protect`, `m_key_lease`, \

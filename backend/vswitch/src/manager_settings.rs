@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use subnet_manager::routing::{MAX_LANES, TableSource};
-use subnet_manager::{Files, KeyPolicy, MinHop, RoutingEngine};
+use subnet_manager::{ClusterShare, Files, KeyPolicy, MinHop, RoutingEngine};
 use wire::{Guid, PKey};
 
 use crate::model::{Address, KeyChoice, Manager, Model, RouterPort, RoutingChoice};
@@ -68,6 +68,8 @@ pub(crate) fn manager_config(
         m_key_protect: model.manager.m_key_protect,
         m_key_lease: model.manager.m_key_lease,
         enforce_partitions: model.manager.enforce_partitions,
+        cluster_lanes: model.manager.cluster_lanes,
+        cluster_shares: cluster_shares(model, subnet),
         rebalance_threshold: model.manager.rebalance_threshold,
         path_caching: model.manager.path_caching,
         extended_lids: model.fabric.extended_lids,
@@ -101,6 +103,23 @@ pub(crate) fn manager_config(
     }
     manager.partition_file = partitions;
     manager
+}
+
+/// The clusters' VMs that have a LID of their own in a subnet.
+fn cluster_shares(model: &Model, subnet: usize) -> Vec<ClusterShare> {
+    let mut shares: Vec<ClusterShare> = { model.clusters.iter() }
+        .map(|cluster| ClusterShare {
+            name: cluster.name.clone(),
+            ..ClusterShare::default()
+        })
+        .collect();
+    for (hypervisor, vf) in model.vfs() {
+        let is_here = model.subnet_of(hypervisor) == subnet && vf.address == Address::Dedicated;
+        if let (Some((cluster, _)), true) = (vf.cluster, is_here) {
+            shares[cluster].ports.insert(vf.guid);
+        }
+    }
+    shares
 }
 
 /// The routers' ports in a subnet by which others are reached: those with the fewest routers on the

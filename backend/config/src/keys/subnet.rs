@@ -253,6 +253,12 @@ pub static SM: &[Key] = &[
         "Whether switches also check P_Keys in both directions, at ports with an adapter. Adapters always do.",
     ),
     key(
+        "cluster_lanes",
+        Flag,
+        "`false`",
+        "Whether clusters have [service levels and lanes of their own](links.md#lanes-of-clusters), and equal shares of links.",
+    ),
+    key(
         "state_dir",
         Other("path"),
         "none",

@@ -56,6 +56,7 @@ pub(super) fn manager(sm: &Section<'_>) -> (Manager, ManagerFiles) {
         ucast_cache: sm.flag("use_ucast_cache").unwrap_or_default(),
         roots: roots(sm),
         enforce_partitions: sm.flag("enforce_partitions").unwrap_or_default(),
+        cluster_lanes: sm.flag("cluster_lanes").unwrap_or_default(),
         max_lanes: max_lanes(sm, "qos_max_vls"),
         sl_to_vl: service_lanes(sm, "qos_sl2vl"),
         arbitration: arbitration(sm, "qos_"),

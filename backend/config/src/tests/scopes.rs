@@ -58,6 +58,7 @@ const OF_THE_MANAGER: &[(&str, &str)] = &[
     ("sm.qos_policy_file", "'q.conf'"),
     ("sm.congestion_control_file", "'c.conf'"),
     ("sm.enforce_partitions", "true"),
+    ("sm.cluster_lanes", "true"),
     ("sm.state_dir", "'state'"),
     ("sm.qos_max_vls", "4"),
     ("sm.qos_sl2vl", LEVELS),

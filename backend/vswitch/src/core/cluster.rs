@@ -98,7 +98,7 @@ impl Clusters {
         });
         let clusters: Vec<Cluster> = clusters.collect();
         let members = model.vfs();
-        let members = members.map(|(_, vf)| (vf.guid, Arc::new(Member::new(vf, &model.clusters))));
+        let members = members.map(|(_, vf)| (vf.guid, Arc::new(Member::new(vf, model))));
         let vfs = model.vfs().count();
         Self {
             addresses: Arc::new(Addresses::new(&clusters, vfs)),

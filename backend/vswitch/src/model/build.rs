@@ -41,6 +41,7 @@ impl Default for Manager {
             ucast_cache: false,
             roots: Vec::new(),
             enforce_partitions: false,
+            cluster_lanes: false,
             max_lanes: None,
             sl_to_vl: None,
             arbitration: None,

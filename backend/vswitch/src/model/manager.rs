@@ -32,6 +32,8 @@ pub struct Manager {
     pub roots: Vec<Guid>,
     /// Whether switches check P_Keys at ports with an adapter.
     pub enforce_partitions: bool,
+    /// Whether clusters have service levels and lanes of their own.
+    pub cluster_lanes: bool,
     /// The most data lanes that links use.
     pub max_lanes: Option<u8>,
     /// The lane of each service level.

@@ -5,12 +5,12 @@ use std::task::Waker;
 use std::time::Duration;
 
 use hca::work::{Operation, Status};
-use hca::{Quota, Transport, VfId};
+use hca::{Foreign, Quota, ServiceLevels, Transport, VfId};
 use ibvswitch_vswitch::Model;
-use ibvswitch_vswitch::model::{Bandwidth, LinkRate, Vf};
+use ibvswitch_vswitch::model::{Bandwidth, Cluster, FullMode, LinkRate, Vf, View};
 use subnet_manager::Arbitration;
 use wire::attribute::SlToVl;
-use wire::{LinkWidth, Sl};
+use wire::{Lid, LinkWidth, Sl};
 
 use crate::guests::{ALIAS, Lab as Guests, Qp, Subnets, datagram, remote, sent};
 use crate::lab::Lab;
@@ -111,6 +111,51 @@ fn guests_get_the_shares_of_their_lanes() {
         let given = shares(&mut guests, [0, 1]);
         assert!(close(given, expected), "{weights}: {given:?}");
     }
+}
+
+/// Clusters have lanes of their own and equal parts, whatever service level a guest names and however many queue pairs
+/// it has.
+#[test]
+fn clusters_get_their_shares() {
+    let mut model = model(Bandwidth::Model);
+    model.manager.sl_to_vl = None;
+    model.manager.cluster_lanes = true;
+    for name in ["x", "y"] {
+        model.clusters.push(Cluster {
+            name: name.to_owned(),
+            sm_lid: Lid::new(1),
+            view: View::default(),
+            full_mode: FullMode::default(),
+        });
+    }
+    for hypervisor in &mut model.hypervisors {
+        for (cluster, vf) in hypervisor.vfs.iter_mut().enumerate() {
+            // The same LIDs in both clusters.
+            let lid = if matches!(vf.name.as_str(), "a" | "b") {
+                2
+            } else {
+                3
+            };
+            vf.cluster = Some((cluster, Lid::new(lid)));
+        }
+    }
+    let (lab, mut guests) = guests(&model);
+    let levels = [0, 1, 2, 3].map(|vf| lab.vswitch.port_view(VfId(vf)).service_levels);
+    let expected = [1, 2, 1, 2].map(|sl| ServiceLevels {
+        allowed: 1 << sl,
+        foreign: Foreign::Rewritten(Sl::new(sl)),
+    });
+    assert_eq!(levels, expected);
+    let pairs = [(0, 0), (1, 0), (1, 1), (1, 2)].map(|(from, sl)| connect(&mut guests, from, sl));
+    for (qp, _) in &pairs {
+        post(&mut guests, qp, 160);
+    }
+    let time = Duration::from_millis(40);
+    guests.advance(time.as_nanos() as u64);
+    let could = RATE as f64 * time.as_secs_f64() / f64::from(LEN);
+    let done = pairs.map(|(qp, _)| sent(&qp.cq.poll()).len() as f64 / could);
+    let given = [done[0], done[1..].iter().sum()];
+    assert!(close(given, [0.5, 0.5]), "{done:?}");
 }
 
 #[test]

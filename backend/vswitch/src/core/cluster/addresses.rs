@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use fabric::{Nodes, PortRef};
-use hca::{PortView, ServiceLevels, VfId};
-use wire::{ExtendedLid, Lid, PKey, PortState};
+use hca::{Foreign, PortView, ServiceLevels, VfId};
+use wire::{ExtendedLid, Lid, PKey, PortState, Sl};
 
 use super::Cluster;
 use super::lid_map::LidTables;
 use super::tenancy::Tenancy;
 use super::translation::{Direction, Translator};
-use crate::model::{self, Vf};
+use crate::model::{Model, Vf};
 use crate::sharing::Sharing;
 
 /// The cluster, service levels and P_Keys that a VM sees.
@@ -20,6 +20,8 @@ pub(super) struct Member {
     /// Its cluster, and its LID there.
     pub(super) cluster: Option<(usize, Lid)>,
     pub(super) service_levels: ServiceLevels,
+    /// Its service level is the one by which it reaches the manager, whatever its guest says.
+    pub(super) follows_manager: bool,
     /// P_Keys that it sees otherwise: that of the port, and what it sees.
     pub(super) pkeys: Vec<(PKey, PKey)>,
     /// Partitions that stand for others of its cluster in full mode, and for nothing else.
@@ -27,14 +29,17 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// The VM of a VF, in one of these clusters if in any.
-    pub(super) fn new(vf: &Vf, clusters: &[model::Cluster]) -> Self {
-        let cluster = { vf.cluster }.and_then(|(cluster, _)| clusters.get(cluster));
+    /// The VM of a VF, in one of the model's clusters if in any.
+    pub(super) fn new(vf: &Vf, model: &Model) -> Self {
+        let cluster = { vf.cluster }.and_then(|(cluster, _)| model.clusters.get(cluster));
         let share = cluster.map_or(&[][..], |cluster| &cluster.full_mode.pkeys);
         let pkeys = vf.pkeys.iter().zip(&vf.virtual_pkeys);
         Self {
             cluster: vf.cluster,
             service_levels: vf.service_levels,
+            follows_manager: model.manager.cluster_lanes
+                && vf.cluster.is_some()
+                && vf.service_levels == ServiceLevels::default(),
             pkeys: pkeys.map(|(&port, &seen)| (port, seen)).collect(),
             share: share.iter().map(|key| key.partition()).collect(),
         }
@@ -225,6 +230,13 @@ impl Addresses {
         };
         sharing.adapt(vf, nodes, &mut view);
         self.adapt(vf, &mut view);
+        let follows = self.member(vf).is_some_and(|member| member.follows_manager);
+        if follows && info.master_sm_sl != Sl::default() {
+            view.service_levels = ServiceLevels {
+                allowed: 1 << info.master_sm_sl.value(),
+                foreign: Foreign::Rewritten(info.master_sm_sl),
+            };
+        }
         view
     }
 
