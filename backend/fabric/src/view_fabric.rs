@@ -71,6 +71,8 @@ pub struct ViewManager {
 pub struct ViewFabric {
     fabric: Fabric,
     hosts: Vec<PortRef>,
+    /// Switches of the subnet, and the same here.
+    switches: Vec<(Guid, NodeId)>,
 }
 
 impl ViewFabric {
@@ -82,6 +84,12 @@ impl ViewFabric {
     /// The port of a host, by its index among those that the view fabric was made with.
     pub fn host(&self, host: usize) -> Option<PortRef> {
         self.hosts.get(host).copied()
+    }
+
+    /// The switches of the subnet that it shows, by their node GUIDs there. Adapters that are shown as switches are not among
+    /// them.
+    pub fn switches(&self) -> impl Iterator<Item = (Guid, NodeId)> + '_ {
+        self.switches.iter().copied()
     }
 
     /// The answer to a subnet management packet of a host, as it comes back to it. A Set is refused by the node
@@ -349,10 +357,20 @@ impl<'a> Draft<'a> {
         }
         // Events while it was made are no news to anybody.
         view_fabric.outputs.clear();
-        Ok(ViewFabric {
-            fabric: view_fabric,
+        Ok(self.done(view_fabric))
+    }
+
+    fn done(self, fabric: Fabric) -> ViewFabric {
+        let shown = self.switches.iter().filter(|(of, ..)| of.port == 0);
+        let switches = shown.filter_map(|&(of, node, _)| {
+            let spec = self.subnet.node(of.node).map(|node| &node.spec);
+            Some((spec?.guid, node))
+        });
+        ViewFabric {
+            fabric,
+            switches: switches.collect(),
             hosts: self.ports,
-        })
+        }
     }
 
     /// A port with or without a cable: one that leads out of the view fabric is down.

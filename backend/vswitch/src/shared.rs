@@ -357,14 +357,14 @@ impl VSwitch {
         let Core {
             subnets, outputs, ..
         } = &mut *core;
-        for (index, (subnet, manager)) in subnets.iter_mut().zip(managers).enumerate() {
+        for (index, (subnet, manager)) in subnets.iter_mut().zip(&*managers).enumerate() {
             if let Some(manager) = manager {
                 subnet.after_sweep(index, manager, outputs);
             }
         }
         drop(core);
         self.renew_views();
-        if let Some(due) = Tenants(self).tend() {
+        if let Some(due) = Tenants(self).tend(managers) {
             let mut core = self.change();
             let wakes = core.wakes().map_or(due, |wakes| wakes.min(due));
             core.set_wakes(Some(wakes));

@@ -100,10 +100,7 @@ impl Draft<'_> {
         if let Some(before) = before {
             take_over(&mut fabric, &before.fabric);
         }
-        Ok(ViewFabric {
-            fabric,
-            hosts: self.ports,
-        })
+        Ok(self.done(fabric))
     }
 }
 

@@ -11,6 +11,7 @@ mod capture;
 mod clusters;
 mod congestion;
 mod duplicates;
+mod full_mode;
 mod lanes;
 mod links;
 mod migration;

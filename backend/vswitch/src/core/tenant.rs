@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use fabric::{Injected, Output, PortEvent, PortRef, SmpAccess};
 use hca::VfId;
+use subnet_manager::routing::ClusterTables;
 use tracing::info;
 use wire::attribute::{CapabilityMask, PKeyBlock, PortInfo};
 use wire::mad::{AttributeId, Mad, Method, Status};
 use wire::smp::Smp;
-use wire::{Guid, MadPacket, PKey};
+use wire::{Guid, Lid, MadPacket, PKey};
 
 use super::cluster::{Tenancy, TenantPort};
 use super::view::CachedView;
@@ -31,6 +32,9 @@ pub(crate) enum News {
     /// Something has happened at its port.
     Event(VfId, PortEvent),
 }
+
+/// Time without a change after which forwarding tables go to the subnet's manager: a manager sets them block by block.
+const QUIET: Duration = Duration::from_millis(100);
 
 /// A change of mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +78,8 @@ struct Full {
     silent: bool,
     /// The revision of the fabric that is in force.
     in_force: Option<u64>,
+    /// When the forwarding tables are to go to the subnet's manager.
+    routes_due: Option<Duration>,
     partitions: Partitions,
     news: Vec<News>,
 }
@@ -172,6 +178,7 @@ impl Tenant {
                 heard: now,
                 silent: false,
                 in_force: None,
+                routes_due: None,
                 partitions: Partitions::new(&self.rules),
                 news: Vec::new(),
             });
@@ -272,35 +279,37 @@ impl Tenant {
         })
     }
 
-    /// Does what is due; when there is something to do again.
-    pub(crate) fn advance(&mut self, now: Duration) -> Option<Duration> {
-        let full = self.full.as_mut()?;
-        let fabric = full.view.view_fabric.fabric_mut();
-        fabric.advance(now);
-        full.run();
+    /// When there is something to do again.
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        let full = self.full.as_ref()?;
+        let end = (!full.silent).then(|| full.heard + self.rules.lease);
         let due = full.view.view_fabric.fabric().deadline();
-        let end = full.heard + self.rules.lease;
-        if end > now {
-            return due.into_iter().chain([end]).min();
+        due.into_iter().chain(full.routes_due).chain(end).min()
+    }
+
+    /// Does what is due.
+    pub(crate) fn advance(&mut self, now: Duration) {
+        let Some(full) = &mut self.full else { return };
+        full.view.view_fabric.fabric_mut().advance(now);
+        full.run();
+        if full.heard + self.rules.lease > now || full.silent {
+            return;
         }
         match self.rules.end {
             FullModeEnd::Keep => {
-                if !std::mem::replace(&mut full.silent, true) {
-                    info!(
-                        cluster = self.name,
-                        "its managers are silent, and their settings stay in force"
-                    );
-                }
-                due
+                full.silent = true;
+                info!(
+                    cluster = self.name,
+                    "its managers are silent, and their settings stay in force"
+                );
             }
             FullModeEnd::Drop => {
+                self.full = None;
+                self.turn = Some(Turn::Managed);
                 info!(
                     cluster = self.name,
                     "managed again: its managers are silent"
                 );
-                self.full = None;
-                self.turn = Some(Turn::Managed);
-                None
             }
         }
     }
@@ -319,7 +328,11 @@ impl Tenant {
 
     /// The addresses and paths of the cluster, where they are others than before. `base` tells the first P_Key of a VF's
     /// port in the subnet.
-    pub(crate) fn take_tenancy(&mut self, base: impl Fn(VfId) -> PKey) -> Option<Tenancy> {
+    pub(crate) fn take_tenancy(
+        &mut self,
+        now: Duration,
+        base: impl Fn(VfId) -> PKey,
+    ) -> Option<Tenancy> {
         let full = self.full.as_mut()?;
         let fabric = full.view.view_fabric.fabric();
         let revision = Some(fabric.revision());
@@ -327,12 +340,45 @@ impl Tenant {
             return None;
         }
         full.in_force = revision;
+        full.routes_due = Some(now + QUIET);
         let ports = { full.vfs.iter().enumerate() }.filter_map(|(host, &vf)| {
             let at = full.view.view_fabric.host(host)?;
             Some((vf, TenantPort { at, base: base(vf) }))
         });
         let given = full.partitions.given.clone();
         Some(Tenancy::new((**fabric).clone(), ports.collect(), given))
+    }
+}
+
+impl Tenant {
+    /// The ways to the cluster's VMs by its manager's forwarding tables, when the subnet's manager is to have them.
+    /// `physical` tells the LID of a VF's port in the subnet.
+    pub(crate) fn take_routes(
+        &mut self,
+        now: Duration,
+        physical: impl Fn(VfId) -> Lid,
+    ) -> Option<ClusterTables> {
+        let full = self.full.as_mut()?;
+        full.routes_due.take_if(|due| *due <= now)?;
+        let view = &full.view.view_fabric;
+        let vms = full.vfs.iter().enumerate().filter_map(|(host, &vf)| {
+            let own = view.fabric().port_info(view.host(host)?)?.lid;
+            let physical = physical(vf);
+            (own.is_unicast() && physical.is_unicast()).then_some((own, physical))
+        });
+        let vms: Vec<(Lid, Lid)> = vms.collect();
+        let entries = view.switches().map(|(guid, node)| {
+            let ports = vms.iter().filter_map(|&(own, physical)| {
+                let port = view.fabric().forwarding(node, own)?;
+                (port != 0).then_some((physical, port))
+            });
+            let ports: BTreeMap<Lid, u8> = ports.collect();
+            (!ports.is_empty()).then_some((guid, ports))
+        });
+        Some(ClusterTables {
+            lids: vms.iter().map(|&(_, physical)| physical).collect(),
+            entries: entries.flatten().collect(),
+        })
     }
 }
 

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hca::VfId;
+use subnet_manager::routing::ClusterTables;
+use tracing::warn;
 use wire::mad::{Mad, Method};
 use wire::{Lid, MadPacket, PKey};
 
@@ -11,6 +13,7 @@ use super::VSwitch;
 use super::guest::pass_out;
 use super::snapshot::{Snapshot, with_view_input};
 use crate::core::hosts::Sent;
+use crate::core::subnets::Managers;
 use crate::core::tenant::Turn;
 
 /// The clusters whose VMs may manage them.
@@ -96,20 +99,59 @@ impl Tenants<'_> {
     }
 
     /// Has what clusters' managers have set take effect, and tells VMs what is new; when there is something to do again.
-    pub(super) fn tend(&self) -> Option<Duration> {
-        let due = (0..self.0.views.len()).filter_map(|cluster| self.tend_one(cluster));
-        due.min()
+    pub(super) fn tend(&self, managers: &mut Managers) -> Option<Duration> {
+        let mut first = None;
+        for cluster in 0..self.0.views.len() {
+            self.route(cluster, managers);
+            first = first
+                .into_iter()
+                .chain(self.tend_one(cluster, managers))
+                .min();
+        }
+        first
     }
 
-    fn tend_one(&self, cluster: usize) -> Option<Duration> {
+    /// Has the subnet's manager route the cluster's VMs as the cluster's own does, where it is time.
+    fn route(&self, cluster: usize, managers: &mut Managers) {
+        let Some(mut tenant) = self.0.views.tenant(cluster) else {
+            return;
+        };
+        let tables = tenant.take_routes(self.0.now(), |vf| self.0.physical_lid(vf));
+        let name = tenant.name().to_owned();
+        drop(tenant);
+        // Clusters are of the one subnet there is.
+        let manager = managers.first_mut().and_then(Option::as_mut);
+        let (Some(tables), Some(manager)) = (tables, manager) else {
+            return;
+        };
+        if { manager.clusters().get(&name) }.is_some_and(|(now, _)| *now == tables) {
+            return;
+        }
+        if let Err(refusal) = manager.set_cluster_tables(&name, tables) {
+            warn!(
+                cluster = name,
+                "its forwarding tables do not act: {refusal}"
+            );
+        }
+        self.0.wake();
+    }
+
+    fn tend_one(&self, cluster: usize, managers: &mut Managers) -> Option<Duration> {
         let mut tenant = self.0.views.tenant(cluster)?;
-        let due = tenant.advance(self.0.now());
+        let name = tenant.name().to_owned();
+        tenant.advance(self.0.now());
         let turn = tenant.take_turn();
         let news = tenant.take_news();
-        let tenancy = tenant.take_tenancy(|vf| self.first_pkey(vf));
+        let tenancy = tenant.take_tenancy(self.0.now(), |vf| self.first_pkey(vf));
+        let due = tenant.deadline();
         drop(tenant);
         if turn == Some(Turn::Managed) {
             self.0.views.forget(cluster);
+            if let Some(manager) = managers.first_mut().and_then(Option::as_mut) {
+                let cleared = manager.set_cluster_tables(&name, ClusterTables::default());
+                debug_assert!(cleared.is_ok(), "nothing is refused");
+            }
+            self.0.wake();
         }
         if let Some(turn) = turn {
             let addresses = Arc::clone(&self.0.snapshot().addresses);

@@ -4,15 +4,17 @@ use std::collections::VecDeque;
 use std::task::Waker;
 use std::time::Duration;
 
+use fabric::{NodeId, PortRef, Tap};
 use hca::{End, Heading, NoRoute, PortView, Route, VfId};
 use ibvswitch_vswitch::model::{FullModeEnd, MadRules, Model, Vf, View};
-use ibvswitch_vswitch::{ForGuest, Input, LinkAction};
+use ibvswitch_vswitch::{ForGuest, Input, LinkAction, Output, Reason};
 use subnet_manager::routing::MinHop;
 use subnet_manager::{Config, SubnetManager, Transport};
-use wire::attribute::CapabilityMask;
-use wire::mad::{Method, Status};
+use wire::attribute::{CapabilityMask, PortInfo, SmState};
+use wire::mad::{AttributeId, Method, Status};
 use wire::sa::{self, PathRecord, Record};
-use wire::{Lid, MadPacket, PKey, Sl};
+use wire::smp::{DATA, Destination, Request, Route as Directed, Smp};
+use wire::{Guid, Lid, MadPacket, PKey, Sl};
 
 use crate::lab::Lab;
 
@@ -22,6 +24,7 @@ const B: usize = 1;
 const OTHER: usize = 2;
 const STRANGER: usize = 3;
 const C: usize = 4;
+const OTHER2: usize = 5;
 
 /// Two leaves and two spines, with VMs at both leaves.
 fn cloud() -> Model {
@@ -88,26 +91,7 @@ impl Tenant {
 
     /// Lets the manager work until nothing is left to do.
     fn run(&mut self, lab: &Lab) {
-        loop {
-            let now = lab.vswitch.now();
-            self.manager.poll(now, &mut self.post);
-            for packet in self.post.outbox.drain(..) {
-                let packet = Input::Packet(VfId(self.vf as u16), Box::new(packet));
-                lab.vswitch.handle(packet);
-            }
-            lab.vswitch.poll();
-            let before = self.post.inbox.len();
-            while let Some(output) = lab.vswitch.poll_guest() {
-                if let ForGuest::Packet(to, packet) = output
-                    && usize::from(to.0) == self.vf
-                {
-                    self.post.inbox.push_back(*packet);
-                }
-            }
-            if self.post.inbox.len() == before {
-                return;
-            }
-        }
+        run(lab, &mut [self]);
     }
 
     /// The same for a while.
@@ -116,6 +100,32 @@ impl Tenant {
         while lab.vswitch.now() < end {
             lab.pass(Duration::from_millis(500));
             self.run(lab);
+        }
+    }
+}
+
+/// Lets managers work until nothing is left to do.
+fn run(lab: &Lab, tenants: &mut [&mut Tenant]) {
+    loop {
+        for tenant in tenants.iter_mut() {
+            tenant.manager.poll(lab.vswitch.now(), &mut tenant.post);
+            for packet in tenant.post.outbox.drain(..) {
+                let from = VfId(tenant.vf as u16);
+                lab.vswitch.handle(Input::Packet(from, Box::new(packet)));
+            }
+        }
+        lab.vswitch.poll();
+        let mut came = false;
+        while let Some(output) = lab.vswitch.poll_guest() {
+            if let ForGuest::Packet(to, packet) = output
+                && let Some(tenant) = { tenants.iter_mut() }.find(|it| it.vf == usize::from(to.0))
+            {
+                tenant.post.inbox.push_back(*packet);
+                came = true;
+            }
+        }
+        if !came {
+            return;
         }
     }
 }
@@ -257,4 +267,314 @@ fn what_was_set_stays_in_force_where_it_is_to_be_kept() {
     lab.pass(Duration::from_secs(3600));
     assert!([A, B, C].map(|vf| view(&lab, vf)) == before);
     all_reach_all(&lab, &[A, B, C]);
+}
+
+/// The answer to a request that a VM sends from its queue pair 0.
+fn ask(
+    lab: &Lab,
+    vf: usize,
+    to: Destination,
+    method: Method,
+    (attribute, modifier): (AttributeId, u32),
+    data: [u8; DATA],
+) -> Option<(Status, [u8; DATA])> {
+    let request = Request {
+        destination: to,
+        method,
+        attribute,
+        modifier,
+        transaction: 0x7777,
+        m_key: 0,
+        data,
+    };
+    let packet = MadPacket::smp(Lid::NONE, request.dlid(), request.to_bytes());
+    let answers = lab.send(vf, packet);
+    let is_it = |answer: &&MadPacket| {
+        let header = answer.header();
+        header.transaction() == 0x7777 && header.method().is_response()
+    };
+    let answer = answers.iter().find(is_it)?;
+    let smp = Smp::new_checked(&answer.mad[..]).expect("is one");
+    Some((smp.mad().status(), *smp.data()))
+}
+
+fn directed(route: &[u8]) -> Destination {
+    Destination::Directed(Directed::new(route).expect("is short"))
+}
+
+#[test]
+fn packets_take_the_ways_of_the_managers_tables() {
+    let lab = Lab::new(&cloud());
+    Tenant::start(&lab, A);
+    lab.pass(Duration::from_secs(1));
+    let c = view(&lab, C).lid;
+    let physical = lab.vswitch.physical_lid(VfId(C as u16));
+    let ways = || {
+        lab.vswitch.inspect(|fabric| {
+            let leaf = lab.plan.node(fabric, "l1").expect("is there");
+            (0..64)
+                .map(|lid| fabric.forwarding(leaf, Lid::new(lid)))
+                .collect::<Vec<_>>()
+        })
+    };
+    let before = ways();
+    // The leaf is beyond the vSwitch; its ports 2 and 3 lead to the spines.
+    let leaf = || directed(&[1, 1]);
+    let block = (AttributeId::LINEAR_FORWARDING, 0);
+    let (_, mut table) = ask(&lab, A, leaf(), Method::GET, block, [0; DATA]).expect("answers");
+    let own = &mut table[usize::from(c.value())];
+    assert_eq!(
+        before[usize::from(physical.value())],
+        Some(*own),
+        "{table:?}"
+    );
+    *own = 5 - *own;
+    let turned = *own;
+    let answer = ask(&lab, A, leaf(), Method::SET, block, table);
+    assert_eq!(answer, Some((Status::OK, table)));
+    lab.pass(Duration::from_secs(1));
+    let mut expected = before.clone();
+    expected[usize::from(physical.value())] = Some(turned);
+    assert_eq!(ways(), expected);
+    all_reach_all(&lab, &[A, B, C]);
+    // A way that ends nowhere is the cluster's own loss.
+    table[usize::from(c.value())] = 0xff;
+    ask(&lab, A, leaf(), Method::SET, block, table).expect("answers");
+    lab.pass(Duration::from_secs(1));
+    assert_eq!(way(&lab, A, c).map(|it| it.end), Err(NoRoute::Dropped));
+    let reaches = way(&lab, C, view(&lab, A).lid).map(|it| it.end);
+    assert_eq!(reaches, Ok(End::Here(VfId(A as u16))));
+    // The provider's ways are back when the mode ends.
+    lab.pass(Duration::from_secs(65));
+    assert_eq!(ways(), before);
+    all_reach_all(&lab, &[A, B, C]);
+}
+
+#[test]
+fn partitions_are_of_the_share() {
+    let mut model = cloud();
+    let share = [0x8101, 0x8102].map(PKey::new);
+    model.clusters[0].full_mode.pkeys = share.to_vec();
+    for vf in model.hypervisors.iter_mut().flat_map(|it| &mut it.vfs) {
+        if vf.cluster.is_some_and(|(of, _)| of == 0) {
+            vf.pkeys.extend(share);
+        }
+    }
+    let lab = Lab::new(&model);
+    assert_eq!(
+        view(&lab, A).pkeys[..3],
+        [0xffff, 0, 0].map(PKey::new),
+        "not seen"
+    );
+    Tenant::start(&lab, A);
+    let set = |route: &[u8], keys: [u16; 3]| {
+        let mut data = [0; DATA];
+        for (at, key) in keys.iter().enumerate() {
+            data[2 * at..][..2].copy_from_slice(&key.to_be_bytes());
+        }
+        let table = (AttributeId::P_KEY_TABLE, 0);
+        let (status, _) = ask(&lab, A, directed(route), Method::SET, table, data).expect("answers");
+        status
+    };
+    // A itself, and B at port 3 of the vSwitch.
+    let (a, b) = (&[][..], &[1, 3][..]);
+    assert_eq!(set(a, [0xffff, 0x8005, 0]), Status::OK);
+    assert_eq!(set(b, [0xffff, 0, 0x0005]), Status::OK);
+    assert_eq!(view(&lab, A).pkeys[..3], [0xffff, 0x8101, 0].map(PKey::new));
+    assert_eq!(view(&lab, B).pkeys[..3], [0xffff, 0, 0x0101].map(PKey::new));
+    let function = lab.vswitch.function(VfId(B as u16)).expect("is there");
+    assert_eq!(
+        [0, 1, 2].map(|at| function.pkey(at).value()),
+        [0xffff, 0, 0x0005]
+    );
+    assert_eq!(view(&lab, B).shown(PKey::new(0x8101)), PKey::new(0x8005));
+    // Of three partitions one is too many, until another is gone.
+    assert_eq!(set(a, [0xffff, 0x8005, 0x8006]), Status::OK);
+    let refused = |lab: &Lab| {
+        let counts = lab.vswitch.filter_report(VfId(A as u16)).refused;
+        let mut of_partitions = counts
+            .iter()
+            .filter(|(reason, _)| *reason == Reason::Partition);
+        of_partitions.next().map(|&(_, count)| count)
+    };
+    assert_eq!(refused(&lab), None);
+    assert_eq!(set(a, [0xffff, 0x8007, 0x8006]), Status::INVALID_FIELD);
+    assert_eq!(refused(&lab), Some(1));
+    assert_eq!(set(b, [0xffff, 0, 0]), Status::OK);
+    assert_eq!(set(a, [0xffff, 0, 0x8006]), Status::OK);
+    assert_eq!(set(a, [0xffff, 0x8007, 0x8006]), Status::OK);
+    assert_eq!(
+        view(&lab, A).pkeys[..3],
+        [0xffff, 0x8101, 0x8102].map(PKey::new)
+    );
+}
+
+#[test]
+fn groups_reach_the_vms_of_the_managers_trees() {
+    let lab = Lab::new(&cloud());
+    Tenant::start(&lab, A);
+    let mlid = Lid::new(0xc003);
+    let reached = |from: usize| {
+        let mut subnet = lab.vswitch.for_engine(Waker::noop().clone());
+        let pkey = view(&lab, from).pkeys[0];
+        let routes = subnet.resolve_multicast(VfId(from as u16), mlid, Sl::default(), pkey);
+        let mut ends: Vec<_> = routes.iter().map(|route| route.end).collect();
+        ends.sort_by_key(|end| match end {
+            End::Here(vf) => vf.0,
+            _ => u16::MAX,
+        });
+        ends
+    };
+    assert_eq!(reached(A), []);
+    // From A's vSwitch to B, and over the first spine to C.
+    let tree: [(&[u8], u16); 5] = [
+        (&[1], 1 << 1 | 1 << 2 | 1 << 3),
+        (&[1, 1], 1 << 1 | 1 << 2),
+        (&[1, 1, 2], 1 << 1 | 1 << 2),
+        (&[1, 1, 2, 2], 0xffff),
+        (&[1, 1, 2, 2, 1], 0xffff),
+    ];
+    for (route, ports) in tree {
+        let mut data = [0; DATA];
+        data[6..8].copy_from_slice(&ports.to_be_bytes());
+        let block = (AttributeId::MULTICAST_FORWARDING, 0);
+        let answer = ask(&lab, A, directed(route), Method::SET, block, data);
+        assert!(
+            answer.is_some_and(|(status, _)| status.is_ok()),
+            "{route:?} {answer:?}"
+        );
+    }
+    let here = |vf: usize| End::Here(VfId(vf as u16));
+    assert_eq!(reached(A), [here(B), here(C)]);
+    assert_eq!(reached(C), [here(A), here(B)]);
+}
+
+#[test]
+fn managers_of_a_cluster_find_each_other() {
+    let lab = Lab::new(&cloud());
+    let mut first = Tenant::start(&lab, A);
+    let mut second = Tenant::start(&lab, C);
+    for _ in 0..20 {
+        run(&lab, &mut [&mut first, &mut second]);
+        lab.pass(Duration::from_secs(1));
+    }
+    let states = [&first, &second].map(|tenant| tenant.manager.sm_info().state);
+    assert!(
+        states.contains(&SmState::Master) && states.contains(&SmState::Standby),
+        "{states:?}"
+    );
+    all_reach_all(&lab, &[A, B, C]);
+}
+
+/// All of the subnet that is not the cluster's to change, and how others see their ports.
+#[derive(Debug, PartialEq)]
+struct Outside {
+    ports: Vec<(PortRef, PortInfo, Vec<PKey>, Vec<Guid>)>,
+    ways: Vec<(NodeId, Lid, Option<u8>)>,
+    views: Vec<PortView>,
+}
+
+fn outside(lab: &Lab) -> Outside {
+    let own = [A, B, C].map(|vf| lab.vswitch.physical_lid(VfId(vf as u16)));
+    lab.vswitch.inspect(|fabric| {
+        let places =
+            { fabric.nodes() }.flat_map(|node| (0..=8).map(move |port| PortRef { node, port }));
+        let ports = places.filter_map(|at| {
+            let (pkeys, guids) = (fabric.pkeys(at)?.to_vec(), fabric.guids(at)?.to_vec());
+            Some((at, fabric.port_info(at)?, pkeys, guids))
+        });
+        let lids = (1..64).map(Lid::new).filter(|lid| !own.contains(lid));
+        let ways = { fabric.nodes() }.flat_map(|node| lids.clone().map(move |lid| (node, lid)));
+        Outside {
+            ports: ports.collect(),
+            ways: ways
+                .map(|(node, lid)| (node, lid, fabric.forwarding(node, lid)))
+                .collect(),
+            views: [OTHER, STRANGER, OTHER2].map(|vf| view(lab, vf)).to_vec(),
+        }
+    })
+}
+
+/// Packets for others than the cluster's VMs since the last time.
+fn for_others(lab: &Lab) -> Vec<MadPacket> {
+    let all = std::iter::from_fn(|| lab.vswitch.poll_guest());
+    let of_others = |output| match output {
+        ForGuest::Packet(to, packet) => {
+            (![A, B, C].contains(&usize::from(to.0))).then_some(*packet)
+        }
+        ForGuest::Port(..) => None,
+    };
+    all.filter_map(of_others).collect()
+}
+
+/// Every attribute with every method, by every way, from each VM, with contents of all kinds.
+#[test]
+fn nothing_that_a_cluster_sends_changes_anything_else() {
+    let lab = Lab::new(&cloud());
+    let mut tenant = Tenant::start(&lab, A);
+    tenant.pass(&lab, Duration::from_secs(2));
+    let before = outside(&lab);
+    let mut seed = 1_u64;
+    let mut random = move || {
+        seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x14);
+        (seed >> 33) as u32
+    };
+    let [a, b, c] = [A, B, C].map(|vf| view(&lab, vf).lid);
+    let others = [OTHER, STRANGER].map(|vf| lab.vswitch.physical_lid(VfId(vf as u16)));
+    let manager = lab.vswitch.manager_ports()[0];
+    lab.vswitch.set_tap(Some(Tap::Ports([manager].into())));
+    lab.outputs();
+    let mut subnet = lab.vswitch.for_engine(Waker::noop().clone());
+    let methods = [
+        0x01, 0x02, 0x03, 0x05, 0x06, 0x07, 0x12, 0x14, 0x15, 0x81, 0x86, 0x92,
+    ];
+    let attributes = (0x01..0x40).chain([0xff02, 0xff12, 0xff17, 0xff90]);
+    for (attribute, method) in attributes.flat_map(|it| methods.map(|method| (it, method))) {
+        for (from, lid) in [(A, a), (B, b), (C, c)] {
+            let route: &[u8] = [&[][..], &[1], &[1, 1], &[1, 3]][random() as usize % 4];
+            let mut data = [0; DATA];
+            for byte in &mut data {
+                *byte = [0, 1, 0xff, random() as u8][random() as usize % 4];
+            }
+            let request = Request {
+                destination: directed(route),
+                method: Method(method),
+                attribute: AttributeId(attribute),
+                modifier: [0, 1, 2, random()][random() as usize % 4],
+                transaction: 7,
+                m_key: 0,
+                data,
+            };
+            let smp = MadPacket::smp(lid, request.dlid(), request.to_bytes());
+            let mut mad = request.to_bytes();
+            mad[1] = [0x03, 0x04, 0x06, 0x07, 0x09, 0x0a, 0x21, 0x32][random() as usize % 8];
+            let to = [
+                others[0],
+                others[1],
+                Lid::new(1),
+                a,
+                c,
+                Lid::new(0xc000),
+                Lid::PERMISSIVE,
+            ];
+            let to = to[random() as usize % to.len()];
+            let gmp = MadPacket::gmp(lid, to, Sl::default(), PKey::DEFAULT_FULL, mad);
+            for packet in [smp, gmp] {
+                subnet.send_mad(VfId(from as u16), packet);
+                lab.vswitch.poll();
+            }
+        }
+        assert_eq!(for_others(&lab), [], "{attribute:#x} {method:#x}");
+    }
+    lab.pass(Duration::from_secs(1));
+    let tapped = lab.outputs();
+    let own = [A, B, C].map(|vf| lab.vswitch.physical_lid(VfId(vf as u16)));
+    for output in tapped {
+        if let Output::Tapped { packet, .. } = output {
+            assert!(!own.contains(&packet.slid), "{packet:?}");
+        }
+    }
+    let after = outside(&lab);
+    assert!(after == before, "the subnet is another one");
+    all_reach_all(&lab, &[OTHER, OTHER2]);
 }

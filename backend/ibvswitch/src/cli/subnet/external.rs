@@ -33,7 +33,8 @@ pub(crate) struct RunArgs {
 /// Where a program attaches.
 #[derive(Debug, Args)]
 pub(crate) struct HostArgs {
-    /// Node to attach to, by name or GUID; without it the subnet manager's host.
+    /// Node to attach to, by name or GUID; without it the subnet manager's host. `CLUSTER/VM`: a VM, as a program of it in the network
+    /// of its cluster, where VMs may manage that.
     #[arg(long, value_name = "NODE")]
     host: Option<String>,
     /// Take requests of vendors' classes, as `ibping -S` does.
