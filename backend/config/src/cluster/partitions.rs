@@ -105,3 +105,54 @@ fn partition_name(name: &str) -> String {
     };
     name.chars().map(plain).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::Directories;
+
+    fn config(text: &str) -> Config {
+        let dirs = Directories {
+            chosen: None,
+            fallback: Path::new("/run/ibvswitch"),
+        };
+        Config::parse("test", text, dirs).expect("is right")
+    }
+
+    /// The P_Key of the only partition in a file besides the default one.
+    fn key(text: &str) -> String {
+        let file = file(&config(text));
+        let line = file.lines().find(|line| line.contains("defmember=full"));
+        let (_, rest) = line
+            .expect("has a partition")
+            .split_once('=')
+            .expect("has a key");
+        rest.split(',').next().expect("ends").to_owned()
+    }
+
+    #[test]
+    fn keys_are_the_vms_or_their_clusters() {
+        let nodes = |keys: &str, more: &str| {
+            format!(
+                "{more}\n[[cluster]]\nname = 'red one'\n[[hypervisor]]\nname = 'hv1'\n[[hypervisor.vf]]\nname = 'vm1'\n\
+                 cluster = 'red one'\n{keys}\n[[hypervisor.vf]]\nname = 'vm2'\n"
+            )
+            .replace("red one", "red.one")
+        };
+        assert_eq!(key(&nodes("pkeys = [0x8012]", "")), "0x8012");
+        let derived = key(&nodes("", ""));
+        assert_eq!(derived, key(&nodes("", "")));
+        let number = u16::from_str_radix(&derived[2..], 16).expect("is hexadecimal") & !FULL;
+        // Where somebody has that number, the cluster has the next one.
+        let taken = key(&nodes("", &format!("[partitions]\nother = {number}")));
+        assert_eq!(taken, format!("{:#06x}", (number % 0x7ffe + 1) | FULL));
+        let file = file(&config(&nodes("", "")));
+        assert!(file.contains("\nred_one=0x"), "{file}");
+        assert!(
+            file.contains("#   vm1 : hv1\n") && !file.contains("vm2"),
+            "{file}"
+        );
+    }
+}

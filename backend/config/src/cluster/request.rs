@@ -68,6 +68,33 @@ pub struct Needs {
     pub vf_set: Vec<String>,
 }
 
+impl Needs {
+    /// The demand for so many VMs.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn demand(&self, vms: u64, exclusive_switches: bool) -> Result<Demand, String> {
+        let memory = self.memory.as_deref().map(|text| {
+            let bytes = crate::read::size(text).filter(|it| crate::GUEST_MEMORY.contains(it));
+            bytes.ok_or_else(|| {
+                format!(
+                    "`{text}` is no amount of memory; write a number and K, M, G or T, such as 4G"
+                )
+            })
+        });
+        Ok(Demand {
+            vms,
+            processors: self.processors,
+            memory: memory.transpose()?,
+            per_host: self.per_host,
+            exclusive_switches,
+            per_cable: self
+                .per_cable
+                .map_or(placement::CLUSTERS_PER_CABLE_MAX, |most| most as usize),
+        })
+    }
+}
+
 /// The result of a request: the cluster as it is then.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Shown {
@@ -306,6 +333,42 @@ impl Cloud {
         }
     }
 
+    /// The clusters after whose compacting, by moves to these places, a new or larger cluster finds room.
+    #[must_use]
+    pub fn room_makers(&self, name: &str, demand: &Demand, places: &Counts) -> Vec<String> {
+        let own = self.tenants.iter().position(|tenant| tenant.name == name);
+        let own = own.unwrap_or(self.tenants.len());
+        let hosts = |at: usize| -> Vec<usize> {
+            let tenant = self.tenants.get(at).into_iter();
+            { tenant.flat_map(|tenant| &tenant.members) }
+                .map(|vm| vm.host)
+                .collect()
+        };
+        let fixed = placement::counted(&hosts(own));
+        let makers = (0..self.tenants.len()).filter(|&at| {
+            let mut moved = hosts(at);
+            for step in placement::compact(&self.network, &moved.clone(), places) {
+                moved[step.vm] = step.to;
+            }
+            if at == own || moved == hosts(at) {
+                return false;
+            }
+            let others = (0..self.tenants.len()).filter(|other| *other != own);
+            let others: Vec<Present> = others
+                .map(|other| Present {
+                    hosts: if other == at {
+                        moved.clone()
+                    } else {
+                        hosts(other)
+                    },
+                    exclusive_switches: self.tenants[other].exclusive,
+                })
+                .collect();
+            placement::place(&self.network, demand, &fixed, &others).is_ok()
+        });
+        makers.map(|at| self.tenants[at].name.clone()).collect()
+    }
+
     fn find(&mut self, name: &str) -> Result<usize, RequestError> {
         let at = self.tenants.iter().position(|tenant| tenant.name == name);
         at.ok_or_else(|| self.edit.unknown(Part::Cluster, name).into())
@@ -325,24 +388,7 @@ impl Cloud {
         let tenant = &self.tenants[at];
         let cluster = tenant.name.clone();
         let wrong = |what: String| RequestError::Wrong(cluster.clone(), what);
-        let memory = needs.memory.as_deref().map(|text| {
-            let bytes = crate::read::size(text).filter(|it| crate::GUEST_MEMORY.contains(it));
-            bytes.ok_or_else(|| {
-                wrong(format!(
-                    "`{text}` is no amount of memory; write a number and K, M, G or T, such as 4G"
-                ))
-            })
-        });
-        let demand = Demand {
-            vms,
-            processors: needs.processors,
-            memory: memory.transpose()?,
-            per_host: needs.per_host,
-            exclusive_switches: tenant.exclusive,
-            per_cable: needs
-                .per_cable
-                .map_or(placement::CLUSTERS_PER_CABLE_MAX, |most| most as usize),
-        };
+        let demand = needs.demand(vms, tenant.exclusive).map_err(wrong)?;
         let fixed: Vec<usize> = tenant.members.iter().map(|vm| vm.host).collect();
         let fixed = placement::counted(&fixed);
         let new: Counts = placement::place(&self.network, &demand, &fixed, &self.others(at))

@@ -106,7 +106,27 @@ fn clusters_are_given_out_and_proved() {
     );
     assert_eq!(shown["fullest_cable"]["clusters"], 2);
 
+    // The picture names them: the spine carries the cluster that is on both leaves, and that one alone.
+    let topology = run(cloud.dir.path(), &["topology", "--json"]).out;
+    let topology: serde_json::Value = serde_json::from_str(&topology).expect("is JSON");
+    let node = |name: &str| daemon::named(&topology["nodes"], name);
+    assert_eq!(node("red-5")["cluster"], "red");
+    assert!(node("hv1-spare1")["cluster"].is_null());
+    let links = topology["links"].as_array().expect("is a list");
+    let between = |a: &str, b: &str| {
+        let ends = |link: &&serde_json::Value| {
+            let names = [&link["from"]["node"], &link["to"]["node"]];
+            names.contains(&&a.into()) && names.contains(&&b.into())
+        };
+        links.iter().find(ends).expect("is there")["clusters"].clone()
+    };
+    assert_eq!(between("leaf1", "spine1"), serde_json::json!(["blue"]));
+    assert_eq!(between("leaf1", "hv2"), serde_json::json!(["red", "blue"]));
+    let drawn = run(cloud.dir.path(), &["topology", "--format", "svg"]).out;
+    assert!(drawn.contains("red-5 (red)") && drawn.contains("; clusters red, blue"));
+
     let proof = cloud.json("verify");
+    assert_eq!(proof["daemon"], serde_json::json!([]));
     assert_eq!(proof["proven"], true);
     for test in proof["tests"].as_array().expect("is a list") {
         let reaches =
@@ -114,6 +134,13 @@ fn clusters_are_given_out_and_proved() {
         assert_eq!(test["reached"], if reaches { 26 } else { 0 }, "{test}");
         assert_eq!(test["apart"], if reaches { 30 } else { 56 }, "{test}");
     }
+
+    // A third cluster finds cables full, unless one of the others makes room.
+    let err = cloud.refused("plan green --vms 2 --per-host 1 --per-cable 2", FAILURE);
+    let full = "clusters that a cable may carry (hv1 - leaf1: 2, hv2 - leaf1: 2)";
+    assert!(err.contains(full), "{err}");
+    let room = "there is room after `ibvswitch cluster compact red --move` or `ibvswitch cluster compact blue --move`\n";
+    assert!(err.ends_with(room), "{err}");
 
     // The distant VM comes to a spare VF, and is the first to be given up before.
     let compact = cloud.json("compact blue");
@@ -188,4 +215,24 @@ fn requests_are_applied_together() {
         2
     );
     assert!(partitions.contains("#   a-1 : hv1\n"), "{partitions}");
+}
+
+/// Requests for VMs on hosts that are none, by a daemon of their own.
+#[test]
+fn a_burst_of_requests_is_measured() {
+    let dir = scratch();
+    let line = "cluster emulate --hosts 9 --per-leaf 3 --vms 30 --batch 4 --json";
+    let outcome = run(dir.path(), &line.split(' ').collect::<Vec<_>>());
+    assert_eq!(outcome.status, SUCCESS, "{}", outcome.err);
+    let measured: serde_json::Value = serde_json::from_str(&outcome.out).expect("is JSON");
+    // Clusters of 1, 6, 3, 8, 5, 2 and 5 VMs.
+    assert_eq!(
+        (&measured["requests"], &measured["vms"]),
+        (&7.into(), &30.into())
+    );
+    assert_eq!(
+        (&measured["changes"], &measured["refused"]),
+        (&2.into(), &0.into())
+    );
+    assert!(measured["smps"].as_u64() > Some(100), "{measured}");
 }

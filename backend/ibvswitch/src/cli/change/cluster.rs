@@ -18,7 +18,8 @@ use crate::control::{Client, Request, Response, Status};
 use crate::daemon::management;
 use compact::CompactArgs;
 use config::cluster::partitions;
-use config::cluster::request::{Cloud, ClusterRequest, Needs, Shown};
+use config::cluster::placement::Demand;
+use config::cluster::request::{Cloud, ClusterRequest, Needs, RequestError, Shown};
 use config::edit::{Part, Setting};
 use config::{Config, Source};
 use emulate::EmulateArgs;
@@ -397,8 +398,13 @@ fn show(source: SourceArgs, args: &ShowArgs) -> Result<(), CliError> {
 
 fn plan(source: SourceArgs, args: PlanArgs) -> Result<(), CliError> {
     let (source, before, text) = loaded(source)?;
-    let (mut cloud, _) = cloud(&before, &text)?;
+    let (mut cloud, status) = cloud(&before, &text)?;
     let needs = args.needs.needs();
+    let exclusive = args.exclusive_switches;
+    let name = args.name.clone();
+    let demand = needs
+        .demand(args.vms, exclusive)
+        .map_err(CliError::Failed)?;
     let known = cloud.clusters().any(|name| name == args.name);
     let request = if known {
         ClusterRequest::Resize {
@@ -415,7 +421,24 @@ fn plan(source: SourceArgs, args: PlanArgs) -> Result<(), CliError> {
             set: Vec::new(),
         }
     };
-    let shown = cloud.apply(&request)?;
+    let before_it = cloud.members(&name).len() as u64;
+    let shown = match cloud.apply(&request) {
+        Err(refused @ RequestError::Refused(..)) => {
+            let places = compact::spare_places(&before, cloud.network(), status.as_ref());
+            let demand = Demand {
+                vms: args.vms - before_it,
+                ..demand
+            };
+            return Err(match &cloud.room_makers(&name, &demand, &places)[..] {
+                [] => refused.into(),
+                makers => CliError::Failed(format!(
+                    "{refused}; there is room after `ibvswitch cluster compact {} --move`",
+                    makers.join(" --move` or `ibvswitch cluster compact ")
+                )),
+            });
+        }
+        applied => applied?,
+    };
     // Whatever else is wrong with it is told now.
     let after = source.parse("the plan", &cloud.text())?;
     management::check(&after)?;

@@ -14,6 +14,7 @@ use crate::cli::{CliError, SourceArgs, print, print_json};
 use crate::control::{Client, MigrationRequest, Request, Response, Status, migrated, move_request};
 use crate::daemon::management;
 use config::Config;
+use config::cluster::network::Network;
 use config::cluster::placement;
 use config::cluster::request::{Cloud, Distance, distance};
 
@@ -139,21 +140,10 @@ fn advice(config: &Config, cloud: &Cloud, status: Option<&Status>, name: &str) -
     let members = cloud.members(name);
     let hosts: Vec<usize> = members.iter().map(|&(_, host)| host).collect();
     let vfs = status.into_iter().flat_map(|status| &status.vfs);
-    let holders: HashMap<&str, bool> = { vfs.clone() }
+    let holders: HashMap<&str, bool> = { vfs }
         .filter_map(|vf| Some((vf.holds.as_deref()?, vf.client_connected)))
         .collect();
-    let taken: Vec<&str> = { vfs.filter(|vf| vf.holds.is_some()) }
-        .map(|vf| vf.name.as_str())
-        .collect();
-    let mut places = placement::Counts::new();
-    let spare = config
-        .vfs()
-        .filter(|(_, vf)| vf.model.spare && !vf.model.ethernet);
-    for (hypervisor, _) in spare.filter(|(_, vf)| !taken.contains(&vf.model.name.as_str())) {
-        if let Some(host) = network.host(&hypervisor.name) {
-            *places.entry(host).or_default() += 1;
-        }
-    }
+    let places = spare_places(config, network, status);
     let mut copy = Copy::new(config, cloud);
     let mut now = hosts.clone();
     let steps = placement::compact(network, &hosts, &places).into_iter();
@@ -173,6 +163,28 @@ fn advice(config: &Config, cloud: &Cloud, status: Option<&Status>, name: &str) -
         }
     });
     told.collect()
+}
+
+/// Spare VFs without a VM, by host.
+pub(super) fn spare_places(
+    config: &Config,
+    network: &Network,
+    status: Option<&Status>,
+) -> placement::Counts {
+    let vfs = status.into_iter().flat_map(|status| &status.vfs);
+    let taken: Vec<&str> = { vfs.filter(|vf| vf.holds.is_some()) }
+        .map(|vf| vf.name.as_str())
+        .collect();
+    let mut places = placement::Counts::new();
+    let spare = config
+        .vfs()
+        .filter(|(_, vf)| vf.model.spare && !vf.model.ethernet);
+    for (hypervisor, _) in spare.filter(|(_, vf)| !taken.contains(&vf.model.name.as_str())) {
+        if let Some(host) = network.host(&hypervisor.name) {
+            *places.entry(host).or_default() += 1;
+        }
+    }
+    places
 }
 
 /// All packets of a move.

@@ -167,10 +167,9 @@ impl Subnet {
         for &from in functions {
             for pkey in self.tables[from].clone() {
                 let bare = lids.iter().map(|&lid| (lid, None));
-                let routed = near.iter().flat_map(|&lid| {
-                    let with = gids.iter().map(move |&gid| (lid, Some((gid, 0xff))));
-                    with
-                });
+                let routed = near
+                    .iter()
+                    .flat_map(|&lid| gids.iter().map(move |&gid| (lid, Some((gid, 0xff)))));
                 for (dlid, global) in bare.chain(routed) {
                     packets += 1;
                     let heading = Heading {
