@@ -149,7 +149,7 @@ pub struct Moved {
     /// Possible deadlock of packets meanwhile, where that was asked: while this move and all others of its round
     /// were made.
     pub deadlock: Option<Deadlock>,
-    /// The round that it was made in: moves of one round change no switch in common and are made at
+    /// The round that it was made in: moves of one round change no block of a switch's table in common and are made at
     /// the same time.
     pub round: u64,
     /// Why not in the round before, where others were made that were asked for with it.
@@ -185,7 +185,7 @@ impl fmt::Display for NotFewest {
 /// Cause of a move's wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// A switch that another VM's move changed.
+    /// A switch of which another VM's move changed the same block, or took the function.
     Switch {
         /// Node GUID of the switch.
         switch: Guid,

@@ -12,7 +12,7 @@
 //! P_Keys at the source; *restore* the LID there, where it is to have one; *forward* changes the
 //! forwarding tables. Each ends before the next begins.
 //!
-//! Moves that change no switch in common are made at the same time, in a round (*Efficient Routing
+//! Moves that change no block of a switch in common are made at the same time, in a round (*Efficient Routing
 //! and Reconfiguration in Virtualized HPC Environments with vSwitch-enabled Lossless Networks*,
 //! section 3). None waits for a packet of another; the next round begins when all have come to their
 //! end, with a sweep between if one of them has not come well.

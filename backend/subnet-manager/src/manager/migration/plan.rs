@@ -54,9 +54,10 @@ impl Knowledge {
         asked: &Migration,
         lid: Lid,
         from_edge: usize,
+        taken: &BTreeSet<At>,
     ) -> Result<At, MigrationError> {
         let is_free = |at: At| {
-            let port = self.subnet.port(at);
+            let port = self.subnet.port(at).filter(|_| !taken.contains(&at));
             port.is_some_and(|port| {
                 self.config.spare_functions.contains(&port.guid) && port.info.is_some()
             })
@@ -317,10 +318,12 @@ impl Knowledge {
 }
 
 impl Migrations {
+    /// The plan of a move; to a function that is none of those `taken` by others.
     pub(super) fn plan(
         &self,
         known: &Knowledge,
         asked: &Migration,
+        taken: &BTreeSet<At>,
     ) -> Result<(Plan, Moved), MigrationError> {
         let vm = asked.vm;
         let no_vm = MigrationError::NoSuchVm { vm };
@@ -334,7 +337,7 @@ impl Migrations {
         if !lid.is_unicast() && virtual_lid.is_none() {
             return Err(MigrationError::NotRunning { vm });
         }
-        let to = known.destination(asked, lid, from_edge.0)?;
+        let to = known.destination(asked, lid, from_edge.0, taken)?;
         if to == from {
             return Err(MigrationError::AlreadyThere);
         }

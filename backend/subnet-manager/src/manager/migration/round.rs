@@ -5,6 +5,7 @@ use std::mem;
 
 use wire::Guid;
 
+use super::plan::{Blocks, Plan};
 use super::stages::Stage;
 use super::{Job, Migrations, Running, Waiting};
 use crate::manager::{Knowledge, Phase, SubnetManager};
@@ -23,22 +24,51 @@ enum Refusal {
     Never(MigrationError),
 }
 
-/// Nodes that the migrations of a round have taken, and the VM of each.
+/// Places in the subnet that migrations of a round have for themselves, and the VM of each.
 #[derive(Default)]
 struct Taken {
-    switches: BTreeMap<usize, Guid>,
+    /// Blocks of forwarding tables, by switch and number.
+    blocks: BTreeMap<(usize, u16), Guid>,
+    /// Functions that VMs leave or go to.
+    functions: BTreeSet<At>,
+    /// Switches at the ends of moves.
+    ends: BTreeMap<usize, Guid>,
+    /// Switches at the ends of moves that wait.
+    kept: BTreeMap<usize, Guid>,
     vms: BTreeSet<Guid>,
 }
 
 impl Taken {
-    fn first(&self, mut switches: impl Iterator<Item = usize>) -> Option<(usize, Guid)> {
-        switches.find_map(|node| Some((node, *self.switches.get(&node)?)))
+    /// A switch of these that a move that begins, or one that waits, has at its end.
+    fn at(of: &BTreeMap<usize, Guid>, ends: [Option<usize>; 2]) -> Option<(usize, Guid)> {
+        let mut ends = ends.into_iter().flatten();
+        ends.find_map(|node| Some((node, *of.get(&node)?)))
     }
 
-    fn take(&mut self, vm: Guid, switches: impl Iterator<Item = usize>) {
-        for node in switches {
-            self.switches.entry(node).or_insert(vm);
+    /// A switch one of whose blocks is another one's; one of the ends, if there is.
+    fn busy(&self, blocks: &Blocks, ends: [Option<usize>; 2]) -> Option<(usize, Guid)> {
+        let numbers = |node: usize| blocks.get(&node).into_iter().flat_map(BTreeMap::keys);
+        let nodes = ends.into_iter().flatten().chain(blocks.keys().copied());
+        let mut places = nodes.flat_map(|node| numbers(node).map(move |&number| (node, number)));
+        places.find_map(|place| Some((place.0, *self.blocks.get(&place)?)))
+    }
+
+    /// A move waits: later ones do not overtake it at its ends.
+    fn keep(&mut self, vm: Guid, ends: [Option<usize>; 2]) {
+        for node in ends.into_iter().flatten() {
+            self.kept.entry(node).or_insert(vm);
         }
+    }
+
+    fn take(&mut self, vm: Guid, plan: &Plan, ends: [Option<usize>; 2]) {
+        for (&node, blocks) in &plan.blocks {
+            let numbers = blocks.keys();
+            self.blocks
+                .extend(numbers.map(|&number| ((node, number), vm)));
+        }
+        self.functions.extend([plan.from, plan.to]);
+        let ends = ends.into_iter().flatten();
+        self.ends.extend(ends.map(|node| (node, vm)));
     }
 }
 
@@ -93,7 +123,7 @@ impl Knowledge {
 }
 
 impl SubnetManager {
-    /// Begins what has waited longest, and whatever else changes none of the same switches.
+    /// Begins what has waited longest, and whatever else changes none of the same blocks of forwarding tables.
     ///
     /// Functions are taken in the order in which migrations were asked for: a migration that waits keeps the
     /// switches at both its ends, and with them the functions there, from later ones. A migration that waits for a
@@ -185,16 +215,17 @@ impl Migrations {
                     return Err((each, Refusal::Later(Wait::Itself)));
                 }
                 let ends = known.ends(&asked);
-                let busy = taken.first(ends.into_iter().flatten());
+                let planned = self.plan(known, &asked, &taken.functions);
+                let busy = Taken::at(&taken.kept, ends).or_else(|| match &planned {
+                    Ok((plan, _)) => taken.busy(&plan.blocks, ends),
+                    // Who leaves may make room, and who comes may take it.
+                    Err(
+                        MigrationError::NoFreeFunction { .. } | MigrationError::Occupied { .. },
+                    ) => Taken::at(&taken.ends, ends),
+                    Err(_) => None,
+                });
                 if let Some(busy) = busy {
-                    taken.take(vm, ends.into_iter().flatten());
-                    return Err((each, Refusal::Later(known.switch_of(busy))));
-                }
-                let planned = self.plan(known, &asked);
-                if let Ok((plan, _)) = &planned
-                    && let Some(busy) = taken.first(plan.blocks.keys().copied())
-                {
-                    taken.take(vm, ends.into_iter().flatten());
+                    taken.keep(vm, ends);
                     return Err((each, Refusal::Later(known.switch_of(busy))));
                 }
                 planned
@@ -202,9 +233,8 @@ impl Migrations {
         };
         match planned {
             Ok((plan, mut moved)) => {
-                taken.take(vm, plan.blocks.keys().copied());
                 if job == Job::Move {
-                    taken.take(vm, known.ends(&asked).into_iter().flatten());
+                    taken.take(vm, &plan, known.ends(&asked));
                     known.swap_manager_levels(vm, plan.spare);
                 }
                 (moved.round, moved.waited) = (round, each.waited);

@@ -8,7 +8,8 @@ use ibvswitch_subnet_manager::{
 };
 use testing::Random;
 use topologies::{FatTree, Hosts, Irregular, Torus};
-use wire::Guid;
+use wire::attribute::LinearBlock;
+use wire::{Guid, Lid};
 
 use crate::cloud::*;
 use crate::harness::{Lost, Managed};
@@ -113,7 +114,7 @@ fn is_host(guid: Guid) -> bool {
     guid.value() >> 24 == NODE >> 24
 }
 
-/// Random moves: after each round all reach each other, those of a round change no switch in common,
+/// Random moves: after each round all reach each other, those of a round change no block of a switch in common,
 /// and every move takes the packets that it takes alone.
 #[test]
 fn rounds_in_fat_trees() {
@@ -166,8 +167,10 @@ fn rounds_in_fat_trees() {
             last = rounds.last().copied().unwrap_or(last);
             let mut changed = BTreeSet::new();
             for moved in &moved {
+                let block = moved.lid.value() / LinearBlock::LIDS;
                 for switch in switches(moved) {
-                    assert!(changed.insert(switch), "{shape}: {switch} twice in a round");
+                    let is_new = changed.insert((switch, block));
+                    assert!(is_new, "{shape}: {switch} twice in a round");
                 }
             }
             // As the switches have counted them.
@@ -380,7 +383,42 @@ fn as_many_as_leaves() {
     managed.all_active_and_reachable();
 }
 
-/// To one hypervisor, or from one, they go one after the other.
+/// Moves from one hypervisor, and to one, share a round where their LIDs are in different blocks.
+#[test]
+fn blocks_of_one_vswitch() {
+    let cloud = Cloud::SMALL;
+    let vms = [0, 1].map(|function| cloud.function(0, function));
+    let spares = [2, 3].map(|function| cloud.function(9, function));
+    let mut config = cloud.config();
+    for (block, guids) in (4..).zip([[vms[0], spares[0]], [vms[1], spares[1]]]) {
+        for (lid, guid) in (block * LinearBlock::LIDS..).map(Lid::new).zip(guids) {
+            config.pinned_lids.insert(guid, lid);
+        }
+    }
+    let mut managed = cloud.managed(config);
+    let home = cloud.vswitch(0);
+    for to in [cloud.vswitch(9), home] {
+        let before = count(&managed);
+        let moves = vms.map(|vm| Migration::new(vm, Target::Hypervisor(to)));
+        let batch = Batch::ask(&mut managed, &moves);
+        let outcomes = batch.run(&mut managed, &mut Random::new(seed()), |managed, _, _| {
+            managed.all_active_and_reachable();
+        });
+        let moved: Vec<Moved> = outcomes.into_iter().map(Result::unwrap).collect();
+        assert_eq!(moved[0].round, moved[1].round);
+        assert!(moved[0].to != moved[1].to);
+        assert!(moved.iter().all(|moved| moved.waited.is_none()));
+        assert_eq!(
+            count(&managed) - before,
+            moved.iter().map(blocks).sum::<u64>()
+        );
+    }
+    managed.manager.request_sweep();
+    managed.settle();
+    assert_eq!(managed.manager.report().sets, 0);
+}
+
+/// To one hypervisor, or from one, they go one after the other where their LIDs are in one block.
 #[test]
 fn the_vswitch_is_waited_for() {
     let cloud = Cloud::SMALL;
