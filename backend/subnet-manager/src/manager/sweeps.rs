@@ -180,7 +180,10 @@ impl Sweeps {
     /// Something went wrong.
     pub fn error(&mut self, message: String) {
         let message = self.with_names(message);
-        // An error that lasts is told once.
+        // An error that lasts is told once, and one that comes up again between sweeps.
+        if self.report.errors.contains(&message) {
+            return;
+        }
         if self.known_errors.contains(&message) {
             debug!("{message}");
         } else {

@@ -163,14 +163,12 @@ pub(in crate::manager) fn update(manager: &mut SubnetManager) {
     let former = &manager.known.cluster_lanes.levels;
     let mut errors = Vec::new();
     for of in &found.levels.list {
-        if former.list.contains(of) {
-            continue;
-        }
-        let levels = of.levels.iter().map(|level| level.value().to_string());
-        let levels = levels.collect::<Vec<_>>().join(", ");
-        match &of.refusal {
-            Some(refusal) => errors.push(format!("the cluster {} has no lane: {refusal}", of.name)),
-            None => info!(cluster = of.name, levels, "service levels of a cluster"),
+        if let Some(refusal) = &of.refusal {
+            errors.push(format!("the cluster {} has no lane: {refusal}", of.name));
+        } else if !former.list.contains(of) {
+            let levels = of.levels.iter().map(|level| level.value().to_string());
+            let levels = levels.collect::<Vec<_>>().join(", ");
+            info!(cluster = of.name, levels, "service levels of a cluster");
         }
     }
     manager.known.cluster_lanes = found;

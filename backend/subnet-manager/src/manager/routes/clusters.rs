@@ -68,6 +68,8 @@ struct Cluster {
     name: String,
     tables: ClusterTables,
     state: ClusterState,
+    /// Entries that acted do not any more, since the subnet has changed.
+    gave_way: bool,
 }
 
 /// Forwarding tables of all clusters.
@@ -87,6 +89,7 @@ impl Clusters {
             name: name.clone(),
             tables: tables.clone(),
             state: ClusterState::default(),
+            gave_way: false,
         });
         Self {
             list: known.filter(|it| !it.tables.entries.is_empty()).collect(),
@@ -202,30 +205,32 @@ pub(super) fn lift(paths: &mut Paths) {
     }
 }
 
-/// Puts the clusters' entries in, unless they are. Returns news of clusters whose entries do not all act any more.
+/// Puts the clusters' entries in, unless they are. Returns the errors of clusters whose entries gave way to the provider's.
 pub(super) fn merge(known: &mut Knowledge, paths: &mut Paths) -> Vec<String> {
-    if paths.overlay.is_some() && !known.clusters.is_outdated {
-        return Vec::new();
-    }
-    lift(paths);
-    let mut clusters = mem::take(&mut known.clusters);
-    clusters.is_outdated = false;
-    let before: Vec<ClusterState> = clusters.list.iter().map(|it| it.state.clone()).collect();
-    clusters.lay(known, paths);
-    let mut news = Vec::new();
-    for (cluster, before) in clusters.list.iter().zip(before) {
-        let (name, state) = (&cluster.name, &cluster.state);
-        if *state == before {
-            continue;
+    if paths.overlay.is_none() || known.clusters.is_outdated {
+        lift(paths);
+        let mut clusters = mem::take(&mut known.clusters);
+        clusters.is_outdated = false;
+        let states = clusters.list.iter().map(|it| it.state.clone());
+        let before: Vec<ClusterState> = states.collect();
+        clusters.lay(known, paths);
+        // A VM that moves has its entries back in a moment.
+        let is_whole = clusters.lifted.is_empty();
+        for (cluster, before) in clusters.list.iter_mut().zip(before) {
+            let Cluster { name, state, .. } = cluster;
+            if *state != before {
+                info!(cluster = name, "routes of a cluster: {state}");
+            }
+            cluster.gave_way &= state.idle > 0;
+            cluster.gave_way |= state.acting < before.acting && is_whole;
         }
-        info!(cluster = name, "routes of a cluster: {state}");
-        let is_worse = state.acting < before.acting && clusters.lifted.is_empty();
-        if state.refusal.is_some() || is_worse {
-            news.push(format!("routes of the cluster {name}: {state}"));
-        }
+        known.clusters = clusters;
     }
-    known.clusters = clusters;
-    news
+    let list = known.clusters.list.iter();
+    let failed = list.filter(|it| it.gave_way || it.state.refusal.is_some());
+    failed
+        .map(|it| format!("routes of the cluster {}: {}", it.name, it.state))
+        .collect()
 }
 
 /// Sets a cluster's tables, once it is known that they hurt nobody else.
@@ -252,6 +257,7 @@ pub(in crate::manager) fn set(
             name: name.to_owned(),
             tables,
             state: state.clone(),
+            gave_way: false,
         });
         if !known.paths.tables.is_empty() {
             let mut paths = known.paths.clone();

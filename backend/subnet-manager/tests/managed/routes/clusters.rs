@@ -329,20 +329,22 @@ fn cables_and_managers_come_and_go() {
     let with = tables(&managed.link.fabric);
     let uplink = PortRef { node: own, port };
     managed.link.fabric.set_cable(uplink, false);
-    managed.manager.request_sweep();
-    managed.settle();
     let broken = IdleReason::Broken(Break::WrongPort);
-    assert_eq!(state(&managed, "a").idle_entries[0].reason, broken);
-    let errors = &managed.manager.report().errors;
     let told = "routes of the cluster a: 0 entries act, 1 do not, the first: LID";
-    assert!(
-        errors.iter().any(|error| error.starts_with(told)),
-        "{errors:?}"
-    );
+    // As long as that lasts.
+    for _ in 0..2 {
+        managed.manager.request_sweep();
+        managed.settle();
+        assert_eq!(state(&managed, "a").idle_entries[0].reason, broken);
+        let errors = &managed.manager.report().errors;
+        let found = errors.iter().filter(|error| error.starts_with(told));
+        assert_eq!(found.count(), 1, "{errors:?}");
+    }
     managed.link.fabric.set_cable(uplink, true);
     managed.manager.request_sweep();
     managed.settle();
     assert_eq!(state(&managed, "a").acting, 1);
+    assert_eq!(managed.manager.report().errors, Vec::<String>::new());
     assert!(tables(&managed.link.fabric) == with);
 
     let clusters = managed.manager.clusters().all();
