@@ -69,11 +69,16 @@ pub struct Needs {
 }
 
 impl Needs {
-    /// The demand for so many VMs.
+    /// The demand for so many VMs; `per_cable` clusters may use a cable where nothing else is asked for.
     ///
     /// # Errors
     /// What is wrong.
-    pub fn demand(&self, vms: u64, exclusive_switches: bool) -> Result<Demand, String> {
+    pub fn demand(
+        &self,
+        vms: u64,
+        exclusive_switches: bool,
+        per_cable: usize,
+    ) -> Result<Demand, String> {
         let memory = self.memory.as_deref().map(|text| {
             let bytes = crate::read::size(text).filter(|it| crate::GUEST_MEMORY.contains(it));
             bytes.ok_or_else(|| {
@@ -88,9 +93,7 @@ impl Needs {
             memory: memory.transpose()?,
             per_host: self.per_host,
             exclusive_switches,
-            per_cable: self
-                .per_cable
-                .map_or(placement::CLUSTERS_PER_CABLE_MAX, |most| most as usize),
+            per_cable: { self.per_cable }.map_or(per_cable, |most| most as usize),
         })
     }
 }
@@ -187,6 +190,7 @@ pub struct Cloud {
     names: BTreeSet<String>,
     edit: Edit,
     busy: BTreeSet<String>,
+    per_cable: usize,
 }
 
 impl Cloud {
@@ -238,6 +242,7 @@ impl Cloud {
             network,
             edit: Edit::new(text)?,
             busy,
+            per_cable: per_cable(config),
         })
     }
 
@@ -245,6 +250,12 @@ impl Cloud {
     #[must_use]
     pub const fn network(&self) -> &Network {
         &self.network
+    }
+
+    /// The most clusters on a cable, where a request has no other limit.
+    #[must_use]
+    pub const fn per_cable(&self) -> usize {
+        self.per_cable
     }
 
     /// The text as it is now.
@@ -388,7 +399,8 @@ impl Cloud {
         let tenant = &self.tenants[at];
         let cluster = tenant.name.clone();
         let wrong = |what: String| RequestError::Wrong(cluster.clone(), what);
-        let demand = needs.demand(vms, tenant.exclusive).map_err(wrong)?;
+        let demand = needs.demand(vms, tenant.exclusive, self.per_cable);
+        let demand = demand.map_err(wrong)?;
         let fixed: Vec<usize> = tenant.members.iter().map(|vm| vm.host).collect();
         let fixed = placement::counted(&fixed);
         let new: Counts = placement::place(&self.network, &demand, &fixed, &self.others(at))
@@ -513,6 +525,18 @@ impl Cloud {
     }
 }
 
+/// The clusters for which a cable has room: as many as data lanes can be, or with lanes of clusters those that links here have but
+/// for the one of all others.
+fn per_cable(config: &Config) -> usize {
+    /// Data lanes of the links of the fabric.
+    const LANES: u8 = 8;
+    if !config.manager.cluster_lanes {
+        return placement::CLUSTERS_PER_CABLE_MAX;
+    }
+    let lanes = config.manager.max_lanes.unwrap_or(LANES).min(LANES);
+    usize::from(lanes.saturating_sub(1).max(1))
+}
+
 /// Distances between VMs on these hosts.
 #[must_use]
 pub fn distance(network: &Network, hosts: &[usize]) -> Distance {
@@ -543,5 +567,31 @@ fn number(text: &str) -> Option<u16> {
     match text.trim_matches('"').strip_prefix("0x") {
         Some(digits) => u16::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::Directories;
+
+    /// With lanes of clusters a cable has room for as many as there are lanes, but for the one of all others.
+    #[test]
+    fn clusters_on_a_cable_follow_the_lanes() {
+        let limit = |sm: &str| {
+            let text = format!("[sm]\n{sm}\n[[hypervisor]]\nname = 'hv1'\n");
+            let dirs = Directories {
+                chosen: None,
+                fallback: Path::new("/run/ibvswitch"),
+            };
+            let config = Config::parse("test", &text, dirs).expect("is right");
+            let cloud = Cloud::new(&config, &text, &BTreeMap::new(), BTreeSet::new());
+            cloud.expect("is TOML").per_cable()
+        };
+        assert_eq!(limit(""), 15);
+        assert_eq!(limit("cluster_lanes = true"), 7);
+        assert_eq!(limit("cluster_lanes = true\nqos_max_vls = 4"), 3);
     }
 }

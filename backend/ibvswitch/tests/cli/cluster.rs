@@ -217,6 +217,45 @@ fn requests_are_applied_together() {
     assert!(partitions.contains("#   a-1 : hv1\n"), "{partitions}");
 }
 
+/// With lanes of clusters, whose other service levels lead nowhere, and where a VF shares a port, the proof holds as well; two
+/// VMs in a cluster without a common partition do not reach each other by data.
+#[test]
+fn proofs_of_other_subnets() {
+    let dir = scratch();
+    let vfs = |more: &str| {
+        format!(
+            "[[cluster]]\nname = \"a\"\n[[cluster]]\nname = \"b\"\n\
+             [[hypervisor]]\nname = \"hv1\"\n[[hypervisor.vf]]\nname = \"a1\"\ncluster = \"a\"\n{more}\n\
+             [[hypervisor.vf]]\nname = \"b1\"\ncluster = \"b\"\n\
+             [[hypervisor]]\nname = \"hv2\"\n[[hypervisor.vf]]\nname = \"a2\"\ncluster = \"a\"\n\
+             [[hypervisor.vf]]\nname = \"alone\"\n"
+        )
+    };
+    let proved = |text: &str| -> serde_json::Value {
+        let file = dir.path().join("subnet.toml");
+        std::fs::write(&file, text).expect("is writable");
+        let file = file.to_str().expect("is text");
+        let outcome = run(
+            dir.path(),
+            &["--config", file, "cluster", "verify", "--json"],
+        );
+        assert_eq!(outcome.status, SUCCESS, "{}{}", outcome.out, outcome.err);
+        serde_json::from_str(&outcome.out).expect("is JSON")
+    };
+    let reached = |proof: &serde_json::Value| proof["tests"][0]["reached"].as_u64();
+    let lanes = format!("[sm]\ncluster_lanes = true\n{}", vfs(""));
+    assert_eq!(reached(&proved(&lanes)), Some(2));
+    let shared = format!(
+        "[fabric]\nmodel = \"shared-port\"\n[sm]\nlmc = 2\n{}",
+        vfs("")
+    );
+    assert_eq!(reached(&proved(&shared)), Some(2));
+    let virtualized = format!("[fabric]\nmodel = \"virtualized\"\n{}", vfs(""));
+    assert_eq!(reached(&proved(&virtualized)), Some(2));
+    let parted = vfs("pkeys = [0x8010]");
+    assert_eq!(reached(&proved(&parted)), Some(0));
+}
+
 /// Requests for VMs on hosts that are none, by a daemon of their own.
 #[test]
 fn a_burst_of_requests_is_measured() {

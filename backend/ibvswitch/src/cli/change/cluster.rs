@@ -65,7 +65,8 @@ struct NeedArgs {
     /// The most VMs of the cluster on one hypervisor.
     #[arg(long, value_name = "NUMBER")]
     per_host: Option<u64>,
-    /// The most clusters that may use a cable. Default: 15, the data lanes of a link.
+    /// The most clusters that may use a cable. Default: 15, the data lanes that a link can have; 7 with
+    /// sm.cluster_lanes.
     #[arg(long, value_name = "NUMBER")]
     per_cable: Option<u64>,
     /// A key of each new VF, as in the configuration file; any number of times.
@@ -402,9 +403,8 @@ fn plan(source: SourceArgs, args: PlanArgs) -> Result<(), CliError> {
     let needs = args.needs.needs();
     let exclusive = args.exclusive_switches;
     let name = args.name.clone();
-    let demand = needs
-        .demand(args.vms, exclusive)
-        .map_err(CliError::Failed)?;
+    let demand = needs.demand(args.vms, exclusive, cloud.per_cable());
+    let demand = demand.map_err(CliError::Failed)?;
     let known = cloud.clusters().any(|name| name == args.name);
     let request = if known {
         ClusterRequest::Resize {

@@ -72,6 +72,7 @@ struct Sender {
     vf: VfId,
     lid: Lid,
     sm_lid: Lid,
+    sm_sl: Sl,
     gid: Gid,
     pkeys: Vec<PKey>,
 }
@@ -135,6 +136,7 @@ impl Subnet {
             vf: VfId(at as u16),
             lid: facts.lid,
             sm_lid: facts.sm_lid,
+            sm_sl: facts.port.master_sm_sl,
             gid: function.gid(0),
             pkeys: keys.filter(|pkey| pkey.is_valid()).collect(),
         })
@@ -149,6 +151,12 @@ impl Subnet {
         { physical.chain(seen) }
             .filter(|lid| lid.is_unicast())
             .collect()
+    }
+
+    /// Whether the adapter of a function takes data with a P_Key, as its engine decides for queue pairs with each of its P_Keys.
+    fn takes(&self, to: VfId, pkey: PKey) -> bool {
+        let table = self.tables.get(usize::from(to.0));
+        table.is_some_and(|table| table.iter().any(|own| own.matches(pkey)))
     }
 
     fn data(&mut self, functions: &[usize], every_lid: bool) -> (u64, BTreeSet<(usize, usize)>) {
@@ -166,15 +174,20 @@ impl Subnet {
         let gids: Vec<Gid> = gids.collect();
         for &from in functions {
             for pkey in self.tables[from].clone() {
-                let bare = lids.iter().map(|&lid| (lid, None));
-                let routed = near
+                let usual = Sl::default();
+                let bare = lids.iter().map(|&lid| (lid, None, usual));
+                let leveled = near
                     .iter()
-                    .flat_map(|&lid| gids.iter().map(move |&gid| (lid, Some((gid, 0xff)))));
-                for (dlid, global) in bare.chain(routed) {
+                    .flat_map(|&lid| levels().map(move |sl| (lid, None, sl)));
+                let routed = near.iter().flat_map(|&lid| {
+                    let with = move |&gid| levels().map(move |sl| (lid, Some((gid, 0xff)), sl));
+                    gids.iter().flat_map(with)
+                });
+                for (dlid, global, sl) in bare.chain(leveled).chain(routed) {
                     packets += 1;
                     let heading = Heading {
                         dlid,
-                        sl: Sl::default(),
+                        sl,
                         pkey,
                         global,
                     };
@@ -182,6 +195,7 @@ impl Subnet {
                     if let Ok(hca::Route {
                         end: End::Here(to), ..
                     }) = route
+                        && self.takes(to, pkey)
                     {
                         reached.insert((from, usize::from(to.0)));
                     }
@@ -232,12 +246,15 @@ impl Subnet {
             }
         }
         let mut reached = BTreeSet::new();
-        for (from, lid, pkey) in groups {
+        let tries = { groups.into_iter() }.flat_map(|group| levels().map(move |sl| (group, sl)));
+        for ((from, lid, pkey), sl) in tries {
             packets += 1;
             let vf = VfId(from as u16);
             let lid = self.engine.group_lid(vf, Gid::NONE, lid);
-            for route in self.engine.resolve_multicast(vf, lid, Sl::default(), pkey) {
-                if let End::Here(to) = route.end {
+            for route in self.engine.resolve_multicast(vf, lid, sl, pkey) {
+                if let End::Here(to) = route.end
+                    && self.takes(to, pkey)
+                {
                     reached.insert((from, usize::from(to.0)));
                 }
             }
@@ -320,14 +337,18 @@ impl Subnet {
                 continue;
             };
             for &pkey in &sender.pkeys {
-                let bare = targets.iter().map(|&lid| (lid, None));
+                let bare = targets
+                    .iter()
+                    .flat_map(|&lid| levels().map(move |sl| (lid, None, sl)));
+                let level = sender.sm_sl;
                 let routed = targets
                     .iter()
-                    .flat_map(|&lid| gids.iter().map(move |&gid| (lid, Some(gid))));
-                for (dlid, gid) in bare.chain(routed) {
+                    .flat_map(|&lid| gids.iter().map(move |&gid| (lid, Some(gid), level)));
+                for (dlid, gid, sl) in bare.chain(routed) {
                     packets += 1;
                     let mad = self.datagram(probe, &sender, dlid, pkey);
                     let mut packet = self.general_packet(&sender, dlid, pkey, mad);
+                    packet.sl = sl;
                     packet.grh = gid.map(|dgid| GlobalRoute {
                         sgid: sender.gid,
                         dgid,
@@ -380,7 +401,7 @@ impl Subnet {
             .and_then(|index| table.get(index))
             .copied()
             .unwrap_or(pkey);
-        MadPacket::gmp(sender.lid, dlid, Sl::default(), pkey, mad)
+        MadPacket::gmp(sender.lid, dlid, sender.sm_sl, pkey, mad)
     }
 
     /// Has a function's guest send a packet. Returns all that guests get until the subnet rests.
@@ -400,6 +421,11 @@ impl Subnet {
         }
         packets
     }
+}
+
+/// All service levels.
+fn levels() -> impl Iterator<Item = Sl> + Clone {
+    (0..16).map(Sl::new)
 }
 
 /// Directed routes of a few hops: through all ports of the first switches.
