@@ -35,6 +35,13 @@ pub(crate) enum News {
 
 /// Time without a change after which forwarding tables go to the subnet's manager: a manager sets them block by block.
 const QUIET: Duration = Duration::from_millis(100);
+/// Interval of such tables, which make work for the subnet's manager.
+const ROUTES_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval at which timers are looked at: a manager chooses how often its switches repeat traps.
+const TIMER_INTERVAL: Duration = Duration::from_millis(5);
+/// Interval of changes that take effect, in the long run, and how many may come at once: each has everybody's paths found anew.
+const CHANGE_INTERVAL: Duration = Duration::from_millis(5);
+const CHANGE_BURST: u32 = 400;
 
 /// A change of mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,8 +85,13 @@ struct Full {
     silent: bool,
     /// The revision of the fabric that is in force.
     in_force: Option<u64>,
-    /// When the forwarding tables are to go to the subnet's manager.
+    /// When the changes until now would have come one by one.
+    changes_until: Duration,
+    /// When the timers of the fabric were looked at.
+    advanced: Duration,
+    /// When the forwarding tables are to go to the subnet's manager, and when they may at the earliest.
     routes_due: Option<Duration>,
+    routes_from: Duration,
     partitions: Partitions,
     news: Vec<News>,
 }
@@ -178,7 +190,10 @@ impl Tenant {
                 heard: now,
                 silent: false,
                 in_force: None,
+                changes_until: now,
+                advanced: now,
                 routes_due: None,
+                routes_from: now,
                 partitions: Partitions::new(&self.rules),
                 news: Vec::new(),
             });
@@ -282,16 +297,23 @@ impl Tenant {
     /// When there is something to do again.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         let full = self.full.as_ref()?;
+        let fabric = full.view.view_fabric.fabric();
         let end = (!full.silent).then(|| full.heard + self.rules.lease);
-        let due = full.view.view_fabric.fabric().deadline();
-        due.into_iter().chain(full.routes_due).chain(end).min()
+        let timer = fabric.deadline();
+        let timer = timer.map(|due| due.max(full.advanced + TIMER_INTERVAL));
+        let change = (full.in_force != Some(fabric.revision())).then(|| full.change_from());
+        let all = [end, timer, change, full.routes_due];
+        all.into_iter().flatten().min()
     }
 
     /// Does what is due.
     pub(crate) fn advance(&mut self, now: Duration) {
         let Some(full) = &mut self.full else { return };
-        full.view.view_fabric.fabric_mut().advance(now);
-        full.run();
+        if now >= full.advanced + TIMER_INTERVAL {
+            full.advanced = now;
+            full.view.view_fabric.fabric_mut().advance(now);
+            full.run();
+        }
         if full.heard + self.rules.lease > now || full.silent {
             return;
         }
@@ -336,11 +358,12 @@ impl Tenant {
         let full = self.full.as_mut()?;
         let fabric = full.view.view_fabric.fabric();
         let revision = Some(fabric.revision());
-        if full.in_force == revision {
+        if full.in_force == revision || now < full.change_from() {
             return None;
         }
+        full.changes_until = full.changes_until.max(now) + CHANGE_INTERVAL;
         full.in_force = revision;
-        full.routes_due = Some(now + QUIET);
+        full.routes_due = Some(full.routes_from.max(now + QUIET));
         let ports = { full.vfs.iter().enumerate() }.filter_map(|(host, &vf)| {
             let at = full.view.view_fabric.host(host)?;
             Some((vf, TenantPort { at, base: base(vf) }))
@@ -360,6 +383,7 @@ impl Tenant {
     ) -> Option<ClusterTables> {
         let full = self.full.as_mut()?;
         full.routes_due.take_if(|due| *due <= now)?;
+        full.routes_from = now + ROUTES_INTERVAL;
         let view = &full.view.view_fabric;
         let vms = full.vfs.iter().enumerate().filter_map(|(host, &vf)| {
             let own = view.fabric().port_info(view.host(host)?)?.lid;
@@ -383,6 +407,12 @@ impl Tenant {
 }
 
 impl Full {
+    /// When the next change may take effect.
+    fn change_from(&self) -> Duration {
+        self.changes_until
+            .saturating_sub(CHANGE_INTERVAL * CHANGE_BURST)
+    }
+
     /// A VF's port in the cluster's network.
     fn port(&self, vf: VfId) -> Option<PortRef> {
         self.view.view_fabric.host(*self.view.hosts.get(&vf)?)

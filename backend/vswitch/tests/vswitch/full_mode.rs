@@ -1,6 +1,7 @@
 //! Clusters that a subnet manager in one of their VMs manages.
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -340,7 +341,7 @@ fn packets_take_the_ways_of_the_managers_tables() {
     // A way that ends nowhere is the cluster's own loss.
     table[usize::from(c.value())] = 0xff;
     ask(&lab, A, leaf(), Method::SET, block, table).expect("answers");
-    lab.pass(Duration::from_secs(1));
+    lab.pass(Duration::from_secs(2));
     assert_eq!(way(&lab, A, c).map(|it| it.end), Err(NoRoute::Dropped));
     let reaches = way(&lab, C, view(&lab, A).lid).map(|it| it.end);
     assert_eq!(reaches, Ok(End::Here(VfId(A as u16))));
@@ -464,6 +465,62 @@ fn managers_of_a_cluster_find_each_other() {
         "{states:?}"
     );
     all_reach_all(&lab, &[A, B, C]);
+}
+
+/// A manager that has its switch repeat a trap every 4 us, and changes its tables all the time.
+#[test]
+fn a_cluster_makes_no_more_work_than_it_may() {
+    let lab = Lab::new(&cloud());
+    Tenant::start(&lab, A);
+    let leaf = || directed(&[1, 1]);
+    let (_, data) = ask(
+        &lab,
+        A,
+        leaf(),
+        Method::GET,
+        (AttributeId::PORT_INFO, 0),
+        [0; DATA],
+    )
+    .expect("answers");
+    let mut info = PortInfo::parse(&data).expect("is right");
+    info.subnet_timeout = 0;
+    let mut data = [0; DATA];
+    info.emit(&mut data);
+    ask(
+        &lab,
+        A,
+        leaf(),
+        Method::SET,
+        (AttributeId::PORT_INFO, 0),
+        data,
+    )
+    .expect("answers");
+    let changed = lab
+        .vswitch
+        .change_link(&lab.plan, ("s2", 1), LinkAction::Down);
+    changed.expect("is there");
+    lab.pass(Duration::from_millis(20));
+    while lab.vswitch.poll_guest().is_some() {}
+    let before = lab.vswitch.now();
+    let (mut turns, mut traps) = (0, 0);
+    while lab.vswitch.now() < before + Duration::from_secs(1) {
+        let due = lab.vswitch.deadline().expect("a trap");
+        lab.clock.turn_to(due.as_nanos() as u64);
+        lab.vswitch.poll();
+        turns += 1;
+        traps += lab.received(VfId(A as u16)).len();
+    }
+    assert!((100..400).contains(&turns), "{turns} turns");
+    assert!((100..800).contains(&traps), "{traps} traps");
+    // Two thousand changes in no time.
+    let generation = || lab.vswitch.generation().load(Ordering::Relaxed);
+    let before = generation();
+    for number in 0..2000_u32 {
+        let table = [number as u8; DATA];
+        let block = (AttributeId::LINEAR_FORWARDING, 3);
+        ask(&lab, A, leaf(), Method::SET, block, table).expect("answers");
+    }
+    assert!(generation() - before < 500, "{}", generation() - before);
 }
 
 /// All of the subnet that is not the cluster's to change, and how others see their ports.
