@@ -131,8 +131,11 @@ fn cloud() -> Model {
     model
 }
 
+/// PortInfo and P_Keys of a port.
+type PortSettings = (Option<PortInfo>, Vec<PKey>);
+
 /// The subnet as its operator has it, and as others than the tenant see it. Violations are counted everywhere.
-fn settings(vswitch: &VSwitch) -> (Vec<(Option<PortInfo>, Vec<PKey>)>, Vec<PortView>) {
+fn settings(vswitch: &VSwitch) -> (Vec<PortSettings>, Vec<PortView>) {
     let operators = vswitch.inspect(|fabric| {
         let ports = fabric
             .nodes()
