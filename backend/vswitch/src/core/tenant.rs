@@ -69,6 +69,8 @@ pub(crate) struct Tenant {
     announced: HashSet<VfId>,
     full: Option<Full>,
     turn: Option<Turn>,
+    /// VMs may be at other VFs than before, or the mode is another one.
+    has_moved: bool,
 }
 
 /// A cluster in full mode.
@@ -153,6 +155,7 @@ impl Tenant {
             announced: HashSet::new(),
             full: None,
             turn: None,
+            has_moved: false,
         }
     }
 
@@ -176,6 +179,7 @@ impl Tenant {
         let mut vfs: Vec<(usize, VfId)> = view.hosts.iter().map(|(&vf, &at)| (at, vf)).collect();
         vfs.sort_unstable_by_key(|&(at, _)| at);
         let vfs = vfs.into_iter().map(|(_, vf)| vf).collect();
+        self.has_moved = true;
         if let Some(full) = &mut self.full {
             full.view = view;
             full.vfs = vfs;
@@ -328,6 +332,7 @@ impl Tenant {
             FullModeEnd::Drop => {
                 self.full = None;
                 self.turn = Some(Turn::Managed);
+                self.has_moved = true;
                 info!(
                     cluster = self.name,
                     "managed again: its managers are silent"
@@ -339,6 +344,11 @@ impl Tenant {
     /// The change of mode since the last time.
     pub(crate) fn take_turn(&mut self) -> Option<Turn> {
         self.turn.take()
+    }
+
+    /// Whether VMs may be at other VFs than the last time, or the mode is another one.
+    pub(crate) fn take_moved(&mut self) -> bool {
+        std::mem::take(&mut self.has_moved)
     }
 
     /// Returns what is new for VMs.

@@ -141,6 +141,7 @@ impl Tenants<'_> {
         let name = tenant.name().to_owned();
         tenant.advance(self.0.now());
         let turn = tenant.take_turn();
+        let (moved, is_full) = (tenant.take_moved(), tenant.is_full());
         let news = tenant.take_news();
         let tenancy = tenant.take_tenancy(self.0.now(), |vf| self.first_pkey(vf));
         let due = tenant.deadline();
@@ -153,13 +154,8 @@ impl Tenants<'_> {
             }
             self.0.wake();
         }
-        if let Some(turn) = turn {
-            let addresses = Arc::clone(&self.0.snapshot().addresses);
-            for (vf, _) in self.0.layout.vfs() {
-                if addresses.cluster_of(vf) == Some(cluster) {
-                    self.0.filter.set_full_mode(vf, turn == Turn::Full);
-                }
-            }
+        if moved {
+            self.tell_filter(cluster, is_full);
         }
         if tenancy.is_none() && turn.is_none() && news.is_empty() {
             return due;
@@ -172,6 +168,18 @@ impl Tenants<'_> {
             core.tell_tenant(news);
         }
         due
+    }
+
+    /// Has the filter know which guests are of a cluster in full mode.
+    fn tell_filter(&self, cluster: usize, is_full: bool) {
+        let addresses = Arc::clone(&self.0.snapshot().addresses);
+        for (vf, _) in self.0.layout.vfs() {
+            match addresses.cluster_of(vf) {
+                Some(of) if of == cluster => self.0.filter.set_full_mode(vf, is_full),
+                Some(_) => {}
+                None => self.0.filter.set_full_mode(vf, false),
+            }
+        }
     }
 
     /// The first P_Key of a VF's port in the subnet.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fabric::{NodeId, PortRef, Tap};
 use hca::{End, Heading, NoRoute, PortView, Route, VfId};
-use ibvswitch_vswitch::model::{FullModeEnd, MadRules, Model, Vf, View};
+use ibvswitch_vswitch::model::{AddressModel, FullModeEnd, MadRules, Model, Vf, View};
 use ibvswitch_vswitch::{ForGuest, Input, LinkAction, Output, Reason};
 use subnet_manager::routing::MinHop;
 use subnet_manager::{Config, SubnetManager, Transport};
@@ -18,6 +18,7 @@ use wire::smp::{DATA, Destination, Request, Route as Directed, Smp};
 use wire::{Guid, Lid, MadPacket, PKey, Sl};
 
 use crate::lab::Lab;
+use crate::moves::request;
 
 /// The VMs: three of the cluster, one of another cluster, one of none.
 const A: usize = 0;
@@ -256,6 +257,73 @@ fn changes_of_the_subnet_are_told_and_lids_stay() {
     tenant.pass(&lab, Duration::from_secs(60));
     assert_eq!(lids(), before);
     all_reach_all(&lab, &[A, B, C]);
+}
+
+#[test]
+fn a_vm_that_moves_keeps_its_lid() {
+    const SPARE: usize = 6;
+    let mut model = cloud();
+    model.add_hypervisor("h3", 0, vec![Vf::spare("h3-spare1")]);
+    let lab = Lab::new(&model);
+    let mut tenant = Tenant::start(&lab, A);
+    let lid = view(&lab, C).lid;
+    let begun = lab.vswitch.migrate(&[request(1, "c", "h3")], |_| false);
+    assert!(matches!(&begun.expect("names are right")[..], [None]));
+    tenant.pass(&lab, Duration::from_secs(40));
+    let moved = |output: &Output| matches!(output, Output::Moved { outcome: Ok(_), .. });
+    assert!(lab.outputs().iter().any(moved));
+    assert_eq!(
+        (view(&lab, SPARE).lid, view(&lab, SPARE).active),
+        (lid, true)
+    );
+    all_reach_all(&lab, &[A, B, SPARE]);
+    // The rights of the cluster's VMs have gone along.
+    let mut subnet = lab.vswitch.for_engine(Waker::noop().clone());
+    for (vf, refusals) in [(SPARE, 0), (C, 1)] {
+        let before = lab.vswitch.filter_report(VfId(vf as u16)).refused.len();
+        let trap = Request {
+            destination: Destination::Lid(view(&lab, A).lid),
+            method: Method::TRAP,
+            attribute: AttributeId::NOTICE,
+            modifier: 0,
+            transaction: 7,
+            m_key: 0,
+            data: [0; DATA],
+        };
+        let packet = MadPacket::smp(view(&lab, vf).lid, trap.dlid(), trap.to_bytes());
+        subnet.send_mad(VfId(vf as u16), packet);
+        let after = lab.vswitch.filter_report(VfId(vf as u16)).refused.len();
+        assert_eq!(after - before, refusals, "{vf}");
+    }
+}
+
+/// VMs that share ports have no queue pair 0, and are managed by one that has.
+#[test]
+fn vms_at_shared_ports_are_managed_too() {
+    let mut model = Model::new(&["sw1"]);
+    model.fabric.model = AddressModel::Hybrid;
+    model.manager.lmc = 2;
+    model.add_cluster("c", Lid::new(0xbfff), View::Full);
+    let vfs = vec![
+        Vf::new("a").in_cluster(0, 1),
+        Vf::new("b").shared().in_cluster(0, 2),
+    ];
+    model.add_hypervisor("h1", 0, vfs);
+    let vfs = vec![
+        Vf::new("d").shared().in_cluster(0, 3),
+        Vf::new("e").shared().in_cluster(0, 4),
+    ];
+    model.add_hypervisor("h2", 0, vfs);
+    let lab = Lab::new(&model);
+    all_reach_all(&lab, &[0, 1, 2, 3]);
+    let tenant = Tenant::start(&lab, 0);
+    let given: Vec<Lid> = tenant.manager.lids().values().copied().collect();
+    let lids = [0, 1, 2, 3].map(|vf| view(&lab, vf).lid);
+    assert!(
+        lids.iter().all(|lid| given.contains(lid)),
+        "{lids:?} of {given:?}"
+    );
+    all_reach_all(&lab, &[0, 1, 2, 3]);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use wire::{Lid, PortState};
 
 use crate::lab::Lab;
 
-fn request(tag: u64, vm: &str, to: &str) -> MoveRequest {
+pub fn request(tag: u64, vm: &str, to: &str) -> MoveRequest {
     MoveRequest {
         tag,
         vm: vm.to_owned(),
