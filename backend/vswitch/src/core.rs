@@ -283,24 +283,28 @@ impl Core {
             if clusters.refresh(vf, &self.fabric, sharing, port) || turn.is_some() {
                 self.tables.forget(vf);
             }
-            if turn.is_none() {
-                continue;
+            if turn.is_some() {
+                self.tell_of_mode(vf, port);
             }
-            let view = self.view(vf, port);
-            let state = if view.active {
-                PortState::Active
-            } else {
-                PortState::Initialize
-            };
-            for event in [
-                PortEvent::StateChange(state),
-                PortEvent::LidChange,
-                PortEvent::PkeyChange,
-                PortEvent::ClientReregister,
-            ] {
-                self.outputs
-                    .put_guest(ForGuest::Port(vf, event, view.clone()));
-            }
+        }
+    }
+
+    /// Tells a VM of all that another mode of its cluster may have changed at its port.
+    pub(crate) fn tell_of_mode(&mut self, vf: VfId, port: PortRef) {
+        let view = self.view(vf, port);
+        let state = if view.active {
+            PortState::Active
+        } else {
+            PortState::Initialize
+        };
+        for event in [
+            PortEvent::StateChange(state),
+            PortEvent::LidChange,
+            PortEvent::PkeyChange,
+            PortEvent::ClientReregister,
+        ] {
+            let output = ForGuest::Port(vf, event, view.clone());
+            self.outputs.put_guest(output);
         }
     }
 

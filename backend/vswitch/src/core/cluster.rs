@@ -187,6 +187,14 @@ impl Clusters {
         }
     }
 
+    /// The LID by which a VF knows the subnet manager at `physical`, unless its cluster is in full mode.
+    pub(crate) fn managers_lid(&self, vf: VfId, physical: Lid) -> Lid {
+        match self.cluster(vf).filter(|_| physical.is_unicast()) {
+            Some(cluster) => cluster.sm_lid,
+            None => physical,
+        }
+    }
+
     /// The cluster of a VF, if it is in one.
     fn cluster(&self, vf: VfId) -> Option<&Cluster> {
         self.clusters.get(self.cluster_of(vf)?)

@@ -25,7 +25,7 @@ use super::cluster::Direction;
 use super::output::ForGuest;
 use super::registrations::{RegistrationImageV1, TooMany, packet_of};
 use crate::filter::{FilterImageV1, Finding};
-use crate::model::GmpClass;
+use crate::model::{GmpClass, View};
 
 /// The image of a VM, in the version that its first key names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,7 +114,7 @@ pub enum VmImageError {
     },
 }
 
-/// A port as its guest knows it.
+/// A port as its guest knows it, or knew it before its cluster went to full mode: that mode is not in an image.
 struct KnownPort {
     guid: Guid,
     gid_prefix: u64,
@@ -125,15 +125,15 @@ struct KnownPort {
 
 impl KnownPort {
     fn of(core: &Core, vf: VfId, port: PortRef) -> Self {
-        let view = core.view(vf, port);
+        let addresses = core.clusters.addresses().as_managed();
+        let view = addresses.view(vf, &core.fabric, &core.shared, port);
         let gid = view.gids.first().copied().unwrap_or_default();
         let info = core.fabric.port_info(port).unwrap_or_default();
-        let sm_lid = core.clusters.seen(vf, info.master_sm_lid);
         Self {
             guid: gid.guid(),
             gid_prefix: info.gid_prefix,
-            sm_lid: sm_lid.unwrap_or_default(),
-            pkeys: core.clusters.pkeys(vf, &view.pkeys),
+            sm_lid: core.clusters.managers_lid(vf, info.master_sm_lid),
+            pkeys: addresses.pkeys(vf, &view.pkeys),
             view,
         }
     }
@@ -252,7 +252,10 @@ impl Core {
         {
             self.fabric.restore_counters(port, counters);
         }
-        if image.sm_lid != known.sm_lid {
+        if self.rules(vf).is_some_and(|vm| vm.view == View::Full) {
+            // Its cluster may have been in full mode, or be in it here.
+            self.tell_of_mode(vf, port);
+        } else if image.sm_lid != known.sm_lid {
             let changed = ForGuest::Port(vf, PortEvent::SmChange, known.view);
             self.outputs.put_guest(changed);
         }
@@ -282,6 +285,10 @@ impl Core {
         port: PortRef,
         image: &RegistrationImageV1,
     ) -> Result<(), &'static str> {
+        if self.clusters.tenancy(vf).is_some() {
+            // A cluster in full mode has nothing entered at the subnet's administration.
+            return Ok(());
+        }
         let vm = self.vm_at(vf);
         let vm = vm.ok_or("nobody's addresses are at this VF")?;
         let view = self.view(vf, port);

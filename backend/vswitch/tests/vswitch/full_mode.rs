@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
 
-use fabric::{NodeId, PortRef, Tap};
+use fabric::{NodeId, PortEvent, PortRef, Tap};
 use hca::{End, Heading, NoRoute, PortView, Route, VfId};
 use ibvswitch_vswitch::model::{AddressModel, FullModeEnd, MadRules, Model, Vf, View};
 use ibvswitch_vswitch::{ForGuest, Input, LinkAction, Output, Reason};
@@ -294,6 +294,29 @@ fn a_vm_that_moves_keeps_its_lid() {
         subnet.send_mad(VfId(vf as u16), packet);
         let after = lab.vswitch.filter_report(VfId(vf as u16)).refused.len();
         assert_eq!(after - before, refusals, "{vf}");
+    }
+}
+
+/// A daemon that is started anew knows nothing of the mode: VMs go on there, and are told of their LIDs.
+#[test]
+fn images_do_not_depend_on_the_mode() {
+    let [lab, other] = [(); 2].map(|()| Lab::new(&cloud()));
+    let vf = VfId(B as u16);
+    Tenant::start(&lab, A);
+    assert_ne!(view(&lab, B).lid, view(&other, B).lid);
+    let image = lab.vswitch.save(vf).expect("is there");
+    let told = |lab: &Lab| {
+        while lab.vswitch.poll_guest().is_some() {}
+        lab.vswitch.restore(vf, &image).expect("is the same VM");
+        let all = std::iter::from_fn(|| lab.vswitch.poll_guest());
+        let lid = |output| match output {
+            ForGuest::Port(of, PortEvent::LidChange, view) if of == vf => Some(view.lid),
+            _ => None,
+        };
+        all.filter_map(lid).next()
+    };
+    for lab in [&other, &lab] {
+        assert_eq!(told(lab), Some(view(lab, B).lid));
     }
 }
 

@@ -211,6 +211,15 @@ impl Addresses {
         extended.is_some_and(|extended| extended.get(&seen).is_some_and(|(at, _)| *at == vf))
     }
 
+    /// The same if no cluster were in full mode.
+    pub(crate) fn as_managed(&self) -> Self {
+        let mut managed = self.clone();
+        for lids in &mut managed.clusters {
+            lids.tenancy = None;
+        }
+        managed
+    }
+
     /// A VF's port as the engine is to know it.
     pub(crate) fn view(
         &self,
