@@ -54,10 +54,8 @@ fn group(number: u8) -> Gid {
 fuzz_target!(|steps: Vec<Step>| {
     let guids = [1, 2].map(Guid::new);
     let vms = guids.into_iter().zip([1, 2].map(Lid::new));
-    let mut cluster = Cluster {
-        vms: Vms::new(vms, Arc::new(guids.into())),
-        ..Cluster::default()
-    };
+    let mut cluster = Cluster::default();
+    cluster.vms = Vms::new(vms, Arc::new(guids.into()));
     let pkeys = [(PKey::new(0x8123), PKey::new(0xffff))];
     let mut held: Vec<(u16, u16)> = Vec::new();
     let (mut receiver, mut sender) = (Receiver::new(ROOM / 4, ROOM), Sender::default());
