@@ -242,3 +242,60 @@ fn kinds_of_ports_have_options_of_their_own() {
     assert_eq!(ours[0].1, [vec![(0, 255)], vec![(1, 1)]]);
     assert_eq!(ours[3].1, [vec![(0, 225), (1, 25)], vec![(1, 1), (2, 7)]]);
 }
+
+/// Debian's tools see the lanes that the embedded manager gives two clusters, and the paths that are told.
+#[test]
+fn clusters_have_lanes_of_their_own() {
+    let vf = |config: Configuration, name: &str, cluster: &str, key: u16| {
+        config.vf(name).key("cluster", cluster).key("pkeys", [key])
+    };
+    let config = Configuration::new()
+        .set("sm.cluster_lanes", true)
+        .clusters(["a", "b"])
+        .hypervisor("hv1", []);
+    let config = vf(vf(config, "a1", "a", 0x8011), "b1", "b", 0x8012).hypervisor("hv2", []);
+    let daemon = Daemon::with_slow_links(vf(vf(config, "a2", "a", 0x8011), "b2", "b", 0x8012));
+    let programs = Programs::new(&daemon);
+    let topology = daemon.ask(&["topology"]);
+    let nodes = topology["nodes"].as_array().expect("a list");
+    let lid = |name: &str| {
+        let node = nodes.iter().find(|node| node["name"] == name);
+        node.expect("a node")["lid"].to_string()
+    };
+    // Lanes of the levels 0 to 3, by the port that packets come in by.
+    for (name, ports, expected) in [
+        ("a1", (0, 0), "15| 1|15|15"),
+        ("b2", (0, 0), "15|15| 2|15"),
+        ("hv1", (1, 2), " 0| 1| 2|15"),
+        ("hv1", (2, 1), "15| 1|15|15"),
+        ("hv1", (3, 1), "15|15| 2|15"),
+    ] {
+        let (from, out): (u8, u8) = ports;
+        let text = programs.run(&["smpquery", "sl2vl", &lid(name), &out.max(1).to_string()]);
+        let row = format!("in {from:>2}, out {out:>2}: |{expected}|");
+        assert!(text.contains(&row), "{name}, {row}: {text}");
+    }
+    let text = programs.run(&["smpquery", "vlarb", &lid("hv1"), "1"]);
+    assert_eq!(
+        entries(&text, "Low priority"),
+        [(0, 64), (1, 64), (2, 64)],
+        "{text}"
+    );
+    assert_eq!(entries(&text, "High priority"), [], "{text}");
+    for (name, level) in [("a2", "0x1"), ("b1", "0x2"), ("sw1", "0x0")] {
+        let lid = lid(name);
+        let text = programs.run(&["saquery", "PR", "--dlid", &lid]);
+        let field = |record: &str, key: &str| {
+            let line = record
+                .lines()
+                .find_map(|line| line.trim().strip_prefix(key));
+            line.map(|line| line.trim_start_matches('.').to_owned())
+        };
+        // An empty record comes last.
+        let records = text.split("PathRecord dump");
+        let records = records.filter(|record| field(record, "dlid.").as_ref() == Some(&lid));
+        let levels: Vec<_> = records.map(|record| field(record, "sl.")).collect();
+        let all = levels.iter().all(|found| found.as_deref() == Some(level));
+        assert!(!levels.is_empty() && all, "{name}: {text}");
+    }
+}
