@@ -7,7 +7,7 @@ use std::{env, io};
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 use tokio::sync::Semaphore;
@@ -45,6 +45,14 @@ impl Clusters {
 
     /// Carries requests out, or shows what they would change.
     pub(crate) async fn apply(&self, requests: String, plan: bool) -> Response {
+        match serde_json::from_str(&requests) {
+            Err(error) => return failure(StatusCode::BAD_REQUEST, &error.to_string()),
+            Ok(requests) if sets_keys(&requests) => {
+                let what = "`set` and `vf_set`, which set any key, are for the command line";
+                return failure(StatusCode::FORBIDDEN, what);
+            }
+            Ok(_) => {}
+        }
         let arguments: &[&str] = if plan {
             &["apply", "-", "--json", "--dry-run"]
         } else {
@@ -96,6 +104,15 @@ impl Clusters {
             _ => failure(StatusCode::CONFLICT, said),
         }
     }
+}
+
+/// Whether requests set keys of the configuration, with all that these can do to the host.
+fn sets_keys(requests: &Value) -> bool {
+    let list = requests
+        .as_array()
+        .map_or(std::slice::from_ref(requests), |list| list);
+    let sets = |request: &Value| request.get("set").or(request.get("vf_set")).is_some();
+    list.iter().any(sets)
 }
 
 fn failure(status: StatusCode, message: &str) -> Response {

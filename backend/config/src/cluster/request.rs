@@ -11,24 +11,20 @@ use crate::edit::{Edit, EditError, Part, Setting};
 use crate::{Config, keys};
 
 /// A request for one cluster.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "action", rename_all = "kebab-case", deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Written")]
 pub enum ClusterRequest {
     /// Creates a cluster, with VFs for its VMs.
     Create {
         /// Its name.
         name: String,
         /// Number of VMs.
-        #[serde(default)]
         vms: u64,
         /// Needs of its VMs.
-        #[serde(flatten)]
         needs: Needs,
         /// Whether its switches have no VMs of other clusters.
-        #[serde(default)]
         exclusive_switches: bool,
         /// Keys of the cluster, as `KEY=VALUE`.
-        #[serde(default)]
         set: Vec<String>,
     },
     /// Gives a cluster more VMs, or has it give up some.
@@ -38,7 +34,6 @@ pub enum ClusterRequest {
         /// Number of VMs after it.
         vms: u64,
         /// Needs of new VMs.
-        #[serde(flatten)]
         needs: Needs,
     },
     /// Deletes a cluster, and its VFs with it.
@@ -49,23 +44,90 @@ pub enum ClusterRequest {
 }
 
 /// Needs of VMs.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Needs {
     /// Processors of each.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processors: Option<u64>,
     /// Memory of each, as in `4G`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<String>,
     /// The most of the cluster's VMs on a hypervisor.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per_host: Option<u64>,
     /// The most clusters on a cable.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per_cable: Option<u64>,
     /// Keys of the new VFs, as `KEY=VALUE`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub vf_set: Vec<String>,
+}
+
+/// A request as it is written: serde knows no unknown field of variants with common parts.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    action: Action,
+    name: String,
+    vms: Option<u64>,
+    processors: Option<u64>,
+    memory: Option<String>,
+    per_host: Option<u64>,
+    per_cable: Option<u64>,
+    exclusive_switches: Option<bool>,
+    set: Option<Vec<String>>,
+    vf_set: Option<Vec<String>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Action {
+    Create,
+    Resize,
+    Delete,
+}
+
+impl TryFrom<Written> for ClusterRequest {
+    type Error = String;
+
+    fn try_from(written: Written) -> Result<Self, String> {
+        let Written {
+            action,
+            name,
+            vms,
+            processors,
+            memory,
+            per_host,
+            per_cable,
+            exclusive_switches,
+            set,
+            vf_set,
+        } = written;
+        let of_cluster = exclusive_switches.is_some() || set.is_some();
+        if of_cluster && action != Action::Create {
+            let what = "`exclusive_switches` and `set` are for `create`";
+            return Err(format!("cluster `{name}`: {what}"));
+        }
+        let needs = Needs {
+            processors,
+            memory,
+            per_host,
+            per_cable,
+            vf_set: vf_set.unwrap_or_default(),
+        };
+        match (action, vms) {
+            (Action::Create, vms) => Ok(Self::Create {
+                name,
+                vms: vms.unwrap_or(0),
+                needs,
+                exclusive_switches: exclusive_switches.unwrap_or(false),
+                set: set.unwrap_or_default(),
+            }),
+            (Action::Resize, Some(vms)) => Ok(Self::Resize { name, vms, needs }),
+            (Action::Resize, None) => Err(format!(
+                "cluster `{name}`: `vms`, the number after it, is missing"
+            )),
+            (Action::Delete, None) if needs == Needs::default() => Ok(Self::Delete { name }),
+            (Action::Delete, _) => Err(format!(
+                "cluster `{name}`: `delete` takes a name, and nothing else"
+            )),
+        }
+    }
 }
 
 impl Needs {

@@ -193,12 +193,33 @@ fn requests_are_applied_together() {
         std::fs::read_to_string(&cloud.file).expect("is there"),
         before
     );
-    let unknown = apply(r#"{"action": "creat", "name": "a"}"#);
-    assert!(
-        unknown.err.contains("cluster apply --help"),
-        "{}",
-        unknown.err
-    );
+    for (text, what) in [
+        (
+            r#"{"action": "creat", "name": "a"}"#,
+            "unknown variant `creat`",
+        ),
+        (
+            r#"{"action": "create", "name": "a", "procesors": 2}"#,
+            "unknown field `procesors`",
+        ),
+        (
+            r#"[{"action": "resize", "name": "a"}]"#,
+            "`vms`, the number after it, is missing",
+        ),
+        (
+            r#"{"action": "delete", "name": "a", "vms": 2}"#,
+            "`delete` takes a name",
+        ),
+    ] {
+        let outcome = apply(text);
+        assert_eq!(outcome.status, FAILURE);
+        let remedy = "cluster apply --help";
+        assert!(
+            outcome.err.contains(what) && outcome.err.contains(remedy),
+            "{}",
+            outcome.err
+        );
+    }
     let both = apply(&format!(
         r#"[{one}, {{"action": "create", "name": "b", "vms": 1, "exclusive_switches": true}}]"#
     ));

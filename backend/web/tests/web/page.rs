@@ -175,7 +175,11 @@ fn clusters_are_given_out() {
     for (requests, status) in [
         (r#"{"action":"resize","name":"blue","vms":2}"#, 404),
         (r#"{"action":"resize","name":"red","vms":2000}"#, 409),
-        ("{", 409),
+        ("{", 400),
+        (
+            r#"[{"action":"create","name":"blue","vms":1,"vf_set":["smp=fabric"]}]"#,
+            403,
+        ),
     ] {
         assert_eq!(
             web.post("/clusters", requests, &own).status,

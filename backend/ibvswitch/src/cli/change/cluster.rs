@@ -10,7 +10,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::{AddArgs, ChangeArgs, File, RemoveArgs, apply, edited, remove};
 use crate::cli::{CliError, SourceArgs, print, print_json};
@@ -240,14 +240,6 @@ pub(in crate::cli) fn run(source: SourceArgs, command: ClusterCommand) -> Result
     }
 }
 
-/// One request or several.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Requests {
-    Several(Vec<ClusterRequest>),
-    One(ClusterRequest),
-}
-
 fn read_requests(file: &Path) -> Result<Vec<ClusterRequest>, CliError> {
     let mut text = String::new();
     let read = if file == Path::new("-") {
@@ -257,15 +249,18 @@ fn read_requests(file: &Path) -> Result<Vec<ClusterRequest>, CliError> {
     };
     let wrong = |what: String| CliError::Failed(format!("{}: {what}", file.display()));
     read.map_err(|error| wrong(error.to_string()))?;
-    let requests = serde_json::from_str(&text).map_err(|error| {
+    // An untagged choice between the two would hide what is wrong with one.
+    let is_list = text.trim_start().starts_with('[');
+    let requests = if is_list {
+        serde_json::from_str(&text)
+    } else {
+        serde_json::from_str(&text).map(|request| vec![request])
+    };
+    requests.map_err(|error| {
         wrong(format!(
             "{error}; write a request or a list of them, as `ibvswitch cluster apply --help` shows"
         ))
-    })?;
-    match requests {
-        Requests::Several(requests) => Ok(requests),
-        Requests::One(request) => Ok(vec![request]),
-    }
+    })
 }
 
 /// Carries requests out, as one change.
