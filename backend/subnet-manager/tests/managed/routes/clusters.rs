@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use fabric::{Fabric, Injected, NodeId, Owner, PortRef, SmpAccess};
 use ibvswitch_subnet_manager::routing::Break;
 use ibvswitch_subnet_manager::{
-    ClusterRefusal, ClusterState, ClusterTables, Config, IdleReason, Migration, MinHop,
-    RoutingEngine, SubnetManager, Target, UpDown,
+    ClusterRefusal, ClusterState, ClusterTables, Config, IdleReason, Method as MoveMethod,
+    Migration, MinHop, RoutingEngine, SubnetManager, Target, UpDown,
 };
 use testing::Random;
 use topologies::{Hosts, Torus};
@@ -302,12 +302,19 @@ fn a_vm_that_moves() {
         let port = up(spine);
         let node = node(&managed.link.fabric, leaf(0));
         assert!(ports.contains(&PortRef { node, port }));
-        // Another VM's move leaves them alone.
+        // Another VM's moves leave them alone, and so does one for which all paths are computed anew.
         let other = SMALL.function(20, 1);
-        let target = Target::Function(SMALL.function(5, 3));
-        managed.migrate(Migration::new(other, target)).unwrap();
-        managed.manager.poll(managed.now, &mut managed.link);
-        assert_eq!(crossed(&mut managed, from, lid), ports);
+        let there = [SMALL.function(5, 3), other];
+        for (to, method) in there.into_iter().zip([None, Some(MoveMethod::Full)]) {
+            let migration = Migration {
+                method,
+                ..Migration::new(other, Target::Function(to))
+            };
+            managed.migrate(migration).unwrap();
+            managed.manager.poll(managed.now, &mut managed.link);
+            assert_eq!(crossed(&mut managed, from, lid), ports);
+            assert_eq!(self::state(&managed, "a").acting, 3);
+        }
         managed.all_active_and_reachable();
     }
 }
