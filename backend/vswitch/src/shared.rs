@@ -227,6 +227,7 @@ impl VSwitch {
                         waits.store(false, Ordering::Release);
                     }
                     self.change().depart(vf);
+                    Tenants(self).reset(vf);
                 }
             }
         }

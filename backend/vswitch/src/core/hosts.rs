@@ -201,6 +201,13 @@ impl Hosts {
         Some((vm, host.manager))
     }
 
+    /// Whether a program of the VM at a VF runs a subnet manager.
+    pub(crate) fn manages_as_vm(&self, vf: VfId) -> bool {
+        self.0
+            .iter()
+            .any(|host| host.vm == Some(vf) && host.manager)
+    }
+
     /// The port of a program.
     pub(crate) fn port_of(&self, tag: HostTag) -> Option<PortRef> {
         let host = self.0.iter().find(|host| host.tag == tag);

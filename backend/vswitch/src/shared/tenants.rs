@@ -83,6 +83,13 @@ impl Tenants<'_> {
         true
     }
 
+    /// A VF was reset, and no driver says any more that a subnet manager is there.
+    pub(super) fn reset(&self, vf: VfId) {
+        if self.may_manage(vf) && !self.0.read().hosts.manages_as_vm(vf) {
+            self.announce(vf, false);
+        }
+    }
+
     /// Whether the guest at a VF may manage its cluster.
     pub(super) fn may_manage(&self, vf: VfId) -> bool {
         let cluster = self.0.snapshot().addresses.cluster_of(vf);

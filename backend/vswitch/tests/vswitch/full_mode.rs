@@ -320,6 +320,25 @@ fn images_do_not_depend_on_the_mode() {
     }
 }
 
+#[test]
+fn a_vm_that_is_reset_is_no_manager_any_more() {
+    let lab = Lab::new(&cloud());
+    Tenant::start(&lab, A);
+    let is_manager = || {
+        let info = (AttributeId::PORT_INFO, 1);
+        // A is at port 2 of its vSwitch.
+        let answer = ask(&lab, B, directed(&[1, 2]), Method::GET, info, [0; DATA]);
+        let (_, data) = answer.expect("answers");
+        let info = PortInfo::parse(&data).expect("is right");
+        info.capability_mask.contains(CapabilityMask::IS_SM)
+    };
+    assert!(is_manager());
+    lab.vswitch.handle(Input::Reset(VfId(A as u16)));
+    lab.vswitch.poll();
+    assert!(!is_manager());
+    all_reach_all(&lab, &[A, B, C]);
+}
+
 /// VMs that share ports have no queue pair 0, and are managed by one that has.
 #[test]
 fn vms_at_shared_ports_are_managed_too() {
@@ -722,6 +741,8 @@ fn nothing_that_a_cluster_sends_changes_anything_else() {
             assert!(!own.contains(&packet.slid), "{packet:?}");
         }
     }
+    let passed = [A, B, C].map(|vf| lab.vswitch.filter_report(VfId(vf as u16)).passed);
+    assert!(passed.iter().all(|passed| *passed > 500), "{passed:?}");
     let after = outside(&lab);
     assert!(after == before, "the subnet is another one");
     all_reach_all(&lab, &[OTHER, OTHER2]);
