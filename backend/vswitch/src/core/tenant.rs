@@ -17,7 +17,7 @@ use tracing::info;
 use wire::attribute::{CapabilityMask, PKeyBlock, PortInfo};
 use wire::mad::{AttributeId, Mad, Method, Status};
 use wire::smp::Smp;
-use wire::{Guid, Lid, MadPacket, PKey};
+use wire::{Guid, Lid, MadPacket, PKey, Sl};
 
 use super::cluster::{Tenancy, TenantPort};
 use super::view::CachedView;
@@ -358,12 +358,12 @@ impl Tenant {
             .unwrap_or_default()
     }
 
-    /// The addresses and paths of the cluster, where they are others than before. `base` tells the first P_Key of a VF's
-    /// port in the subnet.
+    /// The addresses and paths of the cluster, where they are others than before. `provider` tells the first P_Key of a VF's
+    /// port in the subnet, and the service level that takes the place of others there.
     pub(crate) fn take_tenancy(
         &mut self,
         now: Duration,
-        base: impl Fn(VfId) -> PKey,
+        provider: impl Fn(VfId) -> (PKey, Option<Sl>),
     ) -> Option<Tenancy> {
         let full = self.full.as_mut()?;
         let fabric = full.view.view_fabric.fabric();
@@ -376,7 +376,13 @@ impl Tenant {
         full.routes_due = Some(full.routes_from.max(now + QUIET));
         let ports = { full.vfs.iter().enumerate() }.filter_map(|(host, &vf)| {
             let at = full.view.view_fabric.host(host)?;
-            Some((vf, TenantPort { at, base: base(vf) }))
+            let (base, rewritten) = provider(vf);
+            let port = TenantPort {
+                at,
+                base,
+                rewritten,
+            };
+            Some((vf, port))
         });
         let given = full.partitions.given.clone();
         Some(Tenancy::new((**fabric).clone(), ports.collect(), given))

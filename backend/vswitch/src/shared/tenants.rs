@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hca::VfId;
+use hca::{Foreign, VfId};
 use subnet_manager::routing::ClusterTables;
 use tracing::warn;
 use wire::mad::{Mad, Method};
-use wire::{Lid, MadPacket, PKey};
+use wire::{Lid, MadPacket, PKey, Sl};
 
 use super::VSwitch;
 use super::guest::pass_out;
@@ -150,7 +150,8 @@ impl Tenants<'_> {
         let turn = tenant.take_turn();
         let (moved, is_full) = (tenant.take_moved(), tenant.is_full());
         let news = tenant.take_news();
-        let tenancy = tenant.take_tenancy(self.0.now(), |vf| self.first_pkey(vf));
+        let tenancy =
+            tenant.take_tenancy(self.0.now(), |vf| (self.first_pkey(vf), self.rewritten(vf)));
         let due = tenant.deadline();
         drop(tenant);
         if turn == Some(Turn::Managed) {
@@ -186,6 +187,14 @@ impl Tenants<'_> {
                 Some(_) => {}
                 None => self.0.filter.set_full_mode(vf, false),
             }
+        }
+    }
+
+    /// The service level that the provider writes in place of those of a VF's guest.
+    fn rewritten(&self, vf: VfId) -> Option<Sl> {
+        match self.0.port_view(vf).service_levels.foreign {
+            Foreign::Rewritten(sl) => Some(sl),
+            Foreign::Denied => None,
         }
     }
 

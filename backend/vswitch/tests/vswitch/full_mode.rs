@@ -6,7 +6,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use fabric::{NodeId, PortEvent, PortRef, Tap};
-use hca::{End, Heading, NoRoute, PortView, Route, VfId};
+use hca::{End, Foreign, Heading, NoRoute, PortView, Route, ServiceLevels, VfId};
 use ibvswitch_vswitch::model::{AddressModel, FullModeEnd, MadRules, Model, Vf, View};
 use ibvswitch_vswitch::{ForGuest, Input, LinkAction, Output, Reason};
 use subnet_manager::routing::MinHop;
@@ -138,11 +138,16 @@ fn view(lab: &Lab, vf: usize) -> PortView {
 
 /// The way of data between two VMs by the LID that the second one sees as its own.
 fn way(lab: &Lab, from: usize, to: Lid) -> Result<Route, NoRoute> {
+    way_on(lab, from, to, Sl::default())
+}
+
+/// The same on a service level.
+fn way_on(lab: &Lab, from: usize, to: Lid, sl: Sl) -> Result<Route, NoRoute> {
     let mut subnet = lab.vswitch.for_engine(Waker::noop().clone());
     let pkey = view(lab, from).pkeys[0];
     let heading = Heading {
         dlid: to,
-        sl: Sl::default(),
+        sl,
         pkey,
         global: None,
     };
@@ -317,6 +322,29 @@ fn images_do_not_depend_on_the_mode() {
     };
     for lab in [&other, &lab] {
         assert_eq!(told(lab), Some(view(lab, B).lid));
+    }
+}
+
+#[test]
+fn lanes_are_the_managers_unless_the_provider_writes_levels() {
+    let sl = Sl::new(3);
+    let mut model = cloud();
+    model.hypervisors[0].vfs[B].service_levels = ServiceLevels {
+        allowed: 1 << 3,
+        foreign: Foreign::Rewritten(sl),
+    };
+    let lab = Lab::new(&model);
+    Tenant::start(&lab, A);
+    let c = view(&lab, C).lid;
+    // All levels but the first one are dropped at A and at B.
+    let mut table = [0xff; DATA];
+    table[0] = 0x0f;
+    for (vf, reaches) in [(A, false), (B, true)] {
+        assert!(way_on(&lab, vf, c, sl).is_ok());
+        let lanes = (AttributeId::SL_TO_VL, 0);
+        ask(&lab, vf, directed(&[]), Method::SET, lanes, table).expect("answers");
+        assert_eq!(way_on(&lab, vf, c, sl).is_ok(), reaches, "{vf}");
+        assert!(way(&lab, vf, c).is_ok());
     }
 }
 

@@ -15,6 +15,19 @@ pub(crate) struct TenantPort {
     pub(crate) at: PortRef,
     /// The first P_Key of the port in the subnet, which stands for the default partition.
     pub(crate) base: PKey,
+    /// The service level that the provider writes in place of others. The cluster's tables of lanes do not count for it.
+    pub(crate) rewritten: Option<Sl>,
+}
+
+impl TenantPort {
+    /// The service level that the cluster's network has for one of the subnet.
+    fn seen_sl(&self, sl: Sl) -> Sl {
+        if self.rewritten == Some(sl) {
+            Sl::default()
+        } else {
+            sl
+        }
+    }
 }
 
 /// The network of a cluster in full mode, as of a moment.
@@ -101,6 +114,7 @@ impl Tenancy {
     pub(crate) fn path_mtu(&self, from: VfId, lid: Lid, sl: Sl, pkey: PKey) -> Option<Mtu> {
         let port = self.ports.get(&from)?;
         let pkey = self.seen_key(from, pkey);
+        let sl = port.seen_sl(sl);
         let route = self.nodes.resolve(port.at, lid, sl, Some(pkey)).ok()?;
         self.vfs.contains_key(&route.port).then_some(route.mtu)
     }
@@ -111,6 +125,7 @@ impl Tenancy {
             return Vec::new();
         };
         let pkey = self.seen_key(from, pkey);
+        let sl = port.seen_sl(sl);
         let routes = self.nodes.resolve_multicast(port.at, lid, sl, Some(pkey));
         let ends = routes.iter();
         ends.filter_map(|route| Some((*self.vfs.get(&route.port)?, route.mtu)))
