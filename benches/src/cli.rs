@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
@@ -11,6 +11,7 @@ use clap::{Parser, ValueEnum};
 use crate::daemons::process::{self, SERVE};
 use crate::management::routing::growth;
 use crate::neighbours::Attack;
+use crate::neighbours::noise::{self, NoiseArgs};
 use crate::{BenchError, Context, Effort, Processors, Report, Result, Run, Suite};
 
 /// Measures the device without guests, against what this machine can do at all.
@@ -19,7 +20,12 @@ use crate::{BenchError, Context, Effort, Processors, Report, Result, Run, Suite}
 /// on one processor and the driver on another. Other work on these two disturbs the figures:
 /// measure on a machine at rest.
 #[derive(Debug, Parser)]
-#[command(name = "ibvswitch bench", version, max_term_width = 100)]
+#[command(
+    name = "ibvswitch bench",
+    version,
+    max_term_width = 100,
+    after_help = "`ibvswitch bench noise` measures in two VMs, beside all suites: see its --help."
+)]
 struct Cli {
     /// Suites; all by default.
     #[arg(value_enum)]
@@ -85,8 +91,7 @@ impl Cli {
             apart: self.apart,
             devices: self.device,
             plain: self.plain,
-            program: std::env::current_exe()
-                .map_err(BenchError::system("find this program's own path"))?,
+            program: own_program()?,
         };
         let suites = if self.suites.is_empty() {
             Suite::value_variants()
@@ -105,14 +110,29 @@ impl Cli {
             fs::write(file, figure.svg()?)
                 .map_err(BenchError::system("write the figure to its file"))?;
         }
-        if let Some(file) = self.json {
-            let mut text = serde_json::to_string_pretty(&Run::of(&report))
-                .map_err(BenchError::system("write the results as JSON"))?;
-            text.push('\n');
-            fs::write(file, text).map_err(BenchError::system("write the results to their file"))?;
-        }
-        Ok(())
+        self.json.map_or(Ok(()), |file| write(&report, &file))
     }
+}
+
+fn write(report: &Report, file: &Path) -> Result<()> {
+    let mut text = serde_json::to_string_pretty(&Run::of(report))
+        .map_err(BenchError::system("write the results as JSON"))?;
+    text.push('\n');
+    fs::write(file, text).map_err(BenchError::system("write the results to their file"))
+}
+
+fn noise(args: NoiseArgs) -> Result<()> {
+    let program = own_program()?;
+    let report = noise::run(&program, &mut |text| print(text))?;
+    if let Some(file) = args.plot {
+        let svg = noise::figure(&report).svg()?;
+        fs::write(file, svg).map_err(BenchError::system("write the figure to its file"))?;
+    }
+    args.json.map_or(Ok(()), |file| write(&report, &file))
+}
+
+fn own_program() -> Result<PathBuf> {
+    std::env::current_exe().map_err(BenchError::system("find this program's own path"))
 }
 
 fn print(text: &str) -> Result<()> {
@@ -128,6 +148,14 @@ pub fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let done = match arguments.as_slice() {
         [serve, dir] if serve == SERVE => process::serve(dir),
+        [it, what] if it == noise::KERNEL => match what.to_str() {
+            Some("burn") => noise::kernel::burn(),
+            _ => print(&noise::kernel::line(&noise::kernel::measure())),
+        },
+        [it, others @ ..] if it == noise::NOISE => {
+            let own = OsString::from("ibvswitch bench noise");
+            noise(NoiseArgs::parse_from([own].iter().chain(others)))
+        }
         _ => Cli::parse().run(),
     };
     match done {

@@ -65,6 +65,9 @@ pub enum BenchError {
     /// There is no OpenSM to compare with.
     #[error(transparent)]
     OpenSm(#[from] simulator::opensm::OpenSmError),
+    /// Guests, or the kernels in them, do not do their part.
+    #[error("{0}")]
+    Noise(String),
     /// A figure was asked for and nothing for it was measured.
     #[error("`--plot` draws what the suite `routing` measures; name that suite, too")]
     NothingToPlot,

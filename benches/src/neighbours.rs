@@ -18,6 +18,7 @@ mod batch;
 mod kind;
 mod lab;
 mod neighbour;
+pub mod noise;
 
 use std::time::Duration;
 

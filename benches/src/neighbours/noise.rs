@@ -1,0 +1,286 @@
+//! Noise in a VM: what a VM in the background takes from it, with processors of its own or not, and by each scheduling
+//! class. After *Towards Virtual InfiniBand Clusters with Network and Performance Isolation*, 4.2.
+//!
+//! Two VMs boot once; their threads then move from place to place.
+
+mod guests;
+pub mod kernel;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use clap::Parser;
+use simulator::plot::{Bars, Figure, Panel};
+
+use self::guests::Guests;
+use self::kernel::Figures;
+use crate::report::{Measurement, Reference, Report};
+use crate::{BenchError, Pinned, Processors, Result};
+
+/// The argument that makes the program of the benches measure noise.
+pub const NOISE: &str = "noise";
+/// The argument that makes it a kernel.
+pub const KERNEL: &str = "noise-kernel";
+
+/// Measures the noise in a VM, by fixed work (FWQ) and fixed time (FTQ), beside a VM that works in the background.
+///
+/// Boots two VMs of a lab; the figures are of this machine, beside what else runs on it. Percent: FWQ, by how much a sample is
+/// longer than the fastest; FTQ, by how much less is done than in the best interval. Short is 20 µs, long 1 ms. Then the
+/// mean of a long sample, and the time of a round trip by the HCA, from the VM to itself.
+#[derive(Debug, Parser)]
+#[command(name = "ibvswitch bench noise", version, max_term_width = 100)]
+pub struct NoiseArgs {
+    /// Write the results to FILE as JSON, too.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Draw the results into FILE, as SVG.
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
+}
+
+/// Scheduling class of a QEMU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Policy {
+    /// That of any program.
+    Other,
+    /// While others leave processors idle.
+    Idle,
+    /// Before all others, for processors of the VM.
+    RealTime,
+}
+
+impl Policy {
+    fn set(self, thread: i32, is_processor: bool) -> Result<()> {
+        let words = match self {
+            Self::RealTime if is_processor => ["--fifo", "--pid", "1"],
+            Self::Idle => ["--idle", "--pid", "0"],
+            Self::Other | Self::RealTime => ["--other", "--pid", "0"],
+        };
+        let mut chrt = Command::new("chrt");
+        let output = chrt.args(words).arg(thread.to_string()).output();
+        let output = output.map_err(BenchError::system("start chrt"))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        Err(BenchError::Noise(format!(
+            "chrt {}: {}",
+            words.join(" "),
+            said.trim()
+        )))
+    }
+}
+
+/// Names of a scenario's figures.
+type Names = [&'static str; 6];
+
+/// Names of figures by columns, as [`Figures`] has them.
+macro_rules! names {
+    ($scenario:literal) => {
+        [
+            concat!("noise_", $scenario, "_fwq_short"),
+            concat!("noise_", $scenario, "_fwq_long"),
+            concat!("noise_", $scenario, "_ftq_short"),
+            concat!("noise_", $scenario, "_ftq_long"),
+            concat!("noise_", $scenario, "_fwq_us"),
+            concat!("noise_", $scenario, "_round_trip_us"),
+        ]
+    };
+}
+
+/// A scenario in guests.
+struct Scenario {
+    /// As a person reads it.
+    title: &'static str,
+    names: Names,
+    /// Whether both VMs are on one processor, in place of all.
+    pinned: bool,
+    /// The class of the VM in the background, if it works.
+    background: Option<Policy>,
+    measured: Policy,
+}
+
+const HOST: Names = names!("host");
+
+const SCENARIOS: [Scenario; 7] = [
+    Scenario {
+        title: "alone",
+        names: names!("alone"),
+        pinned: false,
+        background: None,
+        measured: Policy::Other,
+    },
+    Scenario {
+        title: "alone, pinned",
+        names: names!("alone_pinned"),
+        pinned: true,
+        background: None,
+        measured: Policy::Other,
+    },
+    Scenario {
+        title: "background",
+        names: names!("shared"),
+        pinned: false,
+        background: Some(Policy::Other),
+        measured: Policy::Other,
+    },
+    Scenario {
+        title: "background, pinned",
+        names: names!("shared_pinned"),
+        pinned: true,
+        background: Some(Policy::Other),
+        measured: Policy::Other,
+    },
+    Scenario {
+        title: "SCHED_IDLE",
+        names: names!("idle"),
+        pinned: false,
+        background: Some(Policy::Idle),
+        measured: Policy::Other,
+    },
+    Scenario {
+        title: "SCHED_IDLE, pinned",
+        names: names!("idle_pinned"),
+        pinned: true,
+        background: Some(Policy::Idle),
+        measured: Policy::Other,
+    },
+    Scenario {
+        title: "real time, pinned",
+        names: names!("real_time_pinned"),
+        pinned: true,
+        background: Some(Policy::Other),
+        measured: Policy::RealTime,
+    },
+];
+
+const COLUMNS: [&str; 4] = ["FWQ 20 µs", "FWQ 1 ms", "FTQ 20 µs", "FTQ 1 ms"];
+
+/// Measures all scenarios, and prints a row of each.
+///
+/// # Errors
+/// [`BenchError`].
+pub fn run(program: &Path, print: &mut dyn FnMut(&str) -> Result<()>) -> Result<Report> {
+    let processor = Processors::choose()?.engine;
+    let all = Processors::allowed()?;
+    let folder = tempfile::tempdir().map_err(BenchError::system("create a directory"))?;
+    let guests = Guests::boot(program, folder.path())?;
+    print(&row("", &COLUMNS.map(str::to_owned), ["mean", "HCA"]))?;
+    let host = on_host(program, processor)?;
+    print(&figures_row("host, pinned", &host, "-"))?;
+    let mut report = Report::default();
+    add(&mut report, &HOST, &host, None);
+    for scenario in &SCENARIOS {
+        let processors = if scenario.pinned {
+            &[processor][..]
+        } else {
+            &all
+        };
+        let background = scenario.background.unwrap_or(Policy::Other);
+        guests.place(processors, [scenario.measured, background])?;
+        let burning = scenario.background.map(|_| guests.burn()).transpose()?;
+        let figures = guests.measure();
+        let round_trip = guests.round_trip();
+        drop(burning);
+        let (figures, round_trip) = (figures?, round_trip?);
+        let text = round_trip.map_or("failed".into(), |it| format!("{it:.0} µs"));
+        print(&figures_row(scenario.title, &figures, &text))?;
+        add(&mut report, &scenario.names, &figures, Some(&host));
+        report.results.extend(round_trip.map(|value| Measurement {
+            name: scenario.names[figures.len()],
+            value,
+            unit: "µs",
+            reference: None,
+        }));
+    }
+    Ok(report)
+}
+
+/// Runs the kernels on the host.
+fn on_host(program: &Path, processor: usize) -> Result<Figures> {
+    let pinned = Pinned::to(processor)?;
+    let output = Command::new(program).args([KERNEL, "measure"]).output();
+    drop(pinned);
+    let output = output.map_err(BenchError::system("run the kernels"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    kernel::parse(&text).ok_or_else(|| BenchError::Noise(format!("the kernels said {text:?}")))
+}
+
+fn add(report: &mut Report, names: &Names, figures: &Figures, host: Option<&Figures>) {
+    for (column, (&name, &value)) in names.iter().zip(figures).enumerate() {
+        let reference = host.map(|host| Reference {
+            name: "host",
+            value: host[column],
+        });
+        report.results.push(Measurement {
+            name,
+            value,
+            unit: if column < COLUMNS.len() { "%" } else { "µs" },
+            reference,
+        });
+    }
+}
+
+fn row(title: &str, columns: &[String; 4], [mean, hca]: [&str; 2]) -> String {
+    let [a, b, c, d] = columns;
+    format!("{title:20} {a:>11} {b:>11} {c:>11} {d:>11} {mean:>10} {hca:>10}\n")
+}
+
+fn figures_row(title: &str, figures: &Figures, hca: &str) -> String {
+    let [a, b, c, d, mean] = figures;
+    let columns = [a, b, c, d].map(|it| format!("{it:.2} %"));
+    row(title, &columns, [&format!("{mean:.0} µs"), hca])
+}
+
+/// The noise of all scenarios.
+#[must_use]
+pub fn figure(report: &Report) -> Figure {
+    let value = |name: &str| {
+        let found = report.results.iter().find(|it| it.name == name);
+        found.map(|it| it.value)
+    };
+    let rows = || {
+        [&HOST]
+            .into_iter()
+            .chain(SCENARIOS.iter().map(|it| &it.names))
+    };
+    let titles = ["host, pinned"]
+        .into_iter()
+        .chain(SCENARIOS.iter().map(|it| it.title));
+    let series = COLUMNS.iter().enumerate();
+    let series =
+        series.map(|(at, name)| Bars::new(*name, rows().map(|it| value(it[at])).collect()));
+    let titles = titles.map(str::to_owned).collect();
+    Figure {
+        title: "Noise in a VM beside one in the background".to_owned(),
+        panels: vec![
+            Panel::bars("FWQ and FTQ", "", "noise, %", titles, series.collect()).logarithmic(),
+        ],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn every_figure_has_a_name_and_is_drawn() {
+        NoiseArgs::command().debug_assert();
+        let mut report = Report::default();
+        let host = [1.0; 5];
+        add(&mut report, &HOST, &host, None);
+        let rows = SCENARIOS.iter();
+        rows.for_each(|it| add(&mut report, &it.names, &[2.0; 5], Some(&host)));
+        let names: BTreeSet<_> = report.results.iter().map(|it| it.name).collect();
+        assert_eq!(names.len(), 5 * (SCENARIOS.len() + 1));
+        let svg = figure(&report).svg().expect("is drawn");
+        assert!(
+            svg.contains("real time, pinned") && svg.contains("FTQ 20"),
+            "{svg}"
+        );
+    }
+}
