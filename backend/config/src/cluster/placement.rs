@@ -649,7 +649,9 @@ mod tests {
                         prop_assert!(count <= 3 && count * processors.unwrap_or(0) <= 8);
                         prop_assert!(per_host.is_none_or(|most| count <= most));
                         let switch = network.hosts[host].switch;
-                        let closed = others.iter().any(|other| other.exclusive_switches && other.hosts.iter().any(|&at| network.hosts[at].switch == switch));
+                        let here = |&at: &usize| network.hosts[at].switch == switch;
+                        let mut exclusive = others.iter().filter(|other| other.exclusive_switches);
+                        let closed = exclusive.any(|other| other.hosts.iter().any(here));
                         prop_assert!(!closed);
                     }
                     let own: Vec<usize> = new.keys().copied().collect();
