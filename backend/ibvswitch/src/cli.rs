@@ -66,7 +66,7 @@ struct Cli {
     command: Command,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 struct SourceArgs {
     /// Configuration file.
     #[arg(

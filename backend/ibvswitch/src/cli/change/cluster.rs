@@ -217,7 +217,10 @@ pub(in crate::cli) fn run(source: SourceArgs, command: ClusterCommand) -> Result
             let RemoveArgs { name, change } = args.remove;
             carry_out(source, &change, &[ClusterRequest::Delete { name }])
         }
-        ClusterCommand::Delete(args) => remove(source, Part::Cluster, &args.remove),
+        ClusterCommand::Delete(args) => {
+            refuse_vfs(source.clone(), &args.remove.name)?;
+            remove(source, Part::Cluster, &args.remove)
+        }
         ClusterCommand::Show(args) => show(source, &args),
         ClusterCommand::Plan(args) => plan(source, args),
         ClusterCommand::Compact(args) => compact::run(source, &args),
@@ -238,6 +241,21 @@ pub(in crate::cli) fn run(source: SourceArgs, command: ClusterCommand) -> Result
             edit.change(Part::Vf, &args.name, &[], &["cluster", "vlid"])
         }),
     }
+}
+
+/// Refuses to delete a cluster that still has VFs.
+fn refuse_vfs(source: SourceArgs, name: &str) -> Result<(), CliError> {
+    let (_, config, _) = loaded(source)?;
+    let at = config.clusters.iter().position(|it| it.name == name);
+    let vfs = { config.vfs() }.filter(|(_, vf)| vf.model.cluster.map(|(of, _)| of) == at);
+    let vfs: Vec<&str> = vfs.map(|(_, vf)| vf.model.name.as_str()).collect();
+    if at.is_none() || vfs.is_empty() {
+        return Ok(());
+    }
+    Err(CliError::Failed(format!(
+        "cluster `{name}` has VFs: {}; delete them, too, by --with-vfs, or first take each out by `ibvswitch cluster remove VF`",
+        vfs.join(", ")
+    )))
 }
 
 fn read_requests(file: &Path) -> Result<Vec<ClusterRequest>, CliError> {

@@ -274,7 +274,9 @@ fn text(report: &Report) -> String {
     for line in report.daemon.iter().flatten() {
         let _ = writeln!(text, "DAEMON: {line}");
     }
-    text += if report.proven {
+    text += if report.vms.is_empty() {
+        "\nThere is no VM that could reach another.\n"
+    } else if report.proven {
         "\nProven: VMs reach those of their own cluster, and no others.\n"
     } else {
         "\nNot proven.\n"
