@@ -3,6 +3,8 @@
 
 use std::collections::VecDeque;
 use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use connectx::queue::completion::{CompletionQueue, Moderation, Ring, Traits};
@@ -11,14 +13,16 @@ use connectx::request::{self, Format};
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use fabric::{Fabric, Output, Owner, PortRef, SmpAccess};
 use hca::work::{CompletionEntry, SendWr, Side, Status};
-use hca::{Dma, Reason};
+use hca::{Clock, Dma, Reason, VfId};
 use ibvswitch::daemon::engines::dma::GuestMemory;
 use ibvswitch_benches::{Daemon, Processors};
 use subnet_manager::{Config, MinHop, SubnetManager, Transport};
 use topologies::Hypervisors;
 use vfio_user::{DmaTable, Mapping, SharedMemory};
+use vswitch::model::{MadRules, Model, Vf, View};
+use vswitch::{Environment, ForGuest, Input, Plan, VSwitch};
 use wire::attribute::CapabilityMask;
-use wire::{MadPacket, Qpn, Sl};
+use wire::{Lid, MadPacket, Qpn, Sl};
 
 /// DMA address of the first of [`MAPPINGS`].
 const BASE: u64 = 1 << 32;
@@ -204,6 +208,133 @@ fn management(criterion: &mut Criterion) {
     });
 }
 
+/// Hypervisors of the cloud, each at a leaf of its own.
+const LEAVES: usize = 20;
+const SPINES: usize = 10;
+/// The VM of the tenant's subnet manager.
+const TENANT: VfId = VfId(0);
+
+/// A subnet of 50 switches, vSwitches among them, with 40 VMs of one cluster, which may manage it.
+fn cloud() -> Model {
+    let names: Vec<String> = (0..LEAVES + SPINES).map(|at| format!("s{at}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut model = Model::new(&names);
+    for leaf in 0..LEAVES {
+        for spine in LEAVES..LEAVES + SPINES {
+            model.add_cable(leaf, spine);
+        }
+    }
+    model.add_cluster("c", Lid::new(0xbfff), View::Full);
+    for leaf in 0..LEAVES {
+        let vms = (0..2).map(|vm| {
+            let vf = Vf::new(&format!("vm{leaf}-{vm}"));
+            let mads = MadRules {
+                rate: None,
+                ..vf.mads.clone()
+            };
+            Vf { mads, ..vf }.in_cluster(0, (2 * leaf + vm + 1) as u16)
+        });
+        model.add_hypervisor(&format!("h{leaf}"), leaf, vms.collect());
+    }
+    model
+}
+
+#[derive(Debug, Default)]
+struct ManualClock(AtomicU64);
+
+impl Clock for ManualClock {
+    fn now(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The port of a subnet manager in a VM.
+struct TenantLink {
+    vswitch: Arc<VSwitch>,
+    inbox: VecDeque<MadPacket>,
+}
+
+impl Transport for TenantLink {
+    fn send(&mut self, packet: MadPacket) {
+        self.vswitch.handle(Input::Packet(TENANT, Box::new(packet)));
+    }
+
+    fn receive(&mut self) -> Option<MadPacket> {
+        if self.inbox.is_empty() {
+            self.vswitch.poll();
+            while let Some(output) = self.vswitch.poll_guest() {
+                if let ForGuest::Packet(TENANT, packet) = output {
+                    self.inbox.push_back(*packet);
+                }
+            }
+        }
+        self.inbox.pop_front()
+    }
+}
+
+/// The cloud in operation.
+fn start_cloud(model: &Model, plan: &Plan) -> TenantLink {
+    let clock = Arc::new(ManualClock::default());
+    let environment = Environment::new(Arc::clone(&clock) as Arc<dyn Clock>);
+    let vswitch = VSwitch::new(model, plan, environment).expect("is valid");
+    vswitch.poll();
+    for at in 0..model.vfs().count() {
+        vswitch.handle(Input::Presence(VfId(at as u16), true));
+    }
+    for _ in 0..20 {
+        clock.0.fetch_add(100_000_000, Ordering::Relaxed);
+        vswitch.poll();
+    }
+    let function = vswitch.function(TENANT).expect("is there");
+    function.set_capabilities(CapabilityMask::IS_SM, CapabilityMask::default());
+    vswitch.poll();
+    TenantLink {
+        vswitch,
+        inbox: VecDeque::new(),
+    }
+}
+
+/// Full sweeps of an unchanged subnet by the same manager: of the subnet, and of the tenant's view of it.
+fn sweeps(criterion: &mut Criterion) {
+    let model = cloud();
+    let plan = Plan::new(&model);
+    let mut fabric = Fabric::new(plan.topology()).expect("is a topology");
+    let port = plan.managers().next().expect("is one");
+    fabric.set_owner(port, Owner::Consumer, SmpAccess::Fabric);
+    fabric.set_capabilities(port, CapabilityMask::IS_SM, CapabilityMask::default());
+    let inbox = VecDeque::new();
+    let mut plain = Link {
+        fabric,
+        port,
+        inbox,
+    };
+    let mut tenant = start_cloud(&model, &plan);
+    sweep(criterion, "sweep 50 switches", &mut plain);
+    sweep(criterion, "sweep 50 switches as a tenant", &mut tenant);
+}
+
+fn sweep(criterion: &mut Criterion, name: &str, link: &mut impl Transport) {
+    let mut manager = SubnetManager::new(Config::default(), Box::new(MinHop)).expect("is valid");
+    let now = Duration::ZERO;
+    manager.poll(now, link);
+    assert!(manager.is_up(), "{:?}", manager.report());
+    let known = manager.report();
+    println!(
+        "{name}: {} switches, {} ports",
+        known.switches, known.active
+    );
+    let before = known.sweeps;
+    let mut count = 0;
+    criterion.bench_function(name, |bencher| {
+        bencher.iter(|| {
+            manager.request_sweep();
+            manager.poll(now, link);
+            count += 1;
+        });
+    });
+    assert_eq!(manager.report().sweeps - before, count);
+}
+
 fn socket(criterion: &mut Criterion) {
     // Commands are executed on the socket's thread; nothing polls here.
     let processors = Processors::choose().expect("two processors");
@@ -220,5 +351,5 @@ fn socket(criterion: &mut Criterion) {
     });
 }
 
-criterion_group!(components, queues, windows, management, socket);
+criterion_group!(components, queues, windows, management, sweeps, socket);
 criterion_main!(components);

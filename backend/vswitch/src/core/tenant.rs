@@ -39,9 +39,34 @@ const QUIET: Duration = Duration::from_millis(100);
 const ROUTES_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval at which timers are looked at: a manager chooses how often its switches repeat traps.
 const TIMER_INTERVAL: Duration = Duration::from_millis(5);
-/// Interval of changes that take effect, in the long run, and how many may come at once: each has everybody's paths found anew.
-const CHANGE_INTERVAL: Duration = Duration::from_millis(5);
-const CHANGE_BURST: u32 = 400;
+/// Pace at which changes of clusters in full mode take effect: those of all clusters at once, since each time everybody's paths
+/// are found anew.
+#[derive(Debug)]
+pub(crate) struct ChangePace {
+    /// When the changes until now would have come one by one.
+    until: Duration,
+}
+
+impl ChangePace {
+    /// Interval of changes in the long run.
+    const INTERVAL: Duration = Duration::from_millis(5);
+    /// Changes that may come at once.
+    const BURST: u32 = 400;
+
+    pub(crate) fn new(now: Duration) -> Self {
+        Self { until: now }
+    }
+
+    /// When the next change may take effect.
+    pub(crate) fn next(&self) -> Duration {
+        self.until.saturating_sub(Self::INTERVAL * Self::BURST)
+    }
+
+    /// Counts a change.
+    pub(crate) fn take(&mut self, now: Duration) {
+        self.until = self.until.max(now) + Self::INTERVAL;
+    }
+}
 
 /// A change of mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,8 +112,6 @@ struct Full {
     silent: bool,
     /// The revision of the fabric that is in force.
     in_force: Option<u64>,
-    /// When the changes until now would have come one by one.
-    changes_until: Duration,
     /// When the timers of the fabric were looked at.
     advanced: Duration,
     /// When the forwarding tables are to go to the subnet's manager, and when they may at the earliest.
@@ -194,7 +217,6 @@ impl Tenant {
                 heard: now,
                 silent: false,
                 in_force: None,
-                changes_until: now,
                 advanced: now,
                 routes_due: None,
                 routes_from: now,
@@ -298,14 +320,14 @@ impl Tenant {
         })
     }
 
-    /// When there is something to do again.
-    pub(crate) fn deadline(&self) -> Option<Duration> {
+    /// When there is something to do again; changes take effect from `change_from` on.
+    pub(crate) fn deadline(&self, change_from: Duration) -> Option<Duration> {
         let full = self.full.as_ref()?;
         let fabric = full.view.view_fabric.fabric();
         let end = (!full.silent).then(|| full.heard + self.rules.lease);
         let timer = fabric.deadline();
         let timer = timer.map(|due| due.max(full.advanced + TIMER_INTERVAL));
-        let change = (full.in_force != Some(fabric.revision())).then(|| full.change_from());
+        let change = (full.in_force != Some(fabric.revision())).then_some(change_from);
         let all = [end, timer, change, full.routes_due];
         all.into_iter().flatten().min()
     }
@@ -368,10 +390,9 @@ impl Tenant {
         let full = self.full.as_mut()?;
         let fabric = full.view.view_fabric.fabric();
         let revision = Some(fabric.revision());
-        if full.in_force == revision || now < full.change_from() {
+        if full.in_force == revision {
             return None;
         }
-        full.changes_until = full.changes_until.max(now) + CHANGE_INTERVAL;
         full.in_force = revision;
         full.routes_due = Some(full.routes_from.max(now + QUIET));
         let ports = { full.vfs.iter().enumerate() }.filter_map(|(host, &vf)| {
@@ -423,12 +444,6 @@ impl Tenant {
 }
 
 impl Full {
-    /// When the next change may take effect.
-    fn change_from(&self) -> Duration {
-        self.changes_until
-            .saturating_sub(CHANGE_INTERVAL * CHANGE_BURST)
-    }
-
     /// A VF's port in the cluster's network.
     fn port(&self, vf: VfId) -> Option<PortRef> {
         self.view.view_fabric.host(*self.view.hosts.get(&vf)?)

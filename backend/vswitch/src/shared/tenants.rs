@@ -12,12 +12,21 @@ use wire::{Lid, MadPacket, PKey, Sl};
 use super::VSwitch;
 use super::guest::pass_out;
 use super::snapshot::{Snapshot, with_view_input};
+use crate::core::cluster::Tenancy;
 use crate::core::hosts::Sent;
 use crate::core::subnets::Managers;
-use crate::core::tenant::Turn;
+use crate::core::tenant::{News, Turn};
 
 /// The clusters whose VMs may manage them.
 pub(super) struct Tenants<'a>(pub(super) &'a VSwitch);
+
+/// Effect of a cluster's manager on others.
+struct Effect {
+    cluster: usize,
+    tenancy: Option<Tenancy>,
+    turn: Option<Turn>,
+    news: Vec<News>,
+}
 
 impl Tenants<'_> {
     /// Takes a subnet management packet of a guest whose cluster is in full mode, or goes to it by this packet; false
@@ -107,15 +116,36 @@ impl Tenants<'_> {
 
     /// Has what clusters' managers have set take effect, and tells VMs what is new; when there is something to do again.
     pub(super) fn tend(&self, managers: &mut Managers) -> Option<Duration> {
-        let mut first = None;
-        for cluster in 0..self.0.views.len() {
+        let now = self.0.now();
+        let mut pace = self.0.views.tenant_changes.lock();
+        let may_change = now >= pace.next();
+        let clusters = 0..self.0.views.len();
+        let effects = clusters.clone().filter_map(|cluster| {
             self.route(cluster, managers);
-            first = first
-                .into_iter()
-                .chain(self.tend_one(cluster, managers))
-                .min();
+            self.tend_one(cluster, managers, may_change)
+        });
+        let effects: Vec<Effect> = effects.collect();
+        if effects.iter().any(|effect| effect.tenancy.is_some()) {
+            pace.take(now);
         }
-        first
+        if !effects.is_empty() {
+            // One change, after which paths are found anew once.
+            let mut core = self.0.change();
+            for effect in effects {
+                if effect.tenancy.is_some() || effect.turn.is_some() {
+                    core.set_tenancy(effect.cluster, effect.tenancy.map(Arc::new), effect.turn);
+                }
+                for news in effect.news {
+                    core.tell_tenant(news);
+                }
+            }
+        }
+        let change_from = pace.next();
+        let deadlines = clusters.filter_map(|cluster| {
+            let tenant = self.0.views.tenant(cluster)?;
+            tenant.deadline(change_from)
+        });
+        deadlines.min()
     }
 
     /// Has the subnet's manager route the cluster's VMs as the cluster's own does, where it is time.
@@ -143,16 +173,25 @@ impl Tenants<'_> {
         self.0.wake();
     }
 
-    fn tend_one(&self, cluster: usize, managers: &mut Managers) -> Option<Duration> {
+    fn tend_one(
+        &self,
+        cluster: usize,
+        managers: &mut Managers,
+        may_change: bool,
+    ) -> Option<Effect> {
         let mut tenant = self.0.views.tenant(cluster)?;
         let name = tenant.name().to_owned();
-        tenant.advance(self.0.now());
+        let now = self.0.now();
+        tenant.advance(now);
         let turn = tenant.take_turn();
         let (moved, is_full) = (tenant.take_moved(), tenant.is_full());
         let news = tenant.take_news();
-        let tenancy =
-            tenant.take_tenancy(self.0.now(), |vf| (self.first_pkey(vf), self.rewritten(vf)));
-        let due = tenant.deadline();
+        let provider = |vf| (self.first_pkey(vf), self.rewritten(vf));
+        let tenancy = if may_change {
+            tenant.take_tenancy(now, provider)
+        } else {
+            None
+        };
         drop(tenant);
         if turn == Some(Turn::Managed) {
             self.0.views.forget(cluster);
@@ -165,17 +204,13 @@ impl Tenants<'_> {
         if moved {
             self.tell_filter(cluster, is_full);
         }
-        if tenancy.is_none() && turn.is_none() && news.is_empty() {
-            return due;
-        }
-        let mut core = self.0.change();
-        if tenancy.is_some() || turn.is_some() {
-            core.set_tenancy(cluster, tenancy.map(Arc::new), turn);
-        }
-        for news in news {
-            core.tell_tenant(news);
-        }
-        due
+        let has_effect = tenancy.is_some() || turn.is_some() || !news.is_empty();
+        has_effect.then_some(Effect {
+            cluster,
+            tenancy,
+            turn,
+            news,
+        })
     }
 
     /// Has the filter know which guests are of a cluster in full mode.

@@ -15,7 +15,7 @@ use wire::{Guid, MadPacket};
 use super::VSwitch;
 use super::snapshot::with_view_input;
 use super::tenants::Tenants;
-use crate::core::tenant::Tenant;
+use crate::core::tenant::{ChangePace, Tenant};
 use crate::core::view::{CachedView, Pace, View, ViewInput};
 use crate::filter::Reason;
 use crate::model::{self, Model, View as Kind};
@@ -37,6 +37,8 @@ pub(crate) struct Views {
     /// By cluster; `None` where its VMs may not manage it. Locked while one question is answered, and while the
     /// network of the cluster is made anew.
     tenants: Vec<Option<Mutex<Tenant>>>,
+    /// Pace of what the managers of clusters set.
+    pub(super) tenant_changes: Mutex<ChangePace>,
 }
 
 impl Views {
@@ -62,6 +64,7 @@ impl Views {
                     manages.then(|| Mutex::new(Tenant::new(cluster)))
                 })
                 .collect(),
+            tenant_changes: Mutex::new(ChangePace::new(now)),
         }
     }
 

@@ -775,3 +775,17 @@ fn nothing_that_a_cluster_sends_changes_anything_else() {
     assert!(after == before, "the subnet is another one");
     all_reach_all(&lab, &[OTHER, OTHER2]);
 }
+
+#[test]
+fn sweeps_that_change_nothing_leave_paths_alone() {
+    let lab = Lab::new(&cloud());
+    let mut tenant = Tenant::start(&lab, A);
+    // By then settings and tables are in force.
+    tenant.pass(&lab, Duration::from_secs(2));
+    let generation = || lab.vswitch.generation().load(Ordering::Relaxed);
+    let (before, sweeps) = (generation(), tenant.manager.report().sweeps);
+    tenant.manager.request_sweep();
+    tenant.run(&lab);
+    assert_eq!(tenant.manager.report().sweeps, sweeps + 1);
+    assert_eq!(generation(), before);
+}
