@@ -101,7 +101,7 @@ impl<'d> Reader<'d> {
         let mut subnets = self.subnets(root, &section, &sm);
         let wiring = self.wiring(root, &section, &sm, &mut subnets);
         self.partitions(root);
-        self.clusters(root, fabric.extended_lids);
+        self.clusters(root, fabric.extended_lids, manager.cluster_lanes);
         let defaults = Defaults {
             runtime_dir: &runtime_dir,
             doorbells,

@@ -611,6 +611,11 @@ pub const SCOPES: &[Scope] = &[
     partly("cluster.full_mode_lease_s", FULL_VIEW, &[MANAGED]),
     partly("cluster.full_mode_end", FULL_VIEW, &[MANAGED]),
     partly("cluster.pkeys", FULL_VIEW, &[MANAGED]),
+    partly(
+        "cluster.share",
+        "with `sm.cluster_lanes`",
+        &[read("without it")],
+    ),
     everywhere("cluster.exclusive_switches"),
     partly(
         "cluster.elsewhere",

@@ -110,6 +110,7 @@ fn cluster_shares(model: &Model, subnet: usize) -> Vec<ClusterShare> {
     let mut shares: Vec<ClusterShare> = { model.clusters.iter() }
         .map(|cluster| ClusterShare {
             name: cluster.name.clone(),
+            share: cluster.share,
             ..ClusterShare::default()
         })
         .collect();

@@ -49,6 +49,13 @@ pub static CLUSTER: &[Key] = &[
          are full members, and no other cluster has them.",
     ),
     key(
+        "share",
+        Integer(1..=255),
+        "`1`",
+        "With `sm.cluster_lanes`: [part of each link](links.md#lanes-of-clusters) that the cluster gets, against those of the other clusters \
+         there.",
+    ),
+    key(
         "exclusive_switches",
         Flag,
         "`false`",

@@ -256,7 +256,7 @@ pub static SM: &[Key] = &[
         "cluster_lanes",
         Flag,
         "`false`",
-        "Whether clusters have [service levels and lanes of their own](links.md#lanes-of-clusters), and equal shares of links.",
+        "Whether clusters have [service levels and lanes of their own](links.md#lanes-of-clusters), and shares of links.",
     ),
     key(
         "state_dir",

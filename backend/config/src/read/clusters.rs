@@ -29,8 +29,22 @@ pub(super) struct Clusters {
     shares: Seen<u16>,
 }
 
+/// The cluster's part of each link, where clusters have lanes.
+fn share(section: &Section<'_>, has_lanes: bool) -> u8 {
+    let Some(entry) = section.integer("share", "write a number from 1 to 255") else {
+        return 1;
+    };
+    if !has_lanes && entry.value != 1 {
+        entry.reject(
+            "clusters have no lanes of their own",
+            "write cluster_lanes = true in [sm], or remove the key",
+        );
+    }
+    entry.value as u8
+}
+
 impl<'d> Reader<'d> {
-    pub(super) fn clusters(&mut self, root: &Section<'d>, extended_lids: bool) {
+    pub(super) fn clusters(&mut self, root: &Section<'d>, extended_lids: bool, has_lanes: bool) {
         let mut names: Seen<String> = Seen::new();
         for section in root.sections("cluster", keys::CLUSTER) {
             let Some(name) = section.name(&mut names, "cluster") else {
@@ -47,6 +61,7 @@ impl<'d> Reader<'d> {
                 sm_lid: Lid::from(sm_lid as u16),
                 view,
                 full_mode,
+                share: share(&section, has_lanes),
             });
             let exclusive = section.flag("exclusive_switches");
             self.names

@@ -464,3 +464,19 @@ fn full_mode() {
         assert!(found.len() == 1 && found[0].contains(what), "{found:?}");
     }
 }
+
+#[test]
+fn shares_of_clusters() {
+    let text = |lanes| {
+        format!(
+            "[sm]\ncluster_lanes = {lanes}\n[[cluster]]\nname = \"a\"\nshare = 3\n[[cluster]]\nname = \"b\"\n\
+             [[hypervisor]]\nname = \"h\"\n[[hypervisor.vf]]\nname = \"v\"\ncluster = \"a\"\n"
+        )
+    };
+    let model = parse(&text(true)).model();
+    let shares: Vec<u8> = { model.clusters.iter() }.map(|it| it.share).collect();
+    assert_eq!(shares, [3, 1]);
+    let found = problems(&text(false));
+    let what = "clusters have no lanes of their own; write cluster_lanes = true in [sm], or remove the key";
+    assert!(found.len() == 1 && found[0].contains(what), "{found:?}");
+}

@@ -126,6 +126,7 @@ impl Model {
             sm_lid,
             view,
             full_mode: FullMode::default(),
+            share: 1,
         });
     }
 }

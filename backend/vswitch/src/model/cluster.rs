@@ -15,6 +15,8 @@ pub struct Cluster {
     pub view: View,
     /// The rules of its full mode.
     pub full_mode: FullMode,
+    /// Its part of a link, against those of the other clusters there, where clusters have lanes of their own.
+    pub share: u8,
 }
 
 /// The part of the subnet that VMs of a cluster see when they ask its nodes.

@@ -113,19 +113,25 @@ fn guests_get_the_shares_of_their_lanes() {
     }
 }
 
-/// Clusters have lanes of their own and equal parts, whatever service level a guest names and however many queue pairs
-/// it has.
 #[test]
 fn clusters_get_their_shares() {
+    clusters_get([1, 1], [0.5, 0.5]);
+    clusters_get([3, 1], [0.75, 0.25]);
+}
+
+/// Clusters have lanes of their own and their parts, whatever service level a guest names and however many queue pairs
+/// it has.
+fn clusters_get(shares: [u8; 2], expected_parts: [f64; 2]) {
     let mut model = model(Bandwidth::Model);
     model.manager.sl_to_vl = None;
     model.manager.cluster_lanes = true;
-    for name in ["x", "y"] {
+    for (name, share) in ["x", "y"].into_iter().zip(shares) {
         model.clusters.push(Cluster {
             name: name.to_owned(),
             sm_lid: Lid::new(1),
             view: View::default(),
             full_mode: FullMode::default(),
+            share,
         });
     }
     for hypervisor in &mut model.hypervisors {
@@ -155,7 +161,7 @@ fn clusters_get_their_shares() {
     let could = RATE as f64 * time.as_secs_f64() / f64::from(LEN);
     let done = pairs.map(|(qp, _)| sent(&qp.cq.poll()).len() as f64 / could);
     let given = [done[0], done[1..].iter().sum()];
-    assert!(close(given, [0.5, 0.5]), "{done:?}");
+    assert!(close(given, expected_parts), "{done:?}");
 }
 
 #[test]
