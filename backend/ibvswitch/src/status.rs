@@ -123,6 +123,7 @@ impl Observer {
                 })
                 .collect(),
             adapters: control::adapters(&self.plan, fabric),
+            full_mode: Vec::new(),
             passthrough: Vec::new(),
             commands: Vec::new(),
             placement: None,

@@ -407,6 +407,11 @@ impl VSwitch {
         }
     }
 
+    /// Names of the clusters in full mode.
+    pub fn clusters_in_full_mode(&self) -> Vec<String> {
+        self.views.in_full_mode()
+    }
+
     /// The port of a function as the engine is to know it.
     #[must_use]
     pub fn port_view(&self, vf: VfId) -> PortView {

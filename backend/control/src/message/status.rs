@@ -46,6 +46,9 @@ pub struct Status {
     /// The daemon's own sandbox.
     #[serde(default)]
     pub sandbox: Sandbox,
+    /// Clusters in full mode: a subnet manager in a VM has set what their VMs see.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub full_mode: Vec<String>,
     /// Settings that do not do what they look like, and ports that stay in Initialize.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,

@@ -28,6 +28,7 @@ impl StatusSource for Fixed {
             pid: 7,
             uptime_s: 3,
             runtime_dir: "/run/ibvswitch".to_owned(),
+            full_mode: Vec::new(),
             config: Some("/etc/ibvswitch.toml".to_owned()),
             fabric: FabricStatus {
                 switches: 3,

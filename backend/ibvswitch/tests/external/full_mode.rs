@@ -66,6 +66,8 @@ fn opensm_manages_its_tenants_cluster_and_no_other() {
         let (mut qp, _other) = connected(Transport::Rc, &from, &to);
         from.write_by(&mut qp, &to, 4096, 7);
     }
+    let full = |daemon: &Daemon| daemon.ask(&["status"])["full_mode"].clone();
+    assert_eq!(full(&daemon), serde_json::json!(["t1", "t2"]));
     // Both tenants hear of a cable that is gone.
     daemon.ask(&["link", "down", "l1:2"]);
     for opensm in &managers {
@@ -76,6 +78,7 @@ fn opensm_manages_its_tenants_cluster_and_no_other() {
     for tenant in ["t1", "t2"] {
         daemon.await_line(&["managed again", tenant]);
     }
+    assert_eq!(full(&daemon), serde_json::Value::Null);
     let (mut from, to) = (Peer::open(&daemon, "a1"), Peer::open(&daemon, "b1"));
     from.write_to(&to);
     assert!(discover("t1/b1").contains("\"subnet manager\""));

@@ -73,6 +73,13 @@ impl Views {
         Some(self.tenants.get(cluster)?.as_ref()?.lock())
     }
 
+    /// Names of the clusters in full mode.
+    pub(super) fn in_full_mode(&self) -> Vec<String> {
+        let tenants = self.tenants.iter().flatten().map(Mutex::lock);
+        let full = tenants.filter(|tenant| tenant.is_full());
+        full.map(|tenant| tenant.name().to_owned()).collect()
+    }
+
     /// The cluster of this name, if its VMs may manage it.
     pub(super) fn tenant_named(&self, name: &str) -> Option<usize> {
         let mut clusters = 0..self.len();

@@ -338,6 +338,8 @@ struct Live {
     /// VMs whose ports are Active, and VMs that are connected; `null` without a daemon.
     active: Option<usize>,
     connected: Option<usize>,
+    /// Whether the cluster is in full mode; `null` without a daemon.
+    full_mode: Option<bool>,
 }
 
 fn show(source: SourceArgs, args: &ShowArgs) -> Result<(), CliError> {
@@ -364,6 +366,7 @@ fn show(source: SourceArgs, args: &ShowArgs) -> Result<(), CliError> {
         all.push(Live {
             active: count(&|vf| vf.state == "Active"),
             connected: count(&|vf| vf.client_connected),
+            full_mode: { status.as_ref() }.map(|status| status.full_mode.contains(&shown.name)),
             shown,
         });
     }
@@ -379,6 +382,7 @@ fn show(source: SourceArgs, args: &ShowArgs) -> Result<(), CliError> {
                 "VMS",
                 "ACTIVE",
                 "CONNECTED",
+                "MODE",
                 "DISTANCE",
                 "LONGEST",
                 "FULLEST CABLE",
@@ -392,6 +396,12 @@ fn show(source: SourceArgs, args: &ShowArgs) -> Result<(), CliError> {
                     shown.vms.len().to_string(),
                     number(live.active),
                     number(live.connected),
+                    match live.full_mode {
+                        Some(true) => "full",
+                        Some(false) => "managed",
+                        None => "?",
+                    }
+                    .to_owned(),
                     mean(shown),
                     shown.distance.longest.to_string(),
                     fullest(shown),

@@ -169,6 +169,7 @@ impl StatusSource for DaemonState {
             placement,
             upgraded: self.upgraded.get().cloned(),
             sandbox: sandbox::state(),
+            full_mode: self.vswitch().clusters_in_full_mode(),
             ..status
         }
     }
