@@ -7,10 +7,11 @@ use crate::guest::Guest;
 use crate::tools::diags::expect;
 
 /// Gives `interface` (`ib0`), once the guest has it, an address of 24 bits' prefix and waits for
-/// its carrier: until then the subnet's broadcast group has not been joined.
+/// its carrier: until then the subnet's broadcast group has not been joined. Interfaces of one network answer for their own
+/// addresses alone, so that a peer connects to the HCA that a server listens at.
 pub fn up(guest: &Guest, interface: &str, address: &str, limit: Duration) -> Result<()> {
     let command = format!(
-        "modprobe ib_ipoib && \
+        "cd /proc/sys/net/ipv4/conf/all && echo 1 >arp_ignore && echo 2 >arp_announce && modprobe ib_ipoib && \
          until [ -e /sys/class/net/{interface} ]; do usleep 50000; done && \
          ip address add {address}/24 dev {interface} && ip link set {interface} up"
     );
