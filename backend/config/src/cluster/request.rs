@@ -134,7 +134,7 @@ impl Needs {
     /// The demand for so many VMs; `per_cable` clusters may use a cable where nothing else is asked for.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The mistake, and its remedy.
     pub fn demand(
         &self,
         vms: u64,

@@ -7,9 +7,11 @@ job() { # of so many nodes
 }
 
 job 2
-many=$(sbatch --parsable --array 1-8 --nodes 1 --output '/shared/many-%a.out' --wrap 'hostname; sleep 3') || exit 1
+# Each takes 3 s, so that some still wait when n3 has joined.
+sbatch --wait --array 1-8 --nodes 1 --output '/shared/many-%a.out' --wrap 'hostname; sleep 3' &
+many=$!
 lab-barrier queued
-while [ -n "$(squeue --noheader --jobs "$many")" ]; do sleep 0.5; done
+wait $many || exit 1
 cat /shared/many-*.out | sort | uniq -c
 grep -q n3 /shared/many-*.out || { echo "n3 has joined and computed nothing"; exit 1; }
 job 3

@@ -21,7 +21,7 @@ use config::cluster::request::{ClusterRequest, Needs};
 const CHANGE_TIMEOUT: f64 = 600.0;
 /// Time limit for VMs to become Active.
 const ACTIVE_TIMEOUT: Duration = Duration::from_secs(600);
-/// Time between two questions.
+/// Time between two questions, and resolution of the figures: the control socket has no event for a port that becomes Active.
 const ASK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Arguments of `cluster emulate`.
