@@ -11,7 +11,7 @@ use connectx::queue::completion::{CompletionQueue, Moderation, Ring, Traits};
 use connectx::queue::{Buffer, Record};
 use connectx::request::{self, Format};
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
-use fabric::{Fabric, Output, Owner, PortRef, SmpAccess};
+use fabric::{Fabric, Station};
 use hca::work::{CompletionEntry, SendWr, Side, Status};
 use hca::{Clock, Dma, Reason, VfId};
 use ibvswitch::daemon::engines::dma::GuestMemory;
@@ -135,77 +135,45 @@ fn windows(criterion: &mut Criterion) {
     });
 }
 
-/// The port that the subnet manager talks through.
-struct Link {
-    fabric: Fabric,
-    port: PortRef,
-    inbox: VecDeque<MadPacket>,
-}
-
-impl Transport for Link {
-    fn send(&mut self, packet: MadPacket) {
-        self.fabric.inject(self.port, packet);
-    }
-
-    fn receive(&mut self) -> Option<MadPacket> {
-        self.fabric.run();
-        while let Some(output) = self.fabric.poll_output() {
-            if let Output::Deliver { port, packet } = output
-                && port == self.port
-            {
-                self.inbox.push_back(*packet);
-            }
-        }
-        self.inbox.pop_front()
-    }
-}
-
 /// Hypervisors of the subnet, each with as many VFs.
 const HYPERVISORS: u16 = 8;
 
-fn down() -> (Link, SubnetManager, Hypervisors) {
+type Subnet = (Fabric, Station, Hypervisors);
+
+fn down() -> (SubnetManager, Subnet) {
     let layout = Hypervisors::new(HYPERVISORS, HYPERVISORS).expect("there are LIDs");
     let mut fabric = Fabric::new(layout.topology()).expect("is a topology");
     let port = fabric
         .port_by_guid(layout.manager_guid())
         .expect("is there");
-    fabric.set_owner(port, Owner::Consumer, SmpAccess::Fabric);
-    fabric.set_capabilities(port, CapabilityMask::IS_SM, CapabilityMask::default());
-    let link = Link {
-        fabric,
-        port,
-        inbox: VecDeque::new(),
-    };
+    let station = Station::of_manager(&mut fabric, port);
     let manager = SubnetManager::new(Config::default(), Box::new(MinHop)).expect("is valid");
-    (link, manager, layout)
+    (manager, (fabric, station, layout))
 }
 
-fn bring_up(
-    (mut link, mut manager, layout): (Link, SubnetManager, Hypervisors),
-) -> (Link, Hypervisors) {
+fn bring_up((mut manager, mut subnet): (SubnetManager, Subnet)) -> Subnet {
+    let (fabric, station, _) = &mut subnet;
     let mut now = Duration::ZERO;
     while !manager.is_up() {
-        now = manager.poll(now, &mut link).expect("waits for something");
+        let next = manager.poll(now, &mut station.at(fabric));
+        now = next.expect("waits for something");
     }
-    (link, layout)
+    subnet
 }
 
 fn management(criterion: &mut Criterion) {
     criterion.bench_function("bring up a subnet of 64 VFs", |bencher| {
         bencher.iter_batched(down, bring_up, BatchSize::LargeInput);
     });
-    let (link, layout) = bring_up(down());
+    let (fabric, _, layout) = bring_up(down());
     let port = |hypervisor| {
         let guid = layout.vf_guid(hypervisor, 0);
-        link.fabric.port_by_guid(guid).expect("is there")
+        fabric.port_by_guid(guid).expect("is there")
     };
     let (from, to) = (port(0), port(HYPERVISORS - 1));
-    let lid = link.fabric.port_info(to).expect("is there").lid;
+    let lid = fabric.port_info(to).expect("is there").lid;
     criterion.bench_function("resolve a path over five nodes", |bencher| {
-        bencher.iter(|| {
-            link.fabric
-                .resolve(from, black_box(lid), Sl::default(), None)
-        });
+        bencher.iter(|| fabric.resolve(from, black_box(lid), Sl::default(), None));
     });
 }
 
@@ -301,16 +269,10 @@ fn sweeps(criterion: &mut Criterion) {
     let plan = Plan::new(&model);
     let mut fabric = Fabric::new(plan.topology()).expect("is a topology");
     let port = plan.managers().next().expect("is one");
-    fabric.set_owner(port, Owner::Consumer, SmpAccess::Fabric);
-    fabric.set_capabilities(port, CapabilityMask::IS_SM, CapabilityMask::default());
-    let inbox = VecDeque::new();
-    let mut plain = Link {
-        fabric,
-        port,
-        inbox,
-    };
+    let mut station = Station::of_manager(&mut fabric, port);
     let mut tenant = start_cloud(&model, &plan);
-    sweep(criterion, "sweep 50 switches", &mut plain);
+    let plain = &mut station.at(&mut fabric);
+    sweep(criterion, "sweep 50 switches", plain);
     sweep(criterion, "sweep 50 switches as a tenant", &mut tenant);
 }
 

@@ -2,15 +2,14 @@
 //! to subnet administration.
 #![no_main]
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use arbitrary::Arbitrary;
-use fabric::{Fabric, Output, Owner, PortRef, SmpAccess};
+use fabric::{Fabric, Owner, PortRef, SmpAccess, Station};
 use libfuzzer_sys::fuzz_target;
-use subnet_manager::{Config, MinHop, SubnetManager, Transport};
+use subnet_manager::{Config, MinHop, SubnetManager};
 use topologies::Hypervisors;
-use wire::attribute::{CapabilityMask, PortInfo};
+use wire::attribute::PortInfo;
 use wire::mad::SIZE;
 use wire::{Lid, MadPacket, PKey, QKey, Qpn, Sl};
 
@@ -73,31 +72,6 @@ enum Op {
     Time(u16),
 }
 
-struct Link {
-    fabric: Fabric,
-    port: PortRef,
-    inbox: VecDeque<MadPacket>,
-}
-
-impl Transport for Link {
-    fn send(&mut self, packet: MadPacket) {
-        self.fabric.inject(self.port, packet);
-    }
-
-    fn receive(&mut self) -> Option<MadPacket> {
-        self.fabric.run();
-        while let Some(output) = self.fabric.poll_output() {
-            match output {
-                Output::Deliver { port, packet } if port == self.port => {
-                    self.inbox.push_back(*packet);
-                }
-                _ => {}
-            }
-        }
-        self.inbox.pop_front()
-    }
-}
-
 /// Returns the settings of the ports of other nodes than the guest's. Violations are counted everywhere.
 fn settings(fabric: &Fabric, guest: PortRef) -> Vec<(Option<PortInfo>, Vec<PKey>)> {
     let others = fabric.nodes().filter(|&node| node != guest.node);
@@ -123,25 +97,17 @@ fuzz_target!(|ops: Vec<Op>| {
         .port_by_guid(layout.manager_guid())
         .expect("is there");
     let guest = fabric.port_by_guid(layout.vf_guid(0, 0)).expect("is there");
-    let none = CapabilityMask::default();
-    fabric.set_owner(port, Owner::Consumer, SmpAccess::Fabric);
-    fabric.set_capabilities(port, CapabilityMask::IS_SM, none);
+    let mut station = Station::of_manager(&mut fabric, port);
     fabric.set_owner(guest, Owner::Consumer, SmpAccess::OwnPort);
-    let inbox = VecDeque::new();
-    let mut link = Link {
-        fabric,
-        port,
-        inbox,
-    };
     let config = Config {
         sweep_interval: Duration::ZERO,
         ..Config::default()
     };
     let mut manager = SubnetManager::new(config, Box::new(MinHop)).expect("is right");
     let mut now = Duration::ZERO;
-    manager.poll(now, &mut link);
+    manager.poll(now, &mut station.at(&mut fabric));
     assert!(manager.is_up());
-    let before = settings(&link.fabric, guest);
+    let before = settings(&fabric, guest);
     for op in ops.iter().take(64) {
         match op {
             Op::Send {
@@ -163,15 +129,16 @@ fuzz_target!(|ops: Vec<Op>| {
                     grh: None,
                     mad: datagram.bytes(),
                 };
-                link.fabric.inject(guest, packet);
+                fabric.inject(guest, packet);
             }
             Op::Ask(datagram) => {
-                link.fabric.local_mad(guest, &datagram.bytes());
+                fabric.local_mad(guest, &datagram.bytes());
             }
             Op::Time(ms) => now += Duration::from_millis(u64::from(*ms)),
         }
-        link.fabric.advance(now);
-        manager.poll(now, &mut link);
+        fabric.advance(now);
+        manager.poll(now, &mut station.at(&mut fabric));
+        station.others.clear();
     }
-    assert_eq!(settings(&link.fabric, guest), before);
+    assert_eq!(settings(&fabric, guest), before);
 });

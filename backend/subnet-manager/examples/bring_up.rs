@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use fabric::{Fabric, Output, Owner, PortRef, SmpAccess, Topology};
-use ibvswitch_subnet_manager::{Config, MinHop, SubnetManager, Transport};
-use wire::attribute::CapabilityMask;
-use wire::{Guid, MadPacket, PortState};
+use fabric::{Fabric, Station, Topology};
+use ibvswitch_subnet_manager::{Config, MinHop, SubnetManager};
+use wire::{Guid, PortState};
 
 const SUBNET: &str = r#"
 switchguid=0x10(10)
@@ -22,44 +21,22 @@ Ca      1 "H-0000000000000030"  # "b"
 [1](31) "S-0000000000000010"[2]  # lid 0 lmc 0 "sw1" lid 0 4xEDR
 "#;
 
-/// The manager's port.
-struct Port {
-    fabric: Fabric,
-    port: PortRef,
-}
-
-impl Transport for Port {
-    fn send(&mut self, packet: MadPacket) {
-        self.fabric.inject(self.port, packet);
-    }
-
-    fn receive(&mut self) -> Option<MadPacket> {
-        self.fabric.run();
-        std::iter::from_fn(|| self.fabric.poll_output()).find_map(|output| match output {
-            Output::Deliver { port, packet } if port == self.port => Some(*packet),
-            _ => None,
-        })
-    }
-}
-
 fn main() {
     let topology = Topology::from_netlist(SUBNET).expect("is a subnet");
     let mut fabric = Fabric::new(&topology).expect("is a fabric");
     let port = fabric.port_by_guid(Guid::new(0x21)).expect("is there");
-    fabric.set_owner(port, Owner::Consumer, SmpAccess::Fabric);
-    fabric.set_capabilities(port, CapabilityMask::IS_SM, CapabilityMask::default());
-    let mut link = Port { fabric, port };
+    let mut station = Station::of_manager(&mut fabric, port);
     let mut manager = SubnetManager::new(Config::default(), Box::new(MinHop)).expect("is right");
     let mut now = Duration::ZERO;
     while !manager.is_up() {
-        let next = manager.poll(now, &mut link);
+        let next = manager.poll(now, &mut station.at(&mut fabric));
         now = next.unwrap_or(now);
     }
     for (guid, lid) in manager.lids() {
         println!("{guid} has LID {lid}");
     }
-    let other = link.fabric.port_by_guid(Guid::new(0x31)).expect("is there");
-    let info = link.fabric.port_info(other).expect("is a port");
+    let other = fabric.port_by_guid(Guid::new(0x31)).expect("is there");
+    let info = fabric.port_info(other).expect("is a port");
     assert_eq!(info.port_state, PortState::Active);
 }
 

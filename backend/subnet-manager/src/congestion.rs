@@ -16,7 +16,7 @@ use wire::mad::{AttributeId, Mad, Method, SIZE, Status};
 use wire::{Guid, Lid, MadPacket, PKey, Sl};
 
 use crate::config::congestion::CongestionControl;
-use crate::requests::Transport;
+use wire::Transport;
 
 /// Nodes that are named among the errors of a sweep.
 const MAX_ERRORS: usize = 8;

@@ -75,9 +75,9 @@ pub use migration::{
     Arrival, Deadlock, LinkCircle, Method, Migration, MigrationError, Moved, NotFewest, Packets,
     SwitchPackets, Target, Wait,
 };
-pub use requests::Transport;
 pub use routing::{
     ClusterTables, Endpoint, ForwardingTable, Graph, IdleEntry, IdleReason, MinHop, Routing,
     RoutingEngine, RoutingError, ServiceLevels, Trunk, UpDown, Vertex,
 };
 pub use sa::{PathCache, PathChange};
+pub use wire::Transport;

@@ -30,7 +30,7 @@ use crate::config::{Config, ConfigError, Files};
 use crate::congestion::Congestion;
 use crate::keys::{KeySource, ManagementKeys};
 use crate::model::Subnet;
-use crate::requests::{Failure, Outcome, Requests, Transport};
+use crate::requests::{Failure, Outcome, Requests};
 use crate::routing::{ClusterTables, RoutingEngine};
 use crate::sa::{Administration, Paths, View};
 use crate::tables::Tables;
@@ -48,6 +48,7 @@ use routes::multipath::{self, Ranges};
 pub use sweeps::Report;
 use sweeps::Sweeps;
 use traps::Traps;
+use wire::Transport;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {

@@ -5,17 +5,7 @@ use std::time::Duration;
 
 use wire::mad::{AttributeId, Method, Status};
 use wire::smp::{DATA, Request, Smp};
-use wire::{Lid, MadPacket};
-
-/// The port that a subnet manager talks through.
-pub trait Transport {
-    /// Sends a packet from queue pair 0 of the port. The port stamps the source LID and takes the
-    /// first step of a directed route.
-    fn send(&mut self, packet: MadPacket);
-
-    /// The next packet that came for queue pair 0.
-    fn receive(&mut self) -> Option<MadPacket>;
-}
+use wire::{Lid, MadPacket, Transport};
 
 /// Room for requests that is kept while there are none.
 const LARGE_QUEUE: usize = 1024;

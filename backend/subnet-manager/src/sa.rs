@@ -28,7 +28,6 @@ use wire::{Gid, Guid, Lid, MadPacket, PKey, Qpn};
 use crate::config::Config;
 use crate::config::cluster_levels::ClusterLevels;
 use crate::model::{At, Subnet};
-use crate::requests::Transport;
 use crate::rmpp::{Receiver, Sender, Taken};
 use crate::routing::clusters::Overlay;
 use crate::routing::multipath::Plan;
@@ -40,6 +39,7 @@ pub use path_cache::{PathCache, PathChange};
 use request::{Request, Table};
 use service::Services;
 use subscription::{Audience, Subscriptions};
+use wire::Transport;
 
 /// Routes of the subnet after the last sweep that ended.
 #[derive(Debug, Clone, Default)]

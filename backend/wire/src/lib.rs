@@ -52,4 +52,4 @@ pub use error::{Error, ParseError, Result};
 pub use layout::{Kind, byte_of};
 pub use link::{LinkSpeed, LinkSpeedExt, LinkWidth, Mtu, PhysicalState, PortState, Sl, Vl};
 pub use management::{attribute, congestion, mad, performance, rmpp, sa, smp, vendor};
-pub use packet::MadPacket;
+pub use packet::{MadPacket, Transport};

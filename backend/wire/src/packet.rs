@@ -28,6 +28,16 @@ pub struct MadPacket {
     pub mad: [u8; mad::SIZE],
 }
 
+/// The port that a program talks through, such as a subnet manager.
+pub trait Transport {
+    /// Sends a packet from queue pair 0 or 1 of the port. The port stamps the source LID and takes the
+    /// first step of a directed route.
+    fn send(&mut self, packet: MadPacket);
+
+    /// The next packet that came for one of them.
+    fn receive(&mut self) -> Option<MadPacket>;
+}
+
 impl MadPacket {
     /// The longest packet in bytes, with global route header and check sums.
     pub const MAX_SIZE: usize = LocalRoute::SIZE

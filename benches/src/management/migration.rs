@@ -4,19 +4,18 @@
 //! every node a function that a VM can move to, half of them free; the subnet manager and the fabric
 //! are in this process and talk by packets, which are what is counted.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use fabric::{Fabric, NodeSpec, Owner, SmpAccess, Topology};
+use fabric::{Fabric, NodeSpec, Station, Topology};
 use subnet_manager::{
     Config, Method, Migration, MigrationError, MinHop, Moved, SubnetManager, Target,
 };
 use testing::Random;
 use topologies::{FatTree, Hosts};
 use wire::Guid;
-use wire::attribute::{CapabilityMask, NodeType};
+use wire::attribute::NodeType;
 
-use crate::management::sm::Link;
 use crate::{BenchError, Context, Effort, Measurement, Reference, Result};
 
 /// A row of the paper's table, and the names that its figures have here.
@@ -69,7 +68,8 @@ const HYPERVISORS: &str = "XGFT(2;36,18;18,1)";
 /// A fabric and its manager, in step.
 struct Lab {
     manager: SubnetManager,
-    link: Link,
+    fabric: Fabric,
+    station: Station,
     now: Duration,
 }
 
@@ -84,19 +84,14 @@ impl Lab {
         let port = fabric
             .port_by_guid(manager)
             .ok_or_else(|| failed("no port for the manager"))?;
-        fabric.set_owner(port, Owner::Consumer, SmpAccess::Fabric);
-        fabric.set_capabilities(port, CapabilityMask::IS_SM, CapabilityMask::default());
         let config = Config {
             spare_functions,
             ..Config::default()
         };
         let mut lab = Self {
             manager: SubnetManager::new(config, Box::new(MinHop)).map_err(failed)?,
-            link: Link {
-                fabric,
-                port,
-                inbox: VecDeque::new(),
-            },
+            station: Station::of_manager(&mut fabric, port),
+            fabric,
             now: Duration::ZERO,
         };
         while !lab.manager.is_up() {
@@ -108,8 +103,13 @@ impl Lab {
         }
     }
 
+    fn poll(&mut self) -> Option<Duration> {
+        let port = &mut self.station.at(&mut self.fabric);
+        self.manager.poll(self.now, port)
+    }
+
     fn step(&mut self) -> Result<()> {
-        let next = self.manager.poll(self.now, &mut self.link);
+        let next = self.poll();
         self.now = next.ok_or(BenchError::Timeout("the subnet manager"))?;
         Ok(())
     }
@@ -117,7 +117,7 @@ impl Lab {
     fn migrate(&mut self, migration: Migration) -> Result<Option<Moved>> {
         let ticket = self.manager.migrate(migration);
         loop {
-            let next = self.manager.poll(self.now, &mut self.link);
+            let next = self.poll();
             match self.manager.take_migration(ticket) {
                 Some(Ok(moved)) => return Ok(Some(moved)),
                 Some(Err(MigrationError::AlreadyThere | MigrationError::Occupied { .. })) => {

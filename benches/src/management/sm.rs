@@ -3,14 +3,12 @@
 //! Every packet goes hop by hop through the fabric, whose nodes answer as they do for any other
 //! manager; the time is the manager's and the fabric's together.
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use fabric::{Fabric, Output, Owner, PortRef, SmpAccess};
-use subnet_manager::{Config, MinHop, SubnetManager, Transport};
+use fabric::{Fabric, Station};
+use subnet_manager::{Config, MinHop, SubnetManager};
 use topologies::{FatTree, Hosts};
-use wire::MadPacket;
-use wire::attribute::{CapabilityMask, NodeType};
+use wire::attribute::NodeType;
 
 use crate::daemons::pace::median;
 use crate::management::opensm::{self, Compared};
@@ -37,35 +35,6 @@ pub struct Embedded {
     pub full_sweep: Duration,
 }
 
-/// The port that the manager talks through.
-#[derive(Debug)]
-pub(crate) struct Link {
-    pub(crate) fabric: Fabric,
-    pub(crate) port: PortRef,
-    pub(crate) inbox: VecDeque<MadPacket>,
-}
-
-impl Transport for Link {
-    fn send(&mut self, packet: MadPacket) {
-        self.fabric.inject(self.port, packet);
-    }
-
-    fn receive(&mut self) -> Option<MadPacket> {
-        if let Some(packet) = self.inbox.pop_front() {
-            return Some(packet);
-        }
-        self.fabric.run();
-        while let Some(output) = self.fabric.poll_output() {
-            if let Output::Deliver { port, packet } = output
-                && port == self.port
-            {
-                self.inbox.push_back(*packet);
-            }
-        }
-        self.inbox.pop_front()
-    }
-}
-
 /// Brings a fat-tree up with the embedded manager at its first host, and sweeps it again.
 ///
 /// # Errors
@@ -82,13 +51,7 @@ pub fn embedded(tree: &FatTree) -> Result<Embedded> {
     let port = fabric
         .port_by_guid(*port)
         .ok_or_else(|| wrong(format!("no port {port}")))?;
-    fabric.set_owner(port, Owner::Consumer, SmpAccess::Fabric);
-    fabric.set_capabilities(port, CapabilityMask::IS_SM, CapabilityMask::default());
-    let mut link = Link {
-        fabric,
-        port,
-        inbox: VecDeque::new(),
-    };
+    let mut station = Station::of_manager(&mut fabric, port);
     let config = Config::default();
     let interval = config.sweep_interval;
     let mut manager =
@@ -97,7 +60,7 @@ pub fn embedded(tree: &FatTree) -> Result<Embedded> {
     // Nothing is ever lost here, so that one poll is a whole sweep.
     let began = Instant::now();
     let mut now = Duration::ZERO;
-    manager.poll(now, &mut link);
+    manager.poll(now, &mut station.at(&mut fabric));
     let cold_start = began.elapsed();
     let report = manager.report();
     let ports = tree.hosts() + tree.switches();
@@ -111,7 +74,7 @@ pub fn embedded(tree: &FatTree) -> Result<Embedded> {
 
     now += interval;
     let began = Instant::now();
-    manager.poll(now, &mut link);
+    manager.poll(now, &mut station.at(&mut fabric));
     let light_sweep = began.elapsed();
     let report = manager.report();
     if (report.sweeps, report.light_sweeps) != (1, 1) {
@@ -120,7 +83,7 @@ pub fn embedded(tree: &FatTree) -> Result<Embedded> {
 
     manager.request_sweep();
     let began = Instant::now();
-    manager.poll(now, &mut link);
+    manager.poll(now, &mut station.at(&mut fabric));
     let full_sweep = began.elapsed();
     let report = manager.report();
     if (report.sweeps, report.sets) != (2, 0) {

@@ -12,7 +12,7 @@ use wire::{Guid, MadPacket};
 use super::configuration::Step;
 use super::{Knowledge, Phase, Purpose, SubnetManager};
 use crate::model::{At, Subnet};
-use crate::requests::Transport;
+use wire::Transport;
 
 /// Request in an SMInfo that is set (IBA 14.4.1.1): the attribute modifier.
 mod control {

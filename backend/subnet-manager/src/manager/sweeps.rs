@@ -11,8 +11,8 @@ use wire::{Guid, PortState};
 use super::SubnetManager;
 use crate::congestion::{Patience, Target};
 use crate::model::{Subnet, VPort};
-use crate::requests::Transport;
 use crate::routing::multipath::LidUsage;
+use wire::Transport;
 
 /// Errors that a report has room for.
 const ERRORS: usize = 32;

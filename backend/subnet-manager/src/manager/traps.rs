@@ -11,7 +11,7 @@ use wire::{Lid, MadPacket};
 
 use super::{Phase, Purpose, SubnetManager, virtualization};
 use crate::model::At;
-use crate::requests::Transport;
+use wire::Transport;
 
 /// Nodes to be looked at because of traps.
 #[derive(Debug, Default)]

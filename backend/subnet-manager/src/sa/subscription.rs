@@ -10,7 +10,7 @@ use wire::{Gid, Lid, MadPacket, PKey, Qpn};
 
 use super::directory::Directory;
 use super::request::{Request, Table};
-use crate::requests::Transport;
+use wire::Transport;
 
 /// Subscriptions of a port.
 const OF_A_PORT: usize = 32;

@@ -131,7 +131,7 @@ fn partitions_keep_guests_apart() {
         bed.managed.manager.set_partitions(guid, table);
     }
     bed.managed.settle();
-    bed.managed.link.others.clear();
+    bed.managed.link.station.others.clear();
     let pkey = |bed: &mut Bed, from, to| {
         let path = bed.path(from, to);
         bed.get(from, ENDS, &path).map(|path| path.pkey.value())
@@ -336,7 +336,7 @@ fn the_greedy_leave_groups_for_others() {
     }
     bed.managed.manager.request_sweep();
     bed.managed.settle();
-    bed.managed.link.others.clear();
+    bed.managed.link.station.others.clear();
     let mine = (0..200).map(|number| group(&bed, 4, 1000 + number));
     for wanted in mine.collect::<Vec<_>>() {
         assert!(bed.set(4, CREATE, &wanted).is_ok());

@@ -43,7 +43,7 @@ impl Bed {
         }
         managed.settle();
         assert_eq!(managed.manager.report().errors, Vec::<String>::new());
-        managed.link.others.clear();
+        managed.link.station.others.clear();
         Self { managed, ports }
     }
 
@@ -87,10 +87,10 @@ impl Bed {
         managed.manager.poll(managed.now, &mut managed.link);
         managed.manager.poll(managed.now, &mut managed.link);
         let at = self.ports[port];
-        let (mine, others) = managed.link.others.drain(..).partition(
+        let (mine, others) = managed.link.station.others.drain(..).partition(
             |output| matches!(output, Output::Deliver { port, packet } if *port == at && !packet.is_smp()),
         );
-        managed.link.others = others;
+        managed.link.station.others = others;
         let mine: VecDeque<Output> = mine;
         mine.into_iter()
             .filter_map(|output| match output {

@@ -1,15 +1,13 @@
 //! A subnet manager on a fabric in this process.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
-use fabric::{Fabric, Output, Owner, PortEvent, PortRef, SmpAccess};
+use fabric::{Fabric, Output, PortEvent, PortRef, Station};
 use ibvswitch_subnet_manager::{
     Config, Migration, MigrationError, MinHop, Moved, RoutingEngine, SubnetManager, Ticket,
     Transport,
 };
 use topologies::Hypervisors;
-use wire::attribute::CapabilityMask;
 use wire::{Guid, MadPacket, PortState};
 
 /// The packet of a request that gets lost.
@@ -19,11 +17,10 @@ pub enum Lost {
     Answer,
 }
 
-/// The port that the manager talks through; keeps what is for others.
+/// The port that the manager talks through.
 pub struct Link {
     pub fabric: Fabric,
-    pub port: PortRef,
-    pub others: VecDeque<Output>,
+    pub station: Station,
     pub lose: u32,
     /// Lets this many packets pass and loses all then.
     pub cut_after: Option<u32>,
@@ -34,7 +31,6 @@ pub struct Link {
     /// Lets this many requests pass; the next one is lost however often it is sent, or its answer.
     pub lose_request: Option<(u32, Lost)>,
     lost: Option<[u8; 256]>,
-    inbox: VecDeque<MadPacket>,
 }
 
 impl Transport for Link {
@@ -64,21 +60,12 @@ impl Transport for Link {
         }
         match &mut self.held {
             Some(held) => held.push(packet),
-            None => drop(self.fabric.inject(self.port, packet)),
+            None => self.station.at(&mut self.fabric).send(packet),
         }
     }
 
     fn receive(&mut self) -> Option<MadPacket> {
-        self.fabric.run();
-        while let Some(output) = self.fabric.poll_output() {
-            match output {
-                Output::Deliver { port, packet } if port == self.port => {
-                    self.inbox.push_back(*packet);
-                }
-                other => self.others.push_back(other),
-            }
-        }
-        let packet = self.inbox.pop_front()?;
+        let packet = self.station.at(&mut self.fabric).receive()?;
         // The transaction, as the MAD header has it.
         let answers = |lost: [u8; 256]| lost[8..16] == packet.mad[8..16];
         match self.lose_request {
@@ -93,7 +80,7 @@ impl Link {
     pub fn deliver(&mut self, number: usize) {
         if let Some(held) = &mut self.held {
             let packet = held.swap_remove(number);
-            self.fabric.inject(self.port, packet);
+            self.station.at(&mut self.fabric).send(packet);
         }
     }
 }
@@ -105,24 +92,18 @@ pub struct Managed {
 }
 
 impl Managed {
-    pub fn new(fabric: Fabric, manager: Guid, config: Config) -> Self {
+    pub fn new(mut fabric: Fabric, manager: Guid, config: Config) -> Self {
         let port = fabric.port_by_guid(manager).unwrap();
-        let mut link = Link {
+        let link = Link {
+            station: Station::of_manager(&mut fabric, port),
             fabric,
-            port,
-            others: VecDeque::new(),
             lose: 0,
             cut_after: None,
             held: None,
             log: None,
             lose_request: None,
             lost: None,
-            inbox: VecDeque::new(),
         };
-        link.fabric
-            .set_owner(port, Owner::Consumer, SmpAccess::Fabric);
-        link.fabric
-            .set_capabilities(port, CapabilityMask::IS_SM, CapabilityMask::default());
         Self {
             link,
             manager: SubnetManager::new(config, Box::new(MinHop)).unwrap(),
@@ -224,7 +205,7 @@ impl Managed {
             Output::Event { port: at, event } if at == port => Some(event),
             _ => None,
         };
-        self.link.others.iter().filter_map(mine).collect()
+        self.link.station.others.iter().filter_map(mine).collect()
     }
 
     pub fn all_active_and_reachable(&self) {

@@ -1,15 +1,13 @@
 //! Management keys: who has none changes nothing and learns nothing.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use fabric::{Fabric, Output, Owner, PortRef, SmpAccess};
-use ibvswitch_subnet_manager::{
-    Config, KeyPolicy, Migration, MinHop, SubnetManager, Target, Transport,
-};
+use fabric::Station;
+use ibvswitch_subnet_manager::{Config, KeyPolicy, Migration, MinHop, SubnetManager, Target};
 use testing::Random;
 use topologies::Hypervisors;
-use wire::{Guid, MadPacket};
+use wire::Guid;
 
 use crate::harness::Managed;
 
@@ -36,50 +34,19 @@ fn protected(protect: u8) -> (Managed, Hypervisors) {
     (managed, layout)
 }
 
-/// Another port to talk through.
-struct Other<'a> {
-    fabric: &'a mut Fabric,
-    port: PortRef,
-    inbox: VecDeque<MadPacket>,
-}
-
-impl Transport for Other<'_> {
-    fn send(&mut self, packet: MadPacket) {
-        self.fabric.inject(self.port, packet);
-    }
-
-    fn receive(&mut self) -> Option<MadPacket> {
-        self.fabric.run();
-        while let Some(output) = self.fabric.poll_output() {
-            if let Output::Deliver { port, packet } = output
-                && port == self.port
-            {
-                self.inbox.push_back(*packet);
-            }
-        }
-        self.inbox.pop_front()
-    }
-}
-
 /// Lets a second manager, at this port, do what it can for a minute.
 fn intrude(managed: &mut Managed, guid: Guid) -> SubnetManager {
     let fabric = &mut managed.link.fabric;
     let port = fabric.port_by_guid(guid).unwrap();
-    fabric.set_owner(port, Owner::Consumer, SmpAccess::Fabric);
+    let mut station = Station::new(fabric, port);
     let config = Config {
         priority: 15,
         ..Config::default()
     };
     let mut manager = SubnetManager::new(config, Box::new(MinHop)).unwrap();
-    let inbox = VecDeque::new();
-    let mut other = Other {
-        fabric,
-        port,
-        inbox,
-    };
     let mut now = Duration::ZERO;
     while now < Duration::from_secs(50) {
-        match manager.poll(now, &mut other) {
+        match manager.poll(now, &mut station.at(fabric)) {
             Some(next) => now = next,
             None => break,
         }
@@ -147,7 +114,7 @@ fn without_keys_a_second_manager_takes_over() {
     let (mut managed, layout) = Managed::hypervisors(2, 2, Config::default());
     managed.settle();
     // It does not announce itself, and is not asked; the first one is not looked for either.
-    let port = managed.link.port;
+    let port = managed.link.station.port;
     let none = wire::attribute::CapabilityMask::default();
     let is_sm = wire::attribute::CapabilityMask::IS_SM;
     managed.link.fabric.set_capabilities(port, none, is_sm);

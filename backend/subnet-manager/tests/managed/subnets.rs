@@ -39,7 +39,7 @@ fn gid(subnet: usize, guid: Guid) -> Gid {
     Gid::new(prefix(subnet), guid)
 }
 
-fn global_route(sgid: Gid, GlobalAddress { dgid, hop_limit }: GlobalAddress) -> GlobalRoute {
+pub fn global_route(sgid: Gid, GlobalAddress { dgid, hop_limit }: GlobalAddress) -> GlobalRoute {
     GlobalRoute {
         ip_version: 6,
         traffic_class: 0,
@@ -154,7 +154,7 @@ impl Row {
     fn forget_events(&mut self) {
         while self.fabric_mut().poll_output().is_some() {}
         for managed in &mut self.managed {
-            managed.link.others.clear();
+            managed.link.station.others.clear();
         }
     }
 
@@ -232,7 +232,7 @@ impl Row {
         managed.link.fabric.run();
         let fabric = &mut managed.link.fabric;
         let left = std::iter::from_fn(|| fabric.poll_output());
-        let mut all = managed.link.others.drain(..).chain(left);
+        let mut all = managed.link.station.others.drain(..).chain(left);
         let answer = all.find_map(|output| match output {
             Output::Deliver { port, packet } if port == at => Some(packet.mad),
             _ => None,

@@ -35,7 +35,7 @@ fn the_default_topology() {
     assert_eq!(report.active, 10);
 
     let fabric = &managed.link.fabric;
-    let own = fabric.port_info(managed.link.port).unwrap();
+    let own = fabric.port_info(managed.link.station.port).unwrap();
     assert_eq!(own.lid, Lid::new(1), "the manager comes first");
     let info = fabric.port_info(vf).unwrap();
     assert_eq!(info.master_sm_lid, Lid::new(1));
@@ -190,7 +190,7 @@ fn light_sweeps_see_links_come_and_go() {
     managed.pass_interval();
     managed.settle();
     assert_eq!(managed.manager.report().adapters, 2);
-    let from = managed.link.port;
+    let from = managed.link.station.port;
     assert!(
         managed
             .link
@@ -323,7 +323,7 @@ fn a_ring() {
     managed.settle();
     managed.all_active_and_reachable();
     let fabric = &managed.link.fabric;
-    let from = managed.link.port;
+    let from = managed.link.station.port;
     // The tables that a switch holds never send a LID round the ring.
     let longest = managed
         .end_ports()
@@ -443,7 +443,7 @@ fn two_nodes_with_one_guid() {
         let fabric = &managed.link.fabric;
         let to = fabric.port_by_guid(Guid::new(11)).unwrap();
         let lid = fabric.port_info(to).unwrap().lid;
-        let route = fabric.resolve(managed.link.port, lid, Sl::default(), None);
+        let route = fabric.resolve(managed.link.station.port, lid, Sl::default(), None);
         assert_eq!(route.unwrap().port, to);
     }
 }

@@ -28,7 +28,7 @@ fn set_guid(managed: &mut Managed, node: Guid, guid: Guid) {
         data,
     };
     let packet = MadPacket::smp(wire::Lid::NONE, lid, request.to_bytes());
-    let from = managed.link.port;
+    let from = managed.link.station.port;
     fabric.inject(from, packet);
     fabric.run();
 }

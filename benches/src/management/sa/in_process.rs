@@ -1,52 +1,16 @@
 //! Queries without sockets and processes.
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use fabric::{Fabric, Output, Owner, PortRef, SmpAccess};
-use subnet_manager::{MinHop, SubnetManager, Transport};
+use fabric::{Fabric, Owner, PortRef, SmpAccess, Station};
+use subnet_manager::{MinHop, SubnetManager};
 use topologies::{FatTree, Hosts};
-use wire::attribute::{CapabilityMask, NodeType};
+use wire::attribute::NodeType;
 use wire::sa::{self, PathRecord};
 use wire::{Gid, Guid, MadPacket, PKey, Sl};
 
 use super::wrong;
 use crate::Result;
-
-/// The subnet of the manager in this process, with a port of an asker.
-struct Link {
-    fabric: Fabric,
-    manager: PortRef,
-    asker: PortRef,
-    inbox: VecDeque<MadPacket>,
-    answered: u64,
-}
-
-impl Transport for Link {
-    fn send(&mut self, packet: MadPacket) {
-        self.fabric.inject(self.manager, packet);
-    }
-
-    fn receive(&mut self) -> Option<MadPacket> {
-        if let Some(packet) = self.inbox.pop_front() {
-            return Some(packet);
-        }
-        self.fabric.run();
-        while let Some(output) = self.fabric.poll_output() {
-            match output {
-                Output::Deliver { port, packet } if port == self.manager => {
-                    self.inbox.push_back(*packet);
-                }
-                Output::Deliver { port, packet } if port == self.asker => {
-                    let good = packet.header().method().is_response();
-                    self.answered += u64::from(good && packet.header().status().is_ok());
-                }
-                _ => {}
-            }
-        }
-        self.inbox.pop_front()
-    }
-}
 
 /// Queries a second without sockets and processes: packets through a fat-tree's switches to the
 /// manager, and answers back, all by one thread.
@@ -60,7 +24,7 @@ pub(super) fn rate(tree: &str, time: Duration) -> Result<f64> {
     let guids: Vec<Guid> = adapters
         .filter_map(|node| node.port_guids.first().copied())
         .collect();
-    let fabric = Fabric::new(&topology).map_err(|error| wrong(error.to_string()))?;
+    let mut fabric = Fabric::new(&topology).map_err(|error| wrong(error.to_string()))?;
     let ports: Vec<PortRef> = guids
         .iter()
         .filter_map(|&guid| fabric.port_by_guid(guid))
@@ -68,26 +32,15 @@ pub(super) fn rate(tree: &str, time: Duration) -> Result<f64> {
     let (Some(&manager), Some(&asker)) = (ports.first(), ports.last()) else {
         return Err(wrong("a fat-tree without hosts"));
     };
-    let mut link = Link {
-        fabric,
-        manager,
-        asker,
-        inbox: VecDeque::new(),
-        answered: 0,
-    };
-    for port in [manager, asker] {
-        link.fabric
-            .set_owner(port, Owner::Consumer, SmpAccess::Fabric);
-    }
-    link.fabric
-        .set_capabilities(manager, CapabilityMask::IS_SM, CapabilityMask::default());
+    let mut station = Station::of_manager(&mut fabric, manager);
+    fabric.set_owner(asker, Owner::Consumer, SmpAccess::Fabric);
     let mut sm = SubnetManager::new(subnet_manager::Config::default(), Box::new(MinHop))
         .map_err(|error| wrong(error.to_string()))?;
-    sm.poll(Duration::ZERO, &mut link);
-    let port = link.fabric.port_info(asker).unwrap_or_default();
+    sm.poll(Duration::ZERO, &mut station.at(&mut fabric));
+    let port = fabric.port_info(asker).unwrap_or_default();
     let from = Gid::new(port.gid_prefix, guids[guids.len() - 1]);
     let mask = PathRecord::SGID | PathRecord::DGID | PathRecord::NUMB_PATH;
-    let (began, mut asked) = (Instant::now(), 0u64);
+    let (began, mut asked, mut answered) = (Instant::now(), 0u64, 0u64);
     while began.elapsed() < time {
         for _ in 0..256 {
             let template = PathRecord {
@@ -100,14 +53,18 @@ pub(super) fn rate(tree: &str, time: Duration) -> Result<f64> {
             let mad = sa::get(asked, mask, &template);
             let to = port.master_sm_lid;
             let query = MadPacket::gmp(port.lid, to, Sl::default(), PKey::DEFAULT_FULL, mad);
-            link.fabric.inject(asker, query);
+            fabric.inject(asker, query);
         }
-        sm.poll(Duration::ZERO, &mut link);
+        sm.poll(Duration::ZERO, &mut station.at(&mut fabric));
+        let answers = station.packets_for_others().filter(|(port, packet)| {
+            let header = packet.header();
+            *port == asker && header.method().is_response() && header.status().is_ok()
+        });
+        answered += answers.count() as u64;
     }
-    if link.answered != asked {
+    if answered != asked {
         return Err(wrong(format!(
-            "{} of {asked} queries were answered",
-            link.answered
+            "{answered} of {asked} queries were answered"
         )));
     }
     Ok(asked as f64 / began.elapsed().as_secs_f64())

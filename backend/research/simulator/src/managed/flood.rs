@@ -194,7 +194,7 @@ impl Bed {
         managed
             .until(&mut fabric, |manager| manager.is_up().then_some(()))
             .ok_or_else(|| FloodError::NotUp(managed.manager.report().errors.join("; ")))?;
-        managed.keeps_others = true;
+        managed.station.others.clear();
         let sm = fabric.port_info(own).map_or(Lid::NONE, |info| info.lid);
         Ok(Self {
             model,
@@ -276,7 +276,7 @@ impl Bed {
             self.managed.now = now - self.began;
             self.managed.poll(&mut self.fabric);
             let now = Instant::now();
-            for (_, packet) in std::mem::take(&mut self.managed.others) {
+            for (_, packet) in self.managed.station.packets_for_others() {
                 let Ok(mad) = Mad::new_checked(&packet.mad[..]) else {
                     continue;
                 };
@@ -407,9 +407,11 @@ mod tests {
         let (lid, sm, key) = (info.lid, info.master_sm_lid, PKey::DEFAULT_FULL);
         let mad = get(1, mask, &template);
         fabric.inject(port, MadPacket::gmp(lid, sm, Sl::default(), key, mad));
-        managed.others.clear();
+        managed.station.others.clear();
         managed.poll(fabric);
-        let (_, answer) = managed.others.pop().expect("an answer");
+        let (_, answer) = { managed.station.packets_for_others() }
+            .last()
+            .expect("an answer");
         PathRecord::read(&answer.mad[DATA]).unwrap()
     }
 
@@ -436,7 +438,6 @@ mod tests {
         managed
             .until(&mut fabric, |manager| manager.is_up().then_some(()))
             .unwrap();
-        managed.keeps_others = true;
         let mut cache = PathCache::default();
         let to = Gid::new(Gid::DEFAULT_PREFIX, vm);
         let first = ask(&mut fabric, &mut managed, client, vm);

@@ -30,7 +30,7 @@ fn names() -> Vec<&'static str> {
 fn sweep(bed: &mut Bed) {
     bed.managed.manager.request_sweep();
     bed.managed.settle();
-    bed.managed.link.others.clear();
+    bed.managed.link.station.others.clear();
 }
 
 /// All guests reach each other, by the engine or, where that says why not, by another; whether that.
@@ -327,6 +327,6 @@ fn spare_switches(bed: &Bed) -> Vec<NodeId> {
     all.iter()
         .copied()
         .filter(|&node| stays_connected(node))
-        .filter(|&node| !below(fabric, node).contains(&bed.managed.link.port.node))
+        .filter(|&node| !below(fabric, node).contains(&bed.managed.link.station.port.node))
         .collect()
 }

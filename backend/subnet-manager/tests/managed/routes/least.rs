@@ -100,7 +100,7 @@ impl Tree {
     fn there(&self) -> Vec<(PortRef, Lid)> {
         let fabric = self.fabric();
         let mut nodes = BTreeSet::new();
-        let mut next = vec![self.managed.link.port.node];
+        let mut next = vec![self.managed.link.station.port.node];
         while let Some(node) = next.pop() {
             if nodes.insert(node) {
                 let ports = ports_of(fabric, node).filter(|port| !self.down.contains(port));
@@ -366,7 +366,7 @@ fn told(tree: &Tree, log: &[MadPacket]) -> Vec<(NodeId, u16)> {
         let smp = Smp::new_checked(&packet.mad[..]).ok()?;
         let mad = smp.mad();
         let what = (mad.method(), mad.attribute());
-        let mut at = tree.managed.link.port;
+        let mut at = tree.managed.link.station.port;
         for hop in 1..=smp.hop_count() {
             let port = smp.initial_path(hop);
             at = tree.fabric().peer(PortRef { port, ..at })?;

@@ -65,7 +65,11 @@ fn paths_differ_where_there_are_several() {
         for lmc in [2u8, 3] {
             let count = 1usize << lmc;
             let mut bed = bed(engine(), config(lmc));
-            let own = bed.managed.link.fabric.port_info(bed.managed.link.port);
+            let own = bed
+                .managed
+                .link
+                .fabric
+                .port_info(bed.managed.link.station.port);
             assert_eq!(own.map(|info| (info.lid, info.lmc)), Some((Lid::new(1), 0)));
             let mut all = BTreeSet::new();
             for port in 0..bed.ports.len() {
@@ -137,7 +141,7 @@ fn lids_lead_home(managed: &Managed, lmc: u8) {
         assert_eq!(info.lmc, if is_switch { 0 } else { lmc });
         for bits in 0..1 << info.lmc {
             let lid = Lid::new(info.lid.value() + bits);
-            let route = fabric.resolve(managed.link.port, lid, Sl::default(), None);
+            let route = fabric.resolve(managed.link.station.port, lid, Sl::default(), None);
             assert_eq!(route.unwrap().port, to, "{lid}");
         }
     }
@@ -179,7 +183,7 @@ fn all_move_along() {
             let fabric = &managed.link.fabric;
             for bits in 0..4 {
                 let lid = Lid::new(moved.lid.value() + bits);
-                let route = fabric.resolve(managed.link.port, lid, Sl::default(), None);
+                let route = fabric.resolve(managed.link.station.port, lid, Sl::default(), None);
                 assert!(route.is_err(), "{lid}");
             }
             assert_eq!(managed.start(vm).unwrap().lid, moved.lid, "free again");

@@ -82,7 +82,7 @@ fn ranges(bed: &Bed) -> BTreeMap<Guid, (Lid, u8)> {
 fn sweep(bed: &mut Bed) {
     bed.managed.manager.request_sweep();
     bed.managed.settle();
-    bed.managed.link.others.clear();
+    bed.managed.link.station.others.clear();
 }
 
 fn links(fabric: &Fabric, from: PortRef, dlid: Lid) -> Vec<PortRef> {
@@ -224,7 +224,7 @@ fn lids_stay() {
 }
 
 fn manager(bed: &Bed) -> Guid {
-    let own = bed.managed.link.port;
+    let own = bed.managed.link.station.port;
     bed.managed.link.fabric.node_info(own).unwrap().port_guid
 }
 
@@ -253,7 +253,7 @@ fn vms_move_with_their_lids() {
             let info = fabric.port_info(at).unwrap();
             for bits in 0..1 << info.lmc {
                 let lid = Lid::new(info.lid.value() + bits);
-                let route = fabric.resolve(managed.link.port, lid, Sl::default(), None);
+                let route = fabric.resolve(managed.link.station.port, lid, Sl::default(), None);
                 assert_eq!(route.unwrap().port, at);
             }
         }

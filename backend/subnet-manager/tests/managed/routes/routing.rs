@@ -185,7 +185,7 @@ pub fn checked(bed: &mut Bed, what: &str, free_of_deadlock: bool) -> BTreeSet<u8
     }
     let fabric = &bed.managed.link.fabric;
     let end = |lid: Lid| {
-        let ports = bed.ports.iter().chain([&bed.managed.link.port]);
+        let ports = bed.ports.iter().chain([&bed.managed.link.station.port]);
         ports
             .copied()
             .find(|&port| fabric.port_info(port).unwrap().lid == lid)
@@ -278,7 +278,11 @@ fn lanes_keep_paths_apart() {
 
             // Each port knows the level by which it reaches the manager.
             let port = bed.ports[bed.ports.len() / 2];
-            let manager = bed.managed.link.fabric.port_info(bed.managed.link.port);
+            let manager = bed
+                .managed
+                .link
+                .fabric
+                .port_info(bed.managed.link.station.port);
             let template = PathRecord {
                 slid: bed.lid(bed.ports.len() / 2),
                 dlid: manager.unwrap().lid,
