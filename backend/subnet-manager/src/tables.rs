@@ -101,17 +101,12 @@ impl Tables {
         held.into_iter().flat_map(|held| held.keys().copied())
     }
 
-    /// Forgets the settings of one attribute that a virtual port of a node's port was sent: it has begun anew.
-    pub(crate) fn forget_vport(
-        &mut self,
-        node: Guid,
-        port: u8,
-        attribute: AttributeId,
-        index: u16,
-    ) {
+    /// Forgets the tables that a virtual port of a node's port was sent: it has begun anew.
+    pub(crate) fn forget_vport(&mut self, node: Guid, port: u8, index: u16) {
+        let tables = [AttributeId::VPORT_P_KEY_TABLE, AttributeId::VPORT_GUID_INFO];
         if let Some(held) = self.0.get_mut(&node) {
             let of_vport = |&(number, what, modifier): &(u8, AttributeId, u32)| {
-                (number, what, (modifier >> 16) as u16) == (port, attribute, index)
+                number == port && tables.contains(&what) && (modifier >> 16) as u16 == index
             };
             held.settings.retain(|place, _| !of_vport(place));
         }

@@ -162,14 +162,11 @@ impl Sharing {
     /// Makes of a port what it is to a function that shares it.
     pub(crate) fn adapt(&self, vf: VfId, nodes: &Nodes, view: &mut PortView) {
         let Some(place) = self.place(vf) else { return };
-        let guid = place.guid(nodes);
         let prefix = nodes.port_info(place.port).unwrap_or_default().gid_prefix;
         (view.lid, view.lmc) = self.address(vf, nodes, place.port);
         view.active &= self.own_lids.state(place, nodes) == PortState::Active;
-        view.gids = guid
-            .map(|guid| Gid::new(prefix, guid))
-            .into_iter()
-            .collect();
+        let guids = place.guids(nodes);
+        view.gids = guids.map(|guid| Gid::new(prefix, guid)).collect();
         view.pkeys = self.pkeys(vf, nodes).unwrap_or_default();
     }
 }

@@ -73,6 +73,11 @@ impl VPort {
         self.lid
     }
 
+    /// Its table of GUIDs: its own first, then those that a subnet manager has given it besides.
+    pub fn guids(&self) -> &[Guid] {
+        &self.guids
+    }
+
     /// Its P_Key table.
     pub fn pkeys(&self) -> &[PKey] {
         &self.pkeys

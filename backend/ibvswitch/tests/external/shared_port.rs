@@ -26,16 +26,21 @@ fn words(guid: u64) -> String {
 
 /// Writes from one to the other, by GIDs.
 fn transfer(a: &mut Peer, b: &Peer) {
+    transfer_to(a, b, b.gid());
+}
+
+/// Writes from one to the other, to this GID of the other.
+pub fn transfer_to(a: &mut Peer, b: &Peer, gid: [u8; 16]) {
     let (mut qa, qb) = (a.qp(Transport::Rc), b.qp(Transport::Rc));
-    let connect = |qp: &QueuePair, peer: &Peer, number: u32| {
+    let connect = |qp: &QueuePair, peer: &Peer, gid: [u8; 16], number: u32| {
         let to = Connection {
-            gid: Some(peer.gid()),
+            gid: Some(gid),
             ..Connection::to(peer.port.lid, number)
         };
         qp.connect(Access::ALL, &to).expect("connects");
     };
-    connect(&qa, b, qb.number());
-    connect(&qb, a, qa.number());
+    connect(&qa, b, gid, qb.number());
+    connect(&qb, a, a.gid(), qa.number());
     a.fill(0, 5000, 3);
     let from = [a.sge(0, 5000)];
     let write = SendRequest::write(b.remote(HALF), Data::Memory(&from));

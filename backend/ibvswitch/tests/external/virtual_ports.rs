@@ -2,7 +2,14 @@
 
 use crate::daemon::{Daemon, Peer};
 use crate::programs::{Opensm, Programs};
+use crate::shared_port::transfer_to;
+use ibsim::Attachment;
+use ibsim::protocol::{DATAGRAM_SIZE, Datagram};
 use testing::{Configuration, wait_until};
+use wire::attribute::GuidInfo;
+use wire::mad::{Method, Status};
+use wire::sa::{self, GuidInfoRecord};
+use wire::{Guid, MadPacket};
 
 /// `vm1` shares the LID of its port, the others have LIDs of their own.
 fn nodes() -> Configuration {
@@ -49,11 +56,7 @@ fn virtual_ports_with_lids_are_reached_by_them() {
         routes.contains(&format!("0x{:04x}", vm2.port.lid)),
         "{routes}"
     );
-    let gid = |peer: &Peer| {
-        let words =
-            [48, 32, 16, 0].map(|shift| format!("{:x}", peer.port.port_guid >> shift & 0xffff));
-        format!("fe80::{}", words.join(":"))
-    };
+    let gid = |peer: &Peer| gid_of(peer.port.port_guid);
     for (to, hops) in [(&vm1, 1), (&vm2, 0)] {
         let path = programs.run(&["saquery", "PR", "--sgid", &gid(&vm3), "--dgid", &gid(to)]);
         let path = path.replace('.', "");
@@ -77,6 +80,64 @@ fn virtual_ports_with_lids_are_reached_by_them() {
         topology.contains("of hv2, with a LID of its own"),
         "{topology}"
     );
+}
+
+fn gid_of(guid: u64) -> String {
+    let words = [48, 32, 16, 0].map(|shift| format!("{:x}", guid >> shift & 0xffff));
+    format!("fe80::{}", words.join(":"))
+}
+
+/// A program at the manager's host asks the subnet administration for an alias GUID of the virtual port with this LID.
+fn register(programs: &Programs, lid: u16, alias: u64) {
+    let program = Attachment::new(&programs.socket_name(), None).expect("is attached");
+    let guids = std::array::from_fn(|entry| Guid::new(if entry == 1 { alias } else { 0 }));
+    let record = GuidInfoRecord {
+        lid: lid.into(),
+        block: 0,
+        guid_info: GuidInfo::from_entries(guids).to_bytes(),
+    };
+    let manager = program.port_info().expect("is told").master_sm_lid;
+    let request = Datagram {
+        dlid: manager.value(),
+        slid: 0,
+        dqp: 1,
+        sqp: 1,
+        mad: sa::with_record(Method::SET, 1, 0b10_0011, &record),
+    };
+    program.socket().send(&request.emit()).expect("is sent");
+    let mut answer = [0; DATAGRAM_SIZE];
+    program.socket().recv(&mut answer).expect("an answer");
+    let mad = Datagram::parse(&answer).mad;
+    let packet = MadPacket::smp(manager, manager, mad);
+    assert_eq!(packet.header().status(), Status::OK);
+}
+
+/// It is in the VM's table, in records and in paths, and data goes by it.
+#[test]
+fn a_vm_has_an_alias_guid() {
+    const ALIAS: u64 = 0x0600_0000_0000_0071;
+    let daemon = Daemon::configured(nodes());
+    let [vm2, mut vm3] = ["vm2", "vm3"].map(|name| Peer::open(&daemon, name));
+    let programs = Programs::new(&daemon);
+    register(&programs, vm2.port.lid, ALIAS);
+    let table = || vm2.device.gid(1).expect("is told");
+    wait_until("the VM has it", || table()[8..] == ALIAS.to_be_bytes());
+    let [own, alias] = [vm2.port.port_guid, ALIAS].map(|guid| format!("{guid:016x}"));
+    let records = programs.run(&["saquery", "GIR", &vm2.port.lid.to_string()]);
+    let records = records.replace(':', "");
+    assert!(
+        records.contains(&own) && records.contains(&alias),
+        "{records}"
+    );
+    let (from, to) = (gid_of(vm3.port.port_guid), gid_of(ALIAS));
+    let path = programs.run(&["saquery", "PR", "--sgid", &from, "--dgid", &to]);
+    let path = path.replace('.', "");
+    let expected = [
+        format!("dlid{}\n", vm2.port.lid),
+        "hop_flow_raw0x1\n".to_owned(),
+    ];
+    assert!(expected.iter().all(|line| path.contains(line)), "{path}");
+    transfer_to(&mut vm3, &vm2, table());
 }
 
 /// VMs of clusters are told apart by LIDs: their virtual ports have some, and the port needs no range.

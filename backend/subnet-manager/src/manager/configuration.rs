@@ -1,6 +1,6 @@
 //! Giving what is there addresses, partitions and paths, and switching it on.
 
-use wire::attribute::{CapabilityMask, GuidInfo, PKeyBlock, PortInfo};
+use wire::attribute::{CapabilityMask, GuidInfo, PKeyBlock, PortInfo, vport_block};
 use wire::mad::AttributeId;
 use wire::smp::DATA;
 use wire::{Guid, Lid, PKey, PhysicalState, PortState};
@@ -128,10 +128,15 @@ impl Knowledge {
             kind: self.subnet.nodes[at.0].info.node_type,
             is_own: self.subnet.own == Some(at),
         });
+        self.join_partitions(&mut table, aliases, guid);
+        table
+    }
+
+    /// Adds the partitions of the alias GUIDs of a port or virtual port to its table.
+    pub(super) fn join_partitions(&self, table: &mut Vec<PKey>, aliases: &Aliases, guid: Guid) {
         let aliases = aliases.of(guid);
         let partitions = aliases.filter_map(|alias| self.config.partitions.get(&alias));
-        join(&mut table, partitions.flatten().copied());
-        table
+        join(table, partitions.flatten().copied());
     }
 
     /// Whether a switch's port is to check partitions: it has an adapter, all of whose keys fit.
@@ -241,6 +246,10 @@ impl SubnetManager {
                     .filter(|&at| self.known.subnet.port(at).is_some_and(|it| it.guid == port));
                 if let Some(at) = found.next() {
                     self.set_partitions_at(at, port, None);
+                } else if let Some((at, ..)) = virtualization::with_guid(&self.known, port) {
+                    virtualization::set_partitions(self);
+                    let physical = self.known.subnet.port(at).map(|it| it.guid);
+                    self.set_partitions_at(at, physical.unwrap_or_default(), None);
                 }
             }
         }
@@ -248,31 +257,20 @@ impl SubnetManager {
 
     fn set_aliases_of(&mut self, guid: Guid) {
         let mut ports = self.known.subnet.ports();
-        let Some((at, port)) = ports.find(|(_, port)| port.guid == guid) else {
-            return;
-        };
-        let Some(info) = port.info else {
-            return;
-        };
-        let route = port.route.clone();
-        let node = self.known.subnet.nodes[at.0].info.node_guid;
-        drop(ports);
-        for block in 0..info.guid_cap.div_ceil(GuidInfo::ENTRIES as u8) {
-            let entries = self.administration.aliases().block(guid, block);
-            let mut data = [0; DATA];
-            GuidInfo::from_entries(entries).emit(&mut data);
-            let place = (at.1, AttributeId::GUID_INFO, u32::from(block));
-            if self.known.tables.setting_differs(node, place, &data) {
-                self.known.tables.writes_setting(node, place);
-                let purpose = Purpose::Setting { node, place };
-                self.set(
-                    route.clone(),
-                    AttributeId::GUID_INFO,
-                    place.2,
-                    data,
-                    purpose,
-                );
-            }
+        if let Some((at, port)) = ports.find(|(_, port)| port.guid == guid) {
+            let entries = port.info.map_or(0, |info| info.guid_cap);
+            drop(ports);
+            set_guids(self, at, (guid, entries), AttributeId::GUID_INFO, 0);
+        } else if let Some((at, index, vport)) = virtualization::with_guid(&self.known, guid) {
+            let (entries, first) = (vport.info.guid_cap, vport_block(index, 0));
+            drop(ports);
+            set_guids(
+                self,
+                at,
+                (guid, entries),
+                AttributeId::VPORT_GUID_INFO,
+                first,
+            );
         }
     }
 
@@ -471,7 +469,10 @@ fn let_through(known: &Knowledge, aliases: &Aliases, at: At, guid: Guid) -> Vec<
     let mut table = known.pkeys(aliases, at, guid);
     if let Some(port) = known.subnet.port(at) {
         for vport in port.vports.values() {
-            join(&mut table, virtualization::pkeys(known, vport).into_iter());
+            join(
+                &mut table,
+                virtualization::pkeys(known, aliases, vport).into_iter(),
+            );
         }
     }
     table
@@ -508,6 +509,31 @@ fn set_aliases(manager: &mut SubnetManager) {
         .collect();
     for port in ports {
         manager.set_aliases_of(port);
+    }
+}
+
+/// Writes the table with so many GUIDs of a port, or of a virtual port of this port: the blocks that follow a modifier.
+fn set_guids(
+    manager: &mut SubnetManager,
+    at: At,
+    (guid, entries): (Guid, u8),
+    attribute: AttributeId,
+    first: u32,
+) {
+    let known = &mut manager.known;
+    let Some(route) = known.subnet.port(at).map(|port| port.route.clone()) else {
+        return;
+    };
+    let node = known.subnet.nodes[at.0].info.node_guid;
+    for block in 0..entries.div_ceil(GuidInfo::ENTRIES as u8) {
+        let entries = manager.administration.aliases().block(guid, block);
+        let data = GuidInfo::from_entries(entries).to_bytes();
+        let place = (at.1, attribute, first + u32::from(block));
+        if manager.known.tables.setting_differs(node, place, &data) {
+            manager.known.tables.writes_setting(node, place);
+            let purpose = Purpose::Setting { node, place };
+            manager.set(route.clone(), attribute, place.2, data, purpose);
+        }
     }
 }
 

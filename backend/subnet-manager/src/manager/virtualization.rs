@@ -22,6 +22,7 @@ use crate::config::partitions::Candidate;
 use crate::lids;
 use crate::model::{At, VPort};
 use crate::requests::Failure;
+use crate::sa::Aliases;
 
 /// Virtual ports of one port that are managed. A port that tells of more lies, or is larger than any adapter on sale.
 const MAX_VPORTS: u16 = 1024;
@@ -59,13 +60,21 @@ pub(super) fn take_vnode(known: &mut Knowledge, at: At, index: u16, data: &[u8; 
     }
 }
 
-/// The P_Key table that a virtual port is to have.
-pub(super) fn pkeys(known: &Knowledge, vport: &VPort) -> Vec<PKey> {
-    known.config.pkeys(&Candidate {
-        guid: vport.info.port_guid,
+/// The virtual port with this GUID.
+pub(super) fn with_guid(known: &Knowledge, guid: Guid) -> Option<(At, u16, &VPort)> {
+    vports(known).find(|(_, _, vport)| vport.info.port_guid == guid)
+}
+
+/// The P_Key table that a virtual port is to have: its own partitions, and those of its alias GUIDs.
+pub(super) fn pkeys(known: &Knowledge, aliases: &Aliases, vport: &VPort) -> Vec<PKey> {
+    let guid = vport.info.port_guid;
+    let mut table = known.config.pkeys(&Candidate {
+        guid,
         kind: NodeType::ChannelAdapter,
         is_own: false,
-    })
+    });
+    known.join_partitions(&mut table, aliases, guid);
+    table
 }
 
 /// The virtual ports that are to have a LID of their own.
@@ -241,11 +250,7 @@ pub(super) fn take_vport(
     }
     if info.port_state == PortState::Initialize {
         let node = manager.known.subnet.nodes[at.0].info.node_guid;
-        let attribute = AttributeId::VPORT_P_KEY_TABLE;
-        manager
-            .known
-            .tables
-            .forget_vport(node, at.1, attribute, index);
+        manager.known.tables.forget_vport(node, at.1, index);
     }
     if let Some(port) = manager.known.subnet.port_mut(at) {
         let partition_cap = PKeyBlock::ENTRIES as u16;
@@ -304,7 +309,7 @@ pub(super) fn check(manager: &mut SubnetManager) {
 pub(super) fn set_partitions(manager: &mut SubnetManager) {
     let wanted: Vec<(At, u16, u16, Guid, Vec<PKey>)> = { vports(&manager.known) }
         .map(|(at, index, vport)| {
-            let keys = pkeys(&manager.known, vport);
+            let keys = pkeys(&manager.known, manager.administration.aliases(), vport);
             (at, index, vport.partition_cap, vport.info.port_guid, keys)
         })
         .collect();

@@ -111,6 +111,26 @@ impl Port {
     }
 }
 
+/// A virtual port that is up.
+#[derive(Debug)]
+pub(super) struct VirtualPort {
+    /// Its own LID; `None`: it has the LIDs of its physical port.
+    pub(super) lid: Option<Lid>,
+    /// Entries of its table of GUIDs.
+    pub(super) guid_cap: u8,
+    /// The table of GUIDs.
+    pub(super) guids: Vec<Guid>,
+}
+
+/// A table of GUIDs that requests can change.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TableOfGuids {
+    /// The GUID of its port or virtual port.
+    pub(super) holder: Guid,
+    /// Number of entries.
+    pub(super) entries: u8,
+}
+
 /// Limits of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Capacity {
@@ -133,8 +153,10 @@ pub(super) struct Directory {
     guids: HashMap<Guid, PortIndex>,
     /// Virtual ports with a LID of their own: the physical port, and the GUID.
     own_lids: HashMap<Lid, (PortIndex, Guid)>,
-    /// The same by GUID.
-    by_vport: HashMap<Guid, Lid>,
+    /// Virtual ports by GUID.
+    vports: HashMap<Guid, VirtualPort>,
+    /// Virtual ports by alias GUID.
+    vport_aliases: HashMap<Guid, Guid>,
     /// Partitions of alias GUIDs and virtual ports that are not members of all their port's.
     partitions: HashMap<Guid, Vec<PKey>>,
     prefix: u64,
@@ -191,13 +213,13 @@ impl Directory {
             }
             directory.enter(here);
         }
-        for (guid, table) in aliases.ports() {
-            directory.add_aliases(guid, table, view);
-        }
         for (place, port) in subnet.ports() {
             if let (Some(&here), false) = (at.get(&place), port.vports.is_empty()) {
                 directory.add_vports(here, port.vports.values(), view);
             }
+        }
+        for (guid, table) in aliases.ports() {
+            directory.add_aliases(guid, table, view);
         }
         for &(prefix, router) in &view.config.prefix_routes {
             if let Some(port) = directory.by_guid(router) {
@@ -297,7 +319,11 @@ impl Directory {
         let Some(index) = self.by_guid(port) else {
             return;
         };
-        let guids = &mut self.ports[index as usize].guids;
+        let at = &mut self.ports[index as usize];
+        let (guids, of_vport) = match self.vports.get_mut(&port) {
+            Some(vport) => (&mut vport.guids, true),
+            None => (&mut at.guids, false),
+        };
         for (&place, &guid) in table {
             let place = usize::from(place);
             if guids.len() <= place {
@@ -305,8 +331,14 @@ impl Directory {
             }
             guids[place] = guid;
             self.guids.insert(guid, index);
-            if let Some(pkeys) = view.config.partitions.get(&guid) {
-                self.partitions.insert(guid, pkeys.clone());
+            if of_vport {
+                at.vports.push(guid);
+                self.vport_aliases.insert(guid, port);
+            }
+            let own = view.config.partitions.get(&guid);
+            let own = own.or_else(|| self.partitions.get(&port).filter(|_| of_vport));
+            if let Some(pkeys) = own.cloned() {
+                self.partitions.insert(guid, pkeys);
             }
         }
     }
@@ -337,22 +369,64 @@ impl Directory {
             port.vports.push(guid);
             self.guids.insert(guid, here);
             self.partitions.insert(guid, pkeys);
-            if let Some(lid) = vport.own_lid() {
+            let lid = vport.own_lid();
+            if let Some(lid) = lid {
                 self.own_lids.insert(lid, (here, guid));
-                self.by_vport.insert(guid, lid);
             }
+            let vport = VirtualPort {
+                lid,
+                guid_cap: vport.info.guid_cap,
+                guids: vec![guid],
+            };
+            self.vports.insert(guid, vport);
         }
+    }
+
+    /// The virtual port that a GUID is of, and its GUID.
+    fn vport_of(&self, guid: Guid) -> Option<(Guid, &VirtualPort)> {
+        let of = self.vport_aliases.get(&guid).copied().unwrap_or(guid);
+        Some((of, self.vports.get(&of)?))
+    }
+
+    /// The virtual ports of a port that have a LID of their own.
+    pub(super) fn vports_with_lid<'a>(
+        &'a self,
+        port: &'a Port,
+    ) -> impl Iterator<Item = (Lid, &'a VirtualPort)> {
+        let vports = port.vports.iter().filter_map(|guid| self.vports.get(guid));
+        vports.filter_map(|vport| Some((vport.lid?, vport)))
+    }
+
+    /// The table of GUIDs that a LID is of, as one has it who asks with this GUID: those who share a LID have a table each.
+    pub(super) fn guid_table(&self, lid: Lid, asker: Guid) -> Option<TableOfGuids> {
+        let port = self.by_lid(lid)?;
+        let own = self.own_lids.get(&lid).map(|&(_, guid)| guid);
+        let sharing = { self.vport_of(asker) }
+            .filter(|(_, vport)| vport.lid.is_none() && self.by_guid(asker) == Some(port))
+            .map(|(guid, _)| guid);
+        let vport = own.or(sharing);
+        let vport = vport.and_then(|guid| Some((guid, self.vports.get(&guid)?.guid_cap)));
+        let physical = self.port(port);
+        let (holder, entries) = vport.unwrap_or((physical.guid, physical.info.guid_cap));
+        Some(TableOfGuids { holder, entries })
+    }
+
+    /// The GUID of the port or virtual port that a GUID is of.
+    pub(super) fn holder_of(&self, guid: Guid) -> Option<Guid> {
+        let physical = || Some(self.port(self.by_guid(guid)?).guid);
+        { self.vport_of(guid) }.map(|(of, _)| of).or_else(physical)
     }
 
     /// The LID of a GUID's port, and its LID mask control.
     pub(super) fn lids_of(&self, port: &Port, guid: Guid) -> (Lid, u8) {
-        let own = self.by_vport.get(&guid).map(|&lid| (lid, 0));
-        own.unwrap_or((port.info.lid, port.info.lmc))
+        let own = self.vport_of(guid).and_then(|(_, vport)| vport.lid);
+        own.map_or((port.info.lid, port.info.lmc), |lid| (lid, 0))
     }
 
     /// Whether a GUID is found by a LID that others have, too.
     pub(super) fn shares_lid(&self, port: &Port, guid: Guid) -> bool {
-        port.guid != guid && !self.by_vport.contains_key(&guid)
+        let has_own = { self.vports.get(&guid) }.is_some_and(|vport| vport.lid.is_some());
+        port.guid != guid && !has_own
     }
 
     /// The GUID that a LID is of.

@@ -6,14 +6,14 @@ use wire::mad::{Method, Status};
 use wire::sa::GuidInfoRecord;
 
 use super::aliases::Aliases;
-use super::directory::Directory;
+use super::directory::{Directory, TableOfGuids};
 use super::request::{Request, Table};
 
 /// The first GUID given where a request leaves the choice to the manager: of no organisation, as the
 /// local bit of the first byte says.
 const ASSIGNED: u64 = 0x0600_0000_0000_0001;
 
-/// Sets or deletes entries of the requester's port. An entry that cannot be had, since its GUID
+/// Sets or deletes entries of the requester's port or virtual port. An entry that cannot be had, since its GUID
 /// is another port's, is 0 in the answer and stays as it was.
 pub(super) fn answer(
     aliases: &mut Aliases,
@@ -28,12 +28,12 @@ pub(super) fn answer(
         return Err(Status::SA_INSUFFICIENT_COMPONENTS);
     }
     let wanted: GuidInfoRecord = request.record()?;
-    let index = directory.by_lid(wanted.lid).ok_or(Status::SA_NO_RECORDS)?;
-    if index != request.requester && !request.trusted {
+    let TableOfGuids { holder, entries } =
+        { directory.guid_table(wanted.lid, request.guid) }.ok_or(Status::SA_NO_RECORDS)?;
+    if directory.holder_of(request.guid) != Some(holder) && !request.trusted {
         return Err(Status::SA_DENIED);
     }
-    let port = directory.port(index);
-    if wanted.block >= port.info.guid_cap.div_ceil(GuidInfo::ENTRIES as u8) {
+    if wanted.block >= entries.div_ceil(GuidInfo::ENTRIES as u8) {
         return Err(Status::SA_NO_RECORDS);
     }
     let given = |entry: usize| request.gives(1 << (GUID0 as usize + entry));
@@ -45,15 +45,15 @@ pub(super) fn answer(
     let mut refused = [false; GuidInfo::ENTRIES];
     for (entry, guid) in guids.entries().into_iter().enumerate() {
         let place = wanted.block * GuidInfo::ENTRIES as u8 + entry as u8;
-        if !given(entry) || place >= port.info.guid_cap {
+        if !given(entry) || place >= entries {
             continue;
         }
         match request.method {
-            Method::DELETE => aliases.remove(port.guid, place),
-            _ => refused[entry] = !set(aliases, port.guid, place, guid, directory),
+            Method::DELETE => aliases.remove(holder, place),
+            _ => refused[entry] = !set(aliases, holder, place, guid, directory),
         }
     }
-    let mut entries = aliases.block(port.guid, wanted.block);
+    let mut entries = aliases.block(holder, wanted.block);
     for (entry, refused) in entries.iter_mut().zip(refused) {
         if refused {
             *entry = Guid::NONE;

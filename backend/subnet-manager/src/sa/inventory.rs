@@ -234,18 +234,23 @@ pub(super) fn guids(
 ) -> Result<(), Status> {
     table.begin::<GuidInfoRecord>(request.method);
     for (port, _) in visible(request, directory) {
-        for block in 0..port.info.guid_cap.div_ceil(GuidInfo::ENTRIES as u8) {
-            let mut entries = [Guid::NONE; GuidInfo::ENTRIES];
-            let first = usize::from(block) * GuidInfo::ENTRIES;
-            for (entry, &guid) in entries.iter_mut().zip(port.guids.iter().skip(first)) {
-                *entry = guid;
+        let of_port = (port.info.lid, port.info.guid_cap, &port.guids);
+        let vports = { directory.vports_with_lid(port) }
+            .map(|(lid, vport)| (lid, vport.guid_cap, &vport.guids));
+        for (lid, cap, guids) in [of_port].into_iter().chain(vports) {
+            for block in 0..cap.div_ceil(GuidInfo::ENTRIES as u8) {
+                let mut entries = [Guid::NONE; GuidInfo::ENTRIES];
+                let first = usize::from(block) * GuidInfo::ENTRIES;
+                for (entry, &guid) in entries.iter_mut().zip(guids.iter().skip(first)) {
+                    *entry = guid;
+                }
+                let record = GuidInfoRecord {
+                    lid,
+                    block,
+                    guid_info: GuidInfo::from_entries(entries).to_bytes(),
+                };
+                table.offer(request, &record);
             }
-            let record = GuidInfoRecord {
-                lid: port.info.lid,
-                block,
-                guid_info: GuidInfo::from_entries(entries).to_bytes(),
-            };
-            table.offer(request, &record);
         }
         if table.is_full() {
             break;

@@ -3,10 +3,12 @@
 
 use std::time::Duration;
 
-use fabric::{Fabric, LinkRate, NodeSpec, PortRef, Topology};
-use ibvswitch_subnet_manager::{Config, MinHop, SubnetManager, Transport};
+use fabric::{Fabric, LinkFault, LinkRate, NodeSpec, PortRef, Topology};
+use ibvswitch_subnet_manager::{Arbitration, Config, MinHop, SubnetManager, Transport};
 use proptest::prelude::*;
 use testing::Random;
+use wire::attribute::SlToVl;
+use wire::mad::{AttributeId, Status};
 use wire::smp::Smp;
 use wire::{Guid, MadPacket, PortState};
 
@@ -105,7 +107,7 @@ fn is_right(managed: &mut Managed) {
 
 /// The manager dies after each number of packets of its sweep, or each of some; `check` looks at the subnet then, and another one begins.
 /// Returns the packets of a whole sweep.
-fn killed(step: usize, prepare: impl Fn() -> Managed, check: impl Fn(&Managed)) -> u32 {
+pub fn killed(step: usize, prepare: impl Fn() -> Managed, check: impl Fn(&Managed)) -> u32 {
     for packets in (1..).step_by(step) {
         let mut managed = prepare();
         managed.manager = manager();
@@ -149,17 +151,36 @@ fn a_manager_killed_at_any_packet() {
     assert!(killed(3, without, |_| {}) > 50);
 }
 
-/// Pulls a cable before one of the packets.
+/// A way in which the nodes behind cables fall silent, and come back.
+type Silence = fn(&mut Fabric, PortRef, bool);
+
+fn unplugged(fabric: &mut Fabric, port: PortRef, silent: bool) {
+    fabric.set_cable(port, !silent);
+}
+
+/// The link stays up.
+fn mute(fabric: &mut Fabric, port: PortRef, silent: bool) {
+    let fault = LinkFault {
+        loss_ppm: 1_000_000,
+        ..LinkFault::default()
+    };
+    fabric.set_link_fault(port, silent.then_some(fault));
+}
+
+/// Has nodes fall silent before one of the packets.
 struct Interrupted<'a> {
     link: &'a mut Link,
     left: u32,
-    cable: PortRef,
+    cables: &'a [PortRef],
+    silence: Silence,
 }
 
 impl Transport for Interrupted<'_> {
     fn send(&mut self, packet: MadPacket) {
         if self.left == 0 {
-            self.link.fabric.set_cable(self.cable, false);
+            for &cable in self.cables {
+                (self.silence)(&mut self.link.fabric, cable, true);
+            }
         }
         self.left = self.left.wrapping_sub(1);
         self.link.send(packet);
@@ -170,23 +191,23 @@ impl Transport for Interrupted<'_> {
     }
 }
 
-/// An adapter falls silent in the middle of a sweep: the others are served, and it is, once it is back.
-#[test]
-fn a_node_that_falls_silent() {
-    for packets in (0..).step_by(3) {
+/// Nodes fall silent in the middle of a sweep: the others are served, and they are, once they are back.
+fn falls_silent(cables: impl Fn(&Fabric) -> Vec<PortRef>, silence: Silence, step: usize) {
+    for packets in (0..).step_by(step) {
         let mut managed = ring();
-        let silent = managed.link.fabric.port_by_guid(Guid::new(0x21)).unwrap();
+        let cables = cables(&managed.link.fabric);
         let mut interrupted = Interrupted {
             link: &mut managed.link,
             left: packets,
-            cable: silent,
+            cables: &cables,
+            silence,
         };
         while !managed.manager.is_up() {
             let next = managed.manager.poll(managed.now, &mut interrupted);
             managed.now = next.unwrap();
         }
         let is_whole = interrupted.left <= packets;
-        let fabric = &managed.link.fabric;
+        let fabric = &mut managed.link.fabric;
         for other in [0x20, 0x22] {
             let info = fabric.port_info(fabric.port_by_guid(Guid::new(other)).unwrap());
             assert_eq!(
@@ -195,11 +216,93 @@ fn a_node_that_falls_silent() {
                 "{other:x} after {packets}"
             );
         }
-        managed.link.fabric.set_cable(silent, true);
+        for &cable in &cables {
+            silence(fabric, cable, false);
+        }
         managed.manager.request_sweep();
         is_right(&mut managed);
         if is_whole {
             return;
         }
+    }
+}
+
+#[test]
+fn a_node_that_falls_silent() {
+    for (silence, step) in [(unplugged as Silence, 3), (mute, 5)] {
+        let adapter = |fabric: &Fabric| vec![fabric.port_by_guid(Guid::new(0x21)).unwrap()];
+        falls_silent(adapter, silence, step);
+        let switch = |fabric: &Fabric| {
+            let adapter = fabric.port_by_guid(Guid::new(0x21)).unwrap();
+            let switch = fabric.peer(adapter).unwrap();
+            [1, 2, 4].map(|port| PortRef { port, ..switch }).to_vec()
+        };
+        falls_silent(switch, silence, step + 4);
+    }
+}
+
+/// Agents that refuse an attribute.
+struct Refusing<'a> {
+    link: &'a mut Link,
+    attribute: AttributeId,
+    received: usize,
+}
+
+impl Transport for Refusing<'_> {
+    fn send(&mut self, packet: MadPacket) {
+        self.link.send(packet);
+    }
+
+    fn receive(&mut self) -> Option<MadPacket> {
+        let mut packet = self.link.receive()?;
+        self.received += 1;
+        if let Ok(mut smp) = Smp::new_checked(&mut packet.mad[..])
+            && smp.mad().attribute() == self.attribute
+        {
+            smp.data_mut().fill(0);
+            smp.mad_mut().set_status(Status::UNSUPPORTED_ATTRIBUTE);
+        }
+        Some(packet)
+    }
+}
+
+/// PortInfo and NodeInfo tell of tables that agents then refuse: what else they have is set, and the report names each.
+#[test]
+fn agents_without_what_they_announce() {
+    use AttributeId as A;
+    let config = Config {
+        sl_to_vl: Some(SlToVl::modulo(4)),
+        arbitration: Some(Arbitration::parse(7, "1:20", "0:4,1:8").unwrap()),
+        timeout: Duration::from_millis(1),
+        ..Config::default()
+    };
+    for attribute in [
+        A::P_KEY_TABLE,
+        A::SL_TO_VL,
+        A::VL_ARBITRATION,
+        A::LINEAR_FORWARDING,
+        A::MULTICAST_FORWARDING,
+        A::NODE_DESCRIPTION,
+        A::SWITCH_INFO,
+    ] {
+        let mut managed = ring();
+        managed.manager = SubnetManager::new(config.clone(), Box::new(MinHop)).unwrap();
+        let mut refusing = Refusing {
+            link: &mut managed.link,
+            attribute,
+            received: 0,
+        };
+        for _ in 0..3 {
+            let next = managed.manager.poll(managed.now, &mut refusing);
+            managed.now = next.unwrap();
+        }
+        // An incomplete sweep is repeated when the next light one is due, and costs no more.
+        assert!(refusing.received < 400, "{}", refusing.received);
+        let report = managed.manager.report();
+        let named = |error: &String| error.contains(&attribute.to_string());
+        assert!(report.errors.iter().all(named), "{:?}", report.errors);
+        assert!(report.errors.len() >= 3 && report.active == 6, "{report:?}");
+        managed.manager = manager();
+        is_right(&mut managed);
     }
 }

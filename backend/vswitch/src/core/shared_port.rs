@@ -153,8 +153,13 @@ impl SharedPorts {
             set_top(packet, 0);
             functions.find(|&vf| self.place(vf).is_some_and(|place| place.entry == entry))
         } else if let Some(grh) = packet.grh {
-            let guid = |vf| self.place(vf).and_then(|place| place.guid(nodes));
-            functions.find(|&vf| guid(vf) == Some(grh.dgid.guid()))
+            let guids = |vf| {
+                self.place(vf)
+                    .into_iter()
+                    .flat_map(|place| place.guids(nodes))
+            };
+            let to = grh.dgid.guid();
+            functions.find(|&vf| !to.is_none() && guids(vf).any(|guid| guid == to))
         } else {
             return Addressee::Functions(shared.subscribers.of(packet));
         };

@@ -35,6 +35,17 @@ impl SharedPlace {
         (!guid.is_none()).then_some(guid)
     }
 
+    /// The table of GUIDs of whoever is there: its own, and those that the subnet manager has given its virtual port
+    /// besides; none at a place that is free.
+    pub fn guids<'a>(&self, nodes: &'a Nodes) -> impl Iterator<Item = Guid> + use<'a> {
+        let aliases = self
+            .vport(nodes)
+            .map_or(&[][..], |vport| &vport.guids()[1..]);
+        let own = self.guid(nodes);
+        own.into_iter()
+            .flat_map(|own| [own].into_iter().chain(aliases.iter().copied()))
+    }
+
     /// The virtual port that this place is, where the port has such: its index is the entry.
     #[must_use]
     pub fn vport<'a>(&self, nodes: &'a Nodes) -> Option<&'a VPort> {

@@ -60,7 +60,7 @@ impl Function {
         let Snapshot { nodes, sharing, .. } = &**self.vswitch.snapshot();
         let index = usize::from(index);
         let guid = match sharing.place(self.vf) {
-            Some(place) => place.guid(nodes).filter(|_| index == 0),
+            Some(place) => place.guids(nodes).nth(index),
             None => { nodes.guids(self.port) }.and_then(|guids| guids.get(index).copied()),
         };
         let info = nodes.port_info(self.port).unwrap_or_default();

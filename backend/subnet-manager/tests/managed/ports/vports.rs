@@ -2,16 +2,20 @@
 
 use std::time::Duration;
 
-use fabric::{Fabric, NodeSpec, PortRef, Topology, VPort, VPortOwner, VPortSpec, VPorts};
+use fabric::{
+    Fabric, GlobalAddress, NodeSpec, PortRef, Topology, VPort, VPortOwner, VPortSpec, VPorts,
+};
 use ibvswitch_subnet_manager::{Config, MinHop, SubnetManager, Transport, VirtualPorts};
-use wire::attribute::{NodeDescription, VPortInfo, VPortStates, VirtualizationInfo};
-use wire::mad::{AttributeId, Status};
-use wire::sa::PathRecord;
+use wire::attribute::{GuidInfo, NodeDescription, VPortInfo, VPortStates, VirtualizationInfo};
+use wire::mad::{AttributeId, Method, Status};
+use wire::sa::{self, GuidInfoRecord, PathRecord};
 use wire::smp::{DATA, Smp};
 use wire::{Gid, Guid, Lid, MadPacket, PKey, PortState, Sl};
 
-use crate::guests::Bed;
+use crate::guests::{self, Bed};
 use crate::harness::{Link, Managed};
+use crate::liars;
+use crate::subnets::global_route;
 
 /// Virtual ports by their index, at each adapter.
 const SHARED: u16 = 1;
@@ -158,6 +162,124 @@ fn paths_lead_to_them_by_guid() {
     assert_eq!(bed.get(0, ends, &wanted), Err(Status::SA_INVALID_GID));
 }
 
+const ALIASES: [Guid; 2] = [Guid::new(0xa1), Guid::new(0xa2)];
+
+/// Asks for an alias GUID at this entry of the table of a LID, as a virtual port of the first adapter does, or the port itself.
+fn register(
+    bed: &mut Bed,
+    index: u16,
+    lid: Lid,
+    (entry, alias): (usize, Guid),
+) -> Result<[Guid; 8], Status> {
+    let mut guids = [Guid::NONE; 8];
+    guids[entry] = alias;
+    let record = GuidInfoRecord {
+        lid,
+        block: 0,
+        guid_info: GuidInfo::from_entries(guids).to_bytes(),
+    };
+    let mad = sa::with_record(Method::SET, 7, 3 | 1 << (4 + entry), &record);
+    let info = bed.info(0);
+    let mut packet = MadPacket::gmp(
+        info.lid,
+        info.master_sm_lid,
+        Sl::default(),
+        PKey::DEFAULT_FULL,
+        mad,
+    );
+    let dgid = Gid::new(info.gid_prefix, MANAGER);
+    let hop_limit = 1;
+    let to = GlobalAddress { dgid, hop_limit };
+    packet.grh = Some(global_route(Gid::new(info.gid_prefix, guid(1, index)), to));
+    bed.managed.link.fabric.inject(bed.ports[0], packet);
+    let answers = bed.pass(0);
+    let answer = guests::record::<GuidInfoRecord>(&answers[0].mad)?;
+    bed.managed.settle();
+    Ok(GuidInfo::parse(&answer.guid_info).unwrap().entries())
+}
+
+/// Each virtual port has a table of GUIDs of its own, and nobody writes another's.
+#[test]
+fn they_have_alias_guids() {
+    let [shared, own] = ALIASES;
+    let key = PKey::new(0x8001);
+    let config = Config {
+        partitions: [(own, vec![key])].into(),
+        ..quiet()
+    };
+    let (managed, ports) = managed(config);
+    let mut bed = Bed::of(managed, ports.to_vec());
+    let table = |bed: &Bed, port: usize, index: u16| {
+        let vport = vport_at(&bed.managed.link.fabric, ports[port], index);
+        vport.guids()[..4].to_vec()
+    };
+    let (base, lid) = (
+        bed.lid(0),
+        vport_at(&bed.managed.link.fabric, ports[0], OWN).lid(),
+    );
+    let entries = register(&mut bed, SHARED, base, (1, shared)).unwrap();
+    assert_eq!(entries[..2], [guid(1, SHARED), shared]);
+    register(&mut bed, OWN, lid, (2, own)).unwrap();
+    let none = Guid::NONE;
+    assert_eq!(
+        table(&bed, 0, SHARED),
+        [guid(1, SHARED), shared, none, none]
+    );
+    assert_eq!(table(&bed, 0, OWN), [guid(1, OWN), none, own, none]);
+    let physical = bed.managed.link.fabric.guids(ports[0]).unwrap();
+    assert_eq!(physical[..2], [guid(1, 0), none], "not the port's");
+    // An alias is a member of its partitions by the keys of its virtual port.
+    let keys = |bed: &Bed, port: usize, index| {
+        vport_at(&bed.managed.link.fabric, ports[port], index).pkeys()[..2].to_vec()
+    };
+    assert_eq!(keys(&bed, 0, OWN), [PKey::DEFAULT_FULL, key]);
+    assert_eq!(keys(&bed, 0, SHARED), [PKey::DEFAULT_FULL, PKey::INVALID]);
+    // Both are found by a global route, at the LID of their virtual port.
+    let path = |bed: &mut Bed, to: Guid| {
+        let wanted = PathRecord {
+            sgid: Gid::new(Gid::DEFAULT_PREFIX, guid(2, 0)),
+            dgid: Gid::new(Gid::DEFAULT_PREFIX, to),
+            ..PathRecord::default()
+        };
+        let path = bed.get(1, PathRecord::SGID | PathRecord::DGID, &wanted)?;
+        Ok((path.dlid, path.hop_limit))
+    };
+    assert_eq!(path(&mut bed, shared), Ok((base, 1)));
+    assert_eq!(path(&mut bed, guid(1, OWN)), Ok((lid, 0)));
+    // The alias is in a partition that the asker's port is not in.
+    assert_eq!(path(&mut bed, own), Err(Status::SA_NO_RECORDS));
+    let of_lid = GuidInfoRecord {
+        lid,
+        ..GuidInfoRecord::default()
+    };
+    let read = bed.get(1, 1, &of_lid).unwrap();
+    assert_eq!(GuidInfo::parse(&read.guid_info).unwrap().guid2, own);
+    // Others' tables.
+    let other = (3, Guid::new(0xa3));
+    for (index, lid) in [(OWN, base), (SHARED, lid), (0, lid)] {
+        let refused = register(&mut bed, index, lid, other);
+        assert_eq!(refused, Err(Status::SA_DENIED), "{index} {lid}");
+    }
+    // The alias of another is not to be had, and a VM that moves takes its own along.
+    let taken = register(&mut bed, OWN, lid, (1, shared)).unwrap();
+    assert_eq!(taken[1], none);
+    let fabric = &mut bed.managed.link.fabric;
+    assert!(set_owned(fabric, ports[0], OWN, none, true));
+    assert!(set_owned(fabric, ports[1], SPARE, guid(1, OWN), true));
+    bed.managed.run();
+    assert_eq!(table(&bed, 0, OWN), [none; 4]);
+    assert_eq!(table(&bed, 1, SPARE), [guid(1, OWN), none, own, none]);
+    assert_eq!(keys(&bed, 1, SPARE), [PKey::DEFAULT_FULL, key]);
+    // And back, to a virtual port that has been sent the same before.
+    let fabric = &mut bed.managed.link.fabric;
+    assert!(set_owned(fabric, ports[1], SPARE, none, true));
+    assert!(set_owned(fabric, ports[0], OWN, guid(1, OWN), true));
+    bed.managed.manager.request_sweep();
+    bed.managed.settle();
+    assert_eq!(table(&bed, 0, OWN), [guid(1, OWN), none, own, none]);
+    assert_eq!(bed.managed.manager.report().errors, Vec::<String>::new());
+}
+
 #[test]
 fn a_trap_tells_of_a_change_and_a_vm_that_moves_keeps_its_lid() {
     let (mut managed, ports) = managed(quiet());
@@ -176,7 +298,7 @@ fn a_trap_tells_of_a_change_and_a_vm_that_moves_keeps_its_lid() {
     let fabric = &managed.link.fabric;
     assert_eq!(vport_at(fabric, ports[1], SPARE).lid(), lid);
     let route = fabric
-        .resolve(managed.link.port, lid, Sl::default(), None)
+        .resolve(managed.link.station.port, lid, Sl::default(), None)
         .unwrap();
     assert_eq!(route.port, ports[1]);
 }
@@ -225,6 +347,31 @@ fn a_manager_that_is_told_to_leave_them_alone_does() {
         );
         assert_eq!(managed.manager.report().errors, Vec::<String>::new());
     }
+}
+
+/// The next one finds each as it is, and gives it no other LID.
+#[test]
+fn a_manager_killed_at_any_packet_keeps_them() {
+    let up = || {
+        let (mut managed, _) = managed(Config::default());
+        managed.settle();
+        managed
+    };
+    let kept = |managed: &Managed| {
+        for (adapter, lid) in [(1, 4), (2, 5)] {
+            let port = managed.link.fabric.port_by_guid(guid(adapter, 0)).unwrap();
+            for index in [SHARED, OWN] {
+                assert_eq!(state(managed, port, index), PortState::Active);
+            }
+            let own = vport_at(&managed.link.fabric, port, OWN).lid();
+            assert_eq!(own, Lid::new(lid + 1));
+        }
+    };
+    kept(&up());
+    assert!(liars::killed(2, up, kept) > 20);
+    // In the first sweep of all.
+    let new = || managed(Config::default()).0;
+    assert!(liars::killed(4, new, |_| {}) > 50);
 }
 
 /// Agents that lie: `lie` changes the data and the status of each answer about virtual ports, or holds it back.

@@ -256,33 +256,62 @@ fn refusals() {
         "{text}"
     );
     assert!(refused(&Graph::default()).contains("it has no switch"));
-    // A star of parallel cables: a way for each source.
-    let mut star = irregular(1, 2, 0, 0);
-    star.switches
-        .iter_mut()
-        .for_each(|switch| switch.trunks.clear());
-    for cable in 0..180u8 {
-        for (at, to) in [(0, 1), (1, 0)] {
-            star.switches[at].trunks.push(Trunk {
-                port: cable + 1,
-                to,
-                to_port: cable + 1,
-            });
+}
+
+/// Two switches with so many cables between them, each with a leaf switch; `ends` at the first two and at the leaves.
+fn between(cables: u8, ends: [u8; 4]) -> Graph {
+    let mut graph = irregular(1, 4, 0, 0);
+    graph.switches.iter_mut().for_each(|it| it.trunks.clear());
+    let parallel = (1..=cables).map(|port| (0, 1, port));
+    for (a, b, port) in parallel.chain([(0, 2, 254), (1, 3, 254)]) {
+        for (at, to) in [(a, b), (b, a)] {
+            let to_port = port;
+            graph.switches[at].trunks.push(Trunk { port, to, to_port });
         }
     }
-    let end = |guid, switch, port| Endpoint {
-        lid: Lid::NONE,
-        guid: Guid::new(guid),
-        switch,
-        port,
+    for (switch, (ends, first)) in ends.into_iter().zip([cables, cables, 0, 0]).enumerate() {
+        let ports = first + 1..=first + ends;
+        graph.endpoints.extend(ports.map(|port| Endpoint {
+            lid: Lid::NONE,
+            guid: Guid::new(0x100 * (switch as u64 + 1) + u64::from(port)),
+            switch,
+            port,
+        }));
+    }
+    graph
+}
+
+/// Parallel cables: a way for each source.
+#[test]
+fn more_lids_than_there_are() {
+    let choice = Multipath {
+        lids: LidChoice::Color,
+        ..Multipath::default()
     };
-    star.endpoints
-        .extend((0..60u8).map(|at| end(0x100 + u64::from(at), 0, 190 + at)));
-    star.endpoints.push(end(0x200, 1, 250));
-    let plan = Plan::new(&star, choice, |_| None).unwrap();
-    assert_eq!(
-        plan.mask(Guid::new(0x200)),
-        Some(6),
-        "60 cables carry a path each"
+    let port = Guid::new(0x200 + 181);
+    let plan = |leaf| Plan::new(&between(180, [60, 1, leaf, 0]), choice, |_| None);
+    let needs = |sources: u8| plan(sources - 60).map(|plan| plan.mask(port));
+    assert_eq!(needs(64).unwrap(), Some(6), "a cable carries a path");
+    assert_eq!(needs(128).unwrap(), Some(7));
+    let text = needs(129).unwrap_err().to_string();
+    assert!(
+        text.contains(&format!(
+            "the paths to port {port} need 129 LIDs, and a port has at most 128; have sm.lids left out"
+        )),
+        "{text}"
     );
+}
+
+/// 67 ways to each of 384 ports: 128 LIDs for each, as they come in powers of two.
+#[test]
+#[ignore = "74 000 pairs of ports: seconds"]
+fn more_lids_than_a_subnet_has() {
+    let choice = Multipath {
+        lids: LidChoice::Greedy,
+        ..Multipath::default()
+    };
+    let refused = Plan::new(&between(67, [0, 0, 192, 192]), choice, |_| None);
+    let text = refused.map(|_| ()).unwrap_err().to_string();
+    let told = "its paths need 49152 LIDs, and there are 49147 besides the switches'; have sm.lids left out";
+    assert!(text.contains(told), "{text}");
 }
