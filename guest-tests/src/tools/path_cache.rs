@@ -10,12 +10,12 @@ use crate::guest::Guest;
 /// Path of the program in guests.
 pub const PROGRAM: &str = "usr/bin/ibvswitch-path-cache";
 
-/// The program of this build, which is beside `built`, another program of it.
+/// The program with this name of the crate `sm` of this build, which is beside `built`, another program of it.
 ///
 /// # Errors
 /// It is not built.
-pub fn program(built: &str) -> Result<PathBuf> {
-    let program = PathBuf::from(built).with_file_name("ibvswitch-path-cache");
+pub fn program(built: &str, name: &str) -> Result<PathBuf> {
+    let program = PathBuf::from(built).with_file_name(name);
     if program.exists() {
         return Ok(program);
     }

@@ -182,7 +182,8 @@ impl Scene {
     /// The scene, and the VM that is to migrate.
     fn new() -> Result<(Self, Guest)> {
         let mut bed = Testbed::new(Kernel::default())?;
-        let program = path_cache::program(env!("CARGO_BIN_EXE_ibvswitch-rds"))?;
+        let program =
+            path_cache::program(env!("CARGO_BIN_EXE_ibvswitch-rds"), "ibvswitch-path-cache")?;
         bed.image = bed
             .image
             .with(&[(path_cache::PROGRAM, &program)], &[], bed.dir())?;
