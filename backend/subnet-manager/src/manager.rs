@@ -669,6 +669,9 @@ impl SubnetManager {
             Purpose::VNode(at, index) => {
                 virtualization::take_vnode(&mut self.known, at, index, &data)
             }
+            Purpose::VNodeDescription(at, index) => {
+                virtualization::take_description(&mut self.known, at, index, &data)
+            }
             Purpose::LightVirtualization(at) => virtualization::take_vport_change(self, at, &data),
             Purpose::Linear { switch, number } => self.known.take_linear(switch, number, &data),
             Purpose::Multicast { switch, at } => self.known.take_multicast(switch, at, &data),
@@ -739,6 +742,7 @@ impl SubnetManager {
             | Purpose::VPortStates(at, _)
             | Purpose::VPort(at, _)
             | Purpose::VNode(at, _)
+            | Purpose::VNodeDescription(at, _)
             | Purpose::LightVirtualization(at) => {
                 virtualization::failed(self, at, purpose, request, failure);
                 return;

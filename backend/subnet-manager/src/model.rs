@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use wire::attribute::{
-    NodeDescription, NodeInfo, NodeType, PKeyBlock, PortInfo, SwitchInfo, VPortInfo,
+    NodeDescription, NodeInfo, NodeType, PKeyBlock, PortInfo, SwitchInfo, VNodeInfo, VPortInfo,
     VirtualizationInfo,
 };
 use wire::smp::Route;
@@ -45,8 +45,10 @@ pub(crate) struct Port {
 pub(crate) struct VPort {
     /// As last read or set.
     pub(crate) info: VPortInfo,
-    /// Entries of its P_Key table.
-    pub(crate) partition_cap: u16,
+    /// The virtual adapter that it belongs to.
+    pub(crate) node: VNodeInfo,
+    /// Name of that adapter.
+    pub(crate) description: NodeDescription,
 }
 
 impl VPort {

@@ -129,6 +129,8 @@ fn a_vm_has_an_alias_guid() {
         records.contains(&own) && records.contains(&alias),
         "{records}"
     );
+    let node = programs.run(&["saquery", "NR", &vm2.port.lid.to_string()]);
+    assert!(node.contains("vm2") && node.contains(&own), "{node}");
     let (from, to) = (gid_of(vm3.port.port_guid), gid_of(ALIAS));
     let path = programs.run(&["saquery", "PR", "--sgid", &from, "--dgid", &to]);
     let path = path.replace('.', "");

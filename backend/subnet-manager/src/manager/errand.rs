@@ -40,6 +40,7 @@ pub(super) enum Purpose {
     VPortStates(At, u16),
     VPort(At, u16),
     VNode(At, u16),
+    VNodeDescription(At, u16),
     /// As [`Purpose::Virtualization`], between sweeps.
     LightVirtualization(At),
     Linear {

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use wire::attribute::{
-    CapabilityMask, NodeType, PKeyBlock, PortInfo, VNodeInfo, VPortInfo, VPortStates,
-    VirtualizationInfo, vport_block,
+    CapabilityMask, NodeDescription, NodeType, PKeyBlock, PortInfo, VNodeInfo, VPortInfo,
+    VPortStates, VirtualizationInfo, vport_block,
 };
 use wire::mad::{AttributeId, Method};
 use wire::smp::{DATA, Request, Route};
@@ -56,7 +56,13 @@ pub(super) fn vports(known: &Knowledge) -> impl Iterator<Item = (At, u16, &VPort
 pub(super) fn take_vnode(known: &mut Knowledge, at: At, index: u16, data: &[u8; DATA]) {
     let info = VNodeInfo::parse(data);
     if let (Ok(info), Some(vport)) = (info, vport_mut(known, at, index)) {
-        vport.partition_cap = info.partition_cap;
+        vport.node = info;
+    }
+}
+
+pub(super) fn take_description(known: &mut Knowledge, at: At, index: u16, data: &[u8; DATA]) {
+    if let Some(vport) = vport_mut(known, at, index) {
+        vport.description = NodeDescription::from_bytes(*data);
     }
 }
 
@@ -253,17 +259,25 @@ pub(super) fn take_vport(
         manager.known.tables.forget_vport(node, at.1, index);
     }
     if let Some(port) = manager.known.subnet.port_mut(at) {
-        let partition_cap = PKeyBlock::ENTRIES as u16;
+        // What it is to be taken for until it has told.
+        let node = VNodeInfo {
+            partition_cap: PKeyBlock::ENTRIES as u16,
+            ..VNodeInfo::default()
+        };
         port.vports.insert(
             index,
             VPort {
                 info,
-                partition_cap,
+                node,
+                description: NodeDescription::default(),
             },
         );
     }
+    let modifier = u32::from(index);
     let purpose = Purpose::VNode(at, index);
-    manager.get(route, AttributeId::VNODE_INFO, u32::from(index), purpose);
+    manager.get(route.clone(), AttributeId::VNODE_INFO, modifier, purpose);
+    let purpose = Purpose::VNodeDescription(at, index);
+    manager.get(route, AttributeId::VNODE_DESCRIPTION, modifier, purpose);
 }
 
 /// Leaves out virtual ports with the GUID of another port.
@@ -310,7 +324,13 @@ pub(super) fn set_partitions(manager: &mut SubnetManager) {
     let wanted: Vec<(At, u16, u16, Guid, Vec<PKey>)> = { vports(&manager.known) }
         .map(|(at, index, vport)| {
             let keys = pkeys(&manager.known, manager.administration.aliases(), vport);
-            (at, index, vport.partition_cap, vport.info.port_guid, keys)
+            (
+                at,
+                index,
+                vport.node.partition_cap,
+                vport.info.port_guid,
+                keys,
+            )
         })
         .collect();
     for (at, index, cap, guid, keys) in wanted {
@@ -450,7 +470,9 @@ pub(super) fn failed(
     };
     let guid = port.guid;
     match purpose {
-        Purpose::VPort(_, index) | Purpose::VNode(_, index) => {
+        Purpose::VPort(_, index)
+        | Purpose::VNode(_, index)
+        | Purpose::VNodeDescription(_, index) => {
             port.vports.remove(&index);
         }
         Purpose::LightVirtualization(_) => {

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use wire::attribute::{NodeDescription, NodeInfo, NodeType, PKeyBlock, PortInfo, SwitchInfo};
+use wire::attribute::{
+    NodeDescription, NodeInfo, NodeType, PKeyBlock, PortInfo, SwitchInfo, VNodeInfo,
+};
 use wire::sa::Rate;
 use wire::{Gid, Guid, Lid, LinkSpeed, LinkSpeedExt, LinkWidth, PKey, PortState};
 
@@ -120,6 +122,10 @@ pub(super) struct VirtualPort {
     pub(super) guid_cap: u8,
     /// The table of GUIDs.
     pub(super) guids: Vec<Guid>,
+    /// The virtual adapter.
+    pub(super) node: VNodeInfo,
+    /// Name of the virtual adapter.
+    pub(super) description: NodeDescription,
 }
 
 /// A table of GUIDs that requests can change.
@@ -377,6 +383,8 @@ impl Directory {
                 lid,
                 guid_cap: vport.info.guid_cap,
                 guids: vec![guid],
+                node: vport.node,
+                description: vport.description,
             };
             self.vports.insert(guid, vport);
         }

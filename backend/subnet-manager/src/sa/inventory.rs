@@ -1,6 +1,6 @@
 //! Records of nodes, ports, links and tables.
 
-use wire::attribute::{GuidInfo, MulticastBlock, PKeyBlock, SmInfo, SmState};
+use wire::attribute::{GuidInfo, MulticastBlock, NodeInfo, PKeyBlock, SmInfo, SmState, VNodeInfo};
 use wire::mad::Status;
 use wire::sa::{
     GuidInfoRecord, LinearForwardingRecord, LinkRecord, MulticastForwardingRecord, NodeRecord,
@@ -66,6 +66,28 @@ pub(super) fn nodes(
             node_description: node.description.to_bytes(),
         };
         table.offer(request, &record);
+        for (lid, vport) in directory.vports_with_lid(port) {
+            let VNodeInfo {
+                node_guid,
+                num_ports,
+                partition_cap,
+                local_port_num,
+            } = vport.node;
+            let info = NodeInfo {
+                node_guid,
+                num_ports,
+                partition_cap,
+                local_port_num,
+                port_guid: vport.guids.first().copied().unwrap_or_default(),
+                ..node.info
+            };
+            let record = NodeRecord {
+                lid,
+                node_info: info.to_bytes(),
+                node_description: vport.description.to_bytes(),
+            };
+            table.offer(request, &record);
+        }
         if table.is_full() {
             break;
         }

@@ -6,9 +6,11 @@ use fabric::{
     Fabric, GlobalAddress, NodeSpec, PortRef, Topology, VPort, VPortOwner, VPortSpec, VPorts,
 };
 use ibvswitch_subnet_manager::{Config, MinHop, SubnetManager, Transport, VirtualPorts};
-use wire::attribute::{GuidInfo, NodeDescription, VPortInfo, VPortStates, VirtualizationInfo};
+use wire::attribute::{
+    GuidInfo, NodeDescription, NodeInfo, VPortInfo, VPortStates, VirtualizationInfo,
+};
 use wire::mad::{AttributeId, Method, Status};
-use wire::sa::{self, GuidInfoRecord, PathRecord};
+use wire::sa::{self, GuidInfoRecord, NodeRecord, PathRecord};
 use wire::smp::{DATA, Smp};
 use wire::{Gid, Guid, Lid, MadPacket, PKey, PortState, Sl};
 
@@ -153,6 +155,17 @@ fn paths_lead_to_them_by_guid() {
         .get(0, PathRecord::SLID | PathRecord::DLID, &wanted)
         .unwrap();
     assert_eq!(path.dgid, gid(2, OWN));
+    // It is a node of its own in the records, since others can name it by its LID.
+    let record = NodeRecord {
+        lid: own,
+        ..NodeRecord::default()
+    };
+    let node = bed.get(0, 1, &record).unwrap();
+    let info = NodeInfo::parse(&node.node_info[..]).unwrap();
+    let guids = (info.node_guid, info.port_guid);
+    assert_eq!(guids, (guid(2, OWN + 0x10), guid(2, OWN)));
+    let description = NodeDescription::from_bytes(node.node_description);
+    assert_eq!(description.text(), Some("VF"));
     // One that is not there is nobody's.
     let wanted = PathRecord {
         sgid: gid(1, 0),
