@@ -28,9 +28,9 @@ pub use firmware::{FirmwareReport, FirmwareRequest};
 pub use link::{LinkAction, LinkReport, LinkRequest, StallDirection};
 pub use live::{LiveDone, LiveMigration, LiveMove, LivePlaces, LiveRequest, LiveSaved, LiveStep};
 pub use message::{
-    Adapter, AdapterPort, Counters, ErrorKind, FabricStatus, Link, LinkEnd, MAD_REFUSALS, Mads,
-    ManagerPlace, Node, NodeKind, Objects, RefusedMad, Request, Response, Retries, Status,
-    SubnetName, SubnetStatus, Topology, VfStatus,
+    Adapter, AdapterPort, ClusterState, Counters, ErrorKind, FabricStatus, Link, LinkEnd,
+    MAD_REFUSALS, Mads, ManagerPlace, Node, NodeKind, Objects, RefusedMad, Request, Response,
+    Retries, Status, SubnetName, SubnetStatus, Topology, VfStatus,
 };
 pub use migration::{
     Deadlock, Method, Migrated, MigrationRequest, MigrationsReport, MigrationsRequest, Move,

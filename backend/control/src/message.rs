@@ -16,7 +16,7 @@ use super::{
 };
 
 pub use error::ErrorKind;
-pub use status::{FabricStatus, ManagerPlace, Status, SubnetStatus};
+pub use status::{ClusterState, FabricStatus, ManagerPlace, Status, SubnetStatus};
 pub use topology::{Adapter, AdapterPort, Link, LinkEnd, Node, NodeKind, SubnetName, Topology};
 pub use vf::{Counters, MAD_REFUSALS, Mads, Objects, RefusedMad, Retries, VfStatus};
 

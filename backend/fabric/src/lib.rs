@@ -76,4 +76,4 @@ pub use paths::router::{Crossing, GlobalAddress, Routed};
 pub use station::{Connected, Station};
 pub use tap::{Direction, Tap};
 pub use transit::Injected;
-pub use view_fabric::{ViewFabric, ViewHost, ViewManager, ViewName};
+pub use view_fabric::{Division, ViewFabric, ViewHost, ViewManager, ViewName};

@@ -9,6 +9,7 @@
 //! After *Towards Virtual InfiniBand Clusters with Network and Performance Isolation*, 3.3.1: the
 //! topology state machine of a virtual cluster, in its managed mode and in full mode ([`writable`]).
 
+mod division;
 mod extent;
 mod writable;
 
@@ -26,6 +27,7 @@ use crate::nodes::owner::{Owner, SmpAccess};
 use crate::nodes::topology::{NodeId, NodeSpec, PortRef, Topology, TopologyError};
 use crate::output::Output;
 use crate::transit::Injected;
+pub use division::Division;
 
 /// The addresses and the text of a node in a view fabric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,8 +73,17 @@ pub struct ViewManager {
 pub struct ViewFabric {
     fabric: Fabric,
     hosts: Vec<PortRef>,
-    /// Switches of the subnet, and the same here.
-    switches: Vec<(Guid, NodeId)>,
+    switches: Vec<ShownSwitch>,
+}
+
+/// A switch of the subnet.
+#[derive(Debug, Clone, Copy)]
+struct ShownSwitch {
+    /// Its node GUID and number in the subnet.
+    guid: Guid,
+    physical: NodeId,
+    /// Its number in the view fabric.
+    node: NodeId,
 }
 
 impl ViewFabric {
@@ -89,7 +100,9 @@ impl ViewFabric {
     /// The switches of the subnet that it shows, by their node GUIDs there. Adapters that are shown as switches are not among
     /// them.
     pub fn switches(&self) -> impl Iterator<Item = (Guid, NodeId)> + '_ {
-        self.switches.iter().copied()
+        self.switches
+            .iter()
+            .map(|switch| (switch.guid, switch.node))
     }
 
     /// The answer to a subnet management packet of a host, as it comes back to it. A Set is refused by the node
@@ -364,7 +377,11 @@ impl<'a> Draft<'a> {
         let shown = self.switches.iter().filter(|(of, ..)| of.port == 0);
         let switches = shown.filter_map(|&(of, node, _)| {
             let spec = self.subnet.node(of.node).map(|node| &node.spec);
-            Some((spec?.guid, node))
+            Some(ShownSwitch {
+                guid: spec?.guid,
+                physical: of.node,
+                node,
+            })
         });
         ViewFabric {
             fabric,

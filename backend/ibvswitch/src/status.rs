@@ -124,6 +124,7 @@ impl Observer {
                 .collect(),
             adapters: control::adapters(&self.plan, fabric),
             full_mode: Vec::new(),
+            clusters: Vec::new(),
             passthrough: Vec::new(),
             commands: Vec::new(),
             placement: None,

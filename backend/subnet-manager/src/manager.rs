@@ -248,6 +248,17 @@ impl SubnetManager {
         self.known.cluster_lanes.is_outdated = true;
     }
 
+    /// Divides a cluster's share of links among service levels of its own, by these parts; fewer than two for none. The next
+    /// [`SubnetManager::poll`] writes the tables that differ. Returns whether the cluster had others.
+    pub fn divide_cluster(&mut self, cluster: &str, parts: &[u16]) -> bool {
+        let mut shares = self.known.config.cluster_shares.iter_mut();
+        let found = shares.find(|of| of.name == cluster && of.own_levels != parts);
+        let Some(found) = found else { return false };
+        parts.clone_into(&mut found.own_levels);
+        self.known.cluster_lanes.is_outdated = true;
+        true
+    }
+
     /// Service levels of clusters, where [`Config::cluster_lanes`] gives them some.
     pub const fn cluster_levels(&self) -> &ClusterLevels {
         &self.known.cluster_lanes.levels

@@ -70,7 +70,9 @@
 //!
 //! In full mode (`core/tenant.rs`) the view stays, and a manager in one of the cluster's VMs sets it up. A `Tenancy` is a snapshot
 //! of it, a part of the addresses: LIDs, states and P_Keys of the VMs' ports come from there, and data passes where both the
-//! cluster's network and the subnet have a path. Bodies of packets between VMs are not translated then.
+//! cluster's network and the subnet have a path. Bodies of packets between VMs are not translated then. Service levels are the
+//! cluster's own up to where a path is resolved: there the levels take their place that the subnet's manager has given the cluster.
+//! Counters of switches are the view's: each path counts for its cluster, too, at the same ports (`shared/path_numbers.rs`).
 //!
 //! # Images
 //!
@@ -107,4 +109,4 @@ pub use self::core::migration::{
     GuidMoveError, How, MigrateError, Migrated, MoveRequest, Need, NotActive,
 };
 pub use self::core::output::{ForGuest, Output, changes};
-pub use self::core::subnets::{ExtendedLids, ManagerStatus, SmError};
+pub use self::core::subnets::{ClusterStatus, ExtendedLids, ManagerStatus, SmError};

@@ -40,7 +40,7 @@ use wire::{Lid, MadPacket};
 
 use crate::core::Core;
 use crate::core::output::{ForGuest, Output, Outputs};
-use crate::core::subnets::{Mail, Managers, note_presences};
+use crate::core::subnets::{ClusterStatus, Mail, Managers, note_presences};
 use crate::environment::{Environment, Error};
 use crate::filter::MadFilter;
 use crate::layout::Layout;
@@ -410,6 +410,11 @@ impl VSwitch {
     /// Names of the clusters in full mode.
     pub fn clusters_in_full_mode(&self) -> Vec<String> {
         self.views.in_full_mode()
+    }
+
+    /// The state of clusters that have service levels of their own, or tables that are refused.
+    pub fn cluster_status(&self) -> Vec<ClusterStatus> {
+        Tenants(self).status()
     }
 
     /// The port of a function as the engine is to know it.

@@ -49,9 +49,27 @@ pub struct Status {
     /// Clusters in full mode: a subnet manager in a VM has set what their VMs see.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub full_mode: Vec<String>,
+    /// Clusters that have service levels of their own, or whose manager's settings are refused.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clusters: Vec<ClusterState>,
     /// Settings that do not do what they look like, and ports that stay in Initialize.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+}
+
+/// The state of a cluster in the subnet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterState {
+    /// Its name.
+    pub name: String,
+    /// Its service levels, each with the lane of the same number.
+    pub levels: Vec<u8>,
+    /// By lane of the cluster's own network, where its manager divides links: the service level that takes its place.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub own_levels: Vec<u8>,
+    /// Reasons why it has no service level, and why forwarding tables of its manager do not act.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refusals: Vec<String>,
 }
 
 /// The place of the subnet manager.

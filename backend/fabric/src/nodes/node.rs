@@ -5,7 +5,7 @@ use std::mem::swap;
 use std::sync::Arc;
 
 use wire::attribute::{
-    CapabilityMask, NodeDescription, NodeInfo, NodeType, PortInfo, SlToVl, SwitchInfo,
+    CapabilityMask, LinearBlock, NodeDescription, NodeInfo, NodeType, PortInfo, SlToVl, SwitchInfo,
     VlArbitration, VlWeight,
 };
 use wire::{
@@ -229,6 +229,11 @@ impl Port {
         self.arbitration.get(&half).copied().unwrap_or_else(turns)
     }
 
+    /// Whether a subnet manager has set arbitration.
+    pub(crate) fn has_arbitration(&self) -> bool {
+        !self.arbitration.is_empty()
+    }
+
     pub(crate) fn set_arbitration(&mut self, half: u8, table: VlArbitration) {
         Arc::make_mut(&mut self.arbitration).insert(half, table);
     }
@@ -301,6 +306,19 @@ pub(crate) struct Switch {
     /// Secondary table of a switch that speaks the extended LID space.
     pub(crate) secondary: Option<SecondaryTable>,
     pub(crate) multicast: MulticastTable,
+    /// Entries of the linear table that have no effect, and are refused if they are set again as they are.
+    pub(crate) refused: Arc<BTreeMap<Lid, u8>>,
+}
+
+impl Switch {
+    /// Whether a block of the linear table has an entry that is refused.
+    pub(crate) fn refuses(&self, number: u16, block: &LinearBlock) -> bool {
+        let mut refused = self.refused.iter();
+        refused.any(|(&lid, &port)| {
+            let (of, entry) = ExtendedLid::from(lid).place();
+            of == number && block.0[entry] == port
+        })
+    }
 }
 
 /// A copy of a node shares with it what is large: all of its ports, and the blocks of its tables.
@@ -346,6 +364,7 @@ impl Node {
             linear: LinearTable::default(),
             secondary: spec.extended_lids.then(SecondaryTable::default),
             multicast: MulticastTable::new(spec.ports),
+            refused: Arc::default(),
         }
     }
 

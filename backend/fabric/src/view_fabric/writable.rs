@@ -5,14 +5,16 @@
 //! made anew, and takes over from the former one all that its nodes know. Links that have come or gone change the
 //! state of the ports at their ends, and switches there tell the tenant's manager (trap 128).
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use wire::attribute::{CapabilityMask, Notice, PortInfo};
-use wire::{Guid, PortState};
+use wire::{Guid, Lid, PortState};
 
-use super::{Draft, ViewFabric, ViewHost, ViewManager, ViewName};
+use super::{Draft, ShownSwitch, ViewFabric, ViewHost, ViewManager, ViewName};
 use crate::fabric::Fabric;
 use crate::nodes::Nodes;
+use crate::nodes::counters::PortCounters;
 use crate::nodes::node::Port;
 use crate::nodes::owner::{Owner, SmpAccess};
 use crate::nodes::topology::{NodeId, PortRef, TopologyError};
@@ -34,6 +36,49 @@ impl ViewFabric {
         draft.add_nodes(name);
         draft.add_links(|end| subnet.port(end).is_some_and(Port::is_linked));
         draft.finish_writable(before)
+    }
+
+    /// Has ports of switches with a cable count data where `counters` says, which is asked for ports of the subnet.
+    pub fn share_counters(&mut self, counters: impl Fn(PortRef) -> Arc<PortCounters>) {
+        for switch in &self.switches {
+            let ports = self
+                .fabric
+                .node(switch.node)
+                .map_or(0, |node| node.spec.ports);
+            for number in 1..=ports {
+                let place = |node| PortRef { node, port: number };
+                let port = self.fabric.nodes.port_mut(place(switch.node));
+                if let Some(port) = port.filter(|port| port.peer.is_some()) {
+                    port.counters = counters(place(switch.physical));
+                }
+            }
+        }
+    }
+
+    /// Has switches refuse entries for these LIDs that lead out by these ports, and no others, when they are set again: they
+    /// are named by their node GUIDs in the subnet. They say then that their state has changed, so that the tenant's subnet
+    /// manager sets their tables again and hears of it.
+    pub fn refuse_entries(&mut self, lids: &[Lid], channels: &[(Guid, u8)]) {
+        for &ShownSwitch { guid, node, .. } in &self.switches {
+            let Some(switch) = self.fabric.switch(node) else {
+                continue;
+            };
+            let entries = lids.iter().map(|&lid| (lid, switch.linear.port(lid)));
+            let refused: BTreeMap<Lid, u8> = entries
+                .filter(|&(_, port)| channels.contains(&(guid, port)))
+                .collect();
+            let tells = !refused.is_empty();
+            if !tells && switch.refused.is_empty() {
+                continue;
+            }
+            if let Some(switch) = self.fabric.nodes.switch_mut(node) {
+                switch.refused = Arc::new(refused);
+                switch.info.port_state_change |= tells;
+            }
+            if tells {
+                self.fabric.link_state_changed(PortRef { node, port: 0 });
+            }
+        }
     }
 
     /// The content of the view fabric, to be managed.
@@ -131,6 +176,11 @@ fn take_over(fabric: &mut Fabric, before: &Fabric) {
             };
             if let Some(port) = fabric.nodes.port_mut(here) {
                 take_over_port(port, known, same);
+            }
+            let ledgers = (fabric.ledgers.port_mut(here), before.ledgers.port(there));
+            if let (Some(ledger), Some(known)) = ledgers {
+                ledger.management = known.management;
+                ledger.base_lines.clone_from(&known.base_lines);
             }
             if !same {
                 changed = true;

@@ -29,6 +29,7 @@ impl StatusSource for Fixed {
             uptime_s: 3,
             runtime_dir: "/run/ibvswitch".to_owned(),
             full_mode: Vec::new(),
+            clusters: Vec::new(),
             config: Some("/etc/ibvswitch.toml".to_owned()),
             fabric: FabricStatus {
                 switches: 3,

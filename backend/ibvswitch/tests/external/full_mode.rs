@@ -2,8 +2,9 @@
 
 use crate::daemon::{Daemon, Peer, connected};
 use crate::programs::{Opensm, Programs};
+use serde_json::json;
 use test_driver::Transport;
-use testing::Configuration;
+use testing::{Configuration, wait_until};
 
 /// Two leaves and two spines, with a VM of each tenant at each leaf.
 fn cloud() -> Configuration {
@@ -65,9 +66,16 @@ fn opensm_manages_its_tenants_cluster_and_no_other() {
         );
         let (mut qp, _other) = connected(Transport::Rc, &from, &to);
         from.write_by(&mut qp, &to, 4096, 7);
+        // Its switches count for it.
+        let text = run(&["ibqueryerrors", "--details", "-k"]);
+        assert!(text.contains("8 nodes checked, 0 bad nodes found"), "{text}");
+        let switch = found.lines().find(|line| line.starts_with("Switch"));
+        let lid = switch.and_then(|line| line.split(" lid ").nth(1)?.split(' ').next());
+        let counters = run(&["perfquery", "-x", "-a", lid.expect("a LID")]);
+        assert!(counters.contains("PortXmitData:"), "{counters}");
     }
     let full = |daemon: &Daemon| daemon.ask(&["status"])["full_mode"].clone();
-    assert_eq!(full(&daemon), serde_json::json!(["t1", "t2"]));
+    assert_eq!(full(&daemon), json!(["t1", "t2"]));
     // Both tenants hear of a cable that is gone.
     daemon.ask(&["link", "down", "l1:2"]);
     for opensm in &managers {
@@ -82,4 +90,43 @@ fn opensm_manages_its_tenants_cluster_and_no_other() {
     let (mut from, to) = (Peer::open(&daemon, "a1"), Peer::open(&daemon, "b1"));
     from.write_to(&to);
     assert!(discover("t1/b1").contains("\"subnet manager\""));
+}
+
+/// A tenant's opensm with quality of service, on a ring on which shortest ways could deadlock: it divides the cluster's share of
+/// links, and logs that its tables are refused.
+#[test]
+fn opensm_divides_a_share_and_hears_of_a_refusal() {
+    let switches = ["l1", "l2", "l3", "l4", "l5"];
+    let mut ring = Configuration::new()
+        .set("sm.routing", "updn")
+        .set("sm.cluster_lanes", true)
+        .entry("cluster", "t1")
+        .key("view", "full")
+        .switches(switches);
+    for (at, switch) in switches.into_iter().enumerate() {
+        ring = ring
+            .link(switch, switches[(at + 1) % 5])
+            .entry("hypervisor", &format!("h{at}"))
+            .at(switch)
+            .member(&format!("vm{at}"), "t1");
+    }
+    let daemon = Daemon::logging(ring);
+    let options = "qos TRUE\nqos_sl2vl 0,1,0,1,0,1,0,1,0,1,0,1,0,1,0,1\n\
+        qos_vlarb_high 0:0\nqos_vlarb_low 0:192,1:64\n";
+    let opensm = Opensm::start_with(&daemon, Some("t1/vm0"), &[], options);
+    opensm.subnet_up();
+    opensm.says("error status = 0x1C");
+    // It goes on all the same.
+    opensm.sweep();
+    opensm.subnet_up();
+    let state = || daemon.ask(&["status"])["clusters"][0].clone();
+    wait_until("levels of the tenant's lanes", || {
+        state()["own_levels"] == json!([1, 2])
+    });
+    assert_eq!(
+        (&state()["name"], &state()["levels"]),
+        (&json!("t1"), &json!([1, 2]))
+    );
+    let refusals = state()["refusals"].to_string();
+    assert!(refusals.contains("could wait for each other"), "{refusals}");
 }

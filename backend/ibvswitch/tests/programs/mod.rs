@@ -199,7 +199,8 @@ impl Opensm {
         Self::start_with(daemon, None, &[], options)
     }
 
-    fn start_with(daemon: &Daemon, host: Option<&str>, arguments: &[&str], more: &str) -> Self {
+    /// Starts it with both.
+    pub fn start_with(daemon: &Daemon, host: Option<&str>, arguments: &[&str], more: &str) -> Self {
         let programs = Programs::new(daemon);
         let host: Vec<&str> = host.into_iter().flat_map(|host| ["--host", host]).collect();
         let options = programs.dir.path().join("opensm.conf");

@@ -1,6 +1,7 @@
 //! Service levels that clusters have for themselves.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use wire::{Guid, PKey, Sl};
 
@@ -14,7 +15,7 @@ pub struct ClusterShare {
     /// Its part of a link, against those of the other clusters there; 0 counts as 1.
     pub share: u8,
     /// Parts of its share for service levels of its own, in their order; fewer than two for none.
-    pub own_levels: Vec<u8>,
+    pub own_levels: Vec<u16>,
 }
 
 /// Reason why a cluster has no service level of its own.
@@ -55,6 +56,19 @@ pub struct LevelsOfCluster {
     pub own_levels: Vec<Sl>,
     /// The reason why it has none: then its VMs use service level 0, as the provider does.
     pub refusal: Option<ClusterLevelError>,
+}
+
+impl fmt::Display for LevelsOfCluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, level) in self.levels.iter().enumerate() {
+            let comma = if place > 0 { ", " } else { "" };
+            write!(f, "{comma}{}", level.value())?;
+        }
+        match (self.own_levels.len(), self.levels.len()) {
+            (own, levels) if own > levels => write!(f, " (for {own} lanes of its own)"),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Service levels of all clusters. Level 0 is the provider's: management, and ports outside of clusters.

@@ -40,7 +40,7 @@ pub use lid_map::LidMap;
 pub use members::Vms;
 pub use tables::TABLE_BYTES_PER_GUEST;
 pub(crate) use tables::Tables;
-pub(crate) use tenancy::{Tenancy, TenantPort};
+pub(crate) use tenancy::{PortLevels, Tenancy, TenantPort};
 pub use translation::{Direction, Translator};
 
 /// One cluster: what its VMs know.
@@ -264,6 +264,10 @@ impl Clusters {
         };
         let lids = look_up(packet.slid).zip(look_up(packet.dlid));
         (packet.slid, packet.dlid) = lids.filter(|_| passes).ok_or(Reason::Cluster)?;
+        packet.sl = match direction {
+            Direction::ToWire => tenancy.wire_level(vf, packet.sl),
+            Direction::ToGuest => tenancy.seen_level(vf, packet.sl),
+        };
         Ok(())
     }
 

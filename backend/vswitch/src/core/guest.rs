@@ -9,7 +9,7 @@ use std::sync::Arc;
 use fabric::{Injected, PortRef, SmpAccess, VPorts};
 use hca::{PortView, VfId};
 use tracing::debug;
-use wire::mad::{Mad, Method, Status};
+use wire::mad::{Class, Mad, Method, Status};
 use wire::smp::Smp;
 use wire::{Lid, MadPacket, PortState};
 
@@ -38,6 +38,13 @@ impl Core {
         port: PortRef,
         packet: &mut MadPacket,
     ) -> Result<(), Reason> {
+        if matches!(
+            packet.header().class(),
+            Class::SUBN_LID | Class::SUBN_DIRECTED
+        ) {
+            // These say nothing of their sender, and a sweep sends thousands of them.
+            return Ok(());
+        }
         // The contents are written as the guest sees things.
         let view = self.view(vf, port);
         let PortView { gids, pkeys, .. } = view;

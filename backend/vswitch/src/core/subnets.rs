@@ -18,7 +18,7 @@ use crate::layout::PlacedVf;
 use crate::manager_settings::manager_config;
 use crate::model::{ManagerPlace, Model};
 use crate::plan::Plan;
-pub use status::{ExtendedLids, ManagerStatus, SmError};
+pub use status::{ClusterStatus, ExtendedLids, ManagerStatus, SmError};
 
 /// The embedded managers of the subnets, in their order.
 pub(crate) type Managers = Vec<Option<SubnetManager>>;

@@ -10,8 +10,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
-use fabric::{Injected, Output, PortEvent, PortRef, SmpAccess};
+use fabric::{Division, Injected, Output, PortEvent, PortRef, SmpAccess, ViewFabric};
 use hca::VfId;
+use subnet_manager::ClusterRefusal;
 use subnet_manager::routing::ClusterTables;
 use tracing::info;
 use wire::attribute::{CapabilityMask, PKeyBlock, PortInfo};
@@ -19,7 +20,7 @@ use wire::mad::{AttributeId, Mad, Method, Status};
 use wire::smp::Smp;
 use wire::{Guid, Lid, MadPacket, PKey, Sl};
 
-use super::cluster::{Tenancy, TenantPort};
+use super::cluster::{PortLevels, Tenancy, TenantPort};
 use super::view::CachedView;
 use crate::filter::Reason;
 use crate::model::{Cluster, FullMode, FullModeEnd};
@@ -117,7 +118,15 @@ struct Full {
     /// When the forwarding tables are to go to the subnet's manager, and when they may at the earliest.
     routes_due: Option<Duration>,
     routes_from: Duration,
+    /// The last tables, where the subnet's manager has not taken them.
+    rejected: Option<(ClusterTables, ClusterRefusal)>,
+    /// The refusal that the switches of the fabric know of, and whether they have told of the last one.
+    refusal: Option<ClusterRefusal>,
+    is_told: bool,
     partitions: Partitions,
+    division: Division,
+    /// By service level: the one of the subnet that stands for it.
+    levels: [Sl; 16],
     news: Vec<News>,
 }
 
@@ -220,7 +229,12 @@ impl Tenant {
                 advanced: now,
                 routes_due: None,
                 routes_from: now,
+                rejected: None,
+                refusal: None,
+                is_told: true,
                 partitions: Partitions::new(&self.rules),
+                division: Division::default(),
+                levels: [Sl::default(); 16],
                 news: Vec::new(),
             });
         }
@@ -288,6 +302,25 @@ impl Tenant {
             }
         }
         Err(reason)
+    }
+
+    /// Sends a datagram of a VF's guest into the cluster's network, where switches alone answer. Their answers have this
+    /// P_Key of the subnet.
+    pub(crate) fn ask_switch(&mut self, vf: VfId, packet: MadPacket, wire: PKey, now: Duration) {
+        let Some(full) = &mut self.full else { return };
+        let Some(from) = full.port(vf) else { return };
+        let fabric = full.view.view_fabric.fabric_mut();
+        fabric.set_clock(now);
+        fabric.inject(from, packet);
+        let before = full.news.len();
+        full.run();
+        for news in &mut full.news[before..] {
+            if let News::Packet(_, packet) = news
+                && !packet.is_smp()
+            {
+                packet.pkey = wire;
+            }
+        }
     }
 
     /// The answer of the agent of a VF's port, without a packet on any link.
@@ -380,12 +413,29 @@ impl Tenant {
             .unwrap_or_default()
     }
 
+    /// The parts of the cluster's share by which its manager divides it among lanes; none where it does not.
+    pub(crate) fn parts(&self) -> &[u16] {
+        self.full.as_ref().map_or(&[], |full| &full.division.parts)
+    }
+
+    /// The cluster has these service levels in the subnet, one for each part of its share.
+    pub(crate) fn set_levels(&mut self, levels: &[Sl]) {
+        let Some(full) = &mut self.full else { return };
+        let first = levels.first().copied().unwrap_or_default();
+        let places = full.division.places;
+        let new = places.map(|place| levels.get(usize::from(place)).copied().unwrap_or(first));
+        if full.levels != new {
+            full.levels = new;
+            full.in_force = None;
+        }
+    }
+
     /// The addresses and paths of the cluster, where they are others than before. `provider` tells the first P_Key of a VF's
-    /// port in the subnet, and the service level that takes the place of others there.
+    /// port in the subnet, and its service levels there.
     pub(crate) fn take_tenancy(
         &mut self,
         now: Duration,
-        provider: impl Fn(VfId) -> (PKey, Option<Sl>),
+        provider: impl Fn(VfId) -> (PKey, PortLevels),
     ) -> Option<Tenancy> {
         let full = self.full.as_mut()?;
         let fabric = full.view.view_fabric.fabric();
@@ -397,16 +447,13 @@ impl Tenant {
         full.routes_due = Some(full.routes_from.max(now + QUIET));
         let ports = { full.vfs.iter().enumerate() }.filter_map(|(host, &vf)| {
             let at = full.view.view_fabric.host(host)?;
-            let (base, rewritten) = provider(vf);
-            let port = TenantPort {
-                at,
-                base,
-                rewritten,
-            };
+            let (base, levels) = provider(vf);
+            let port = TenantPort { at, base, levels };
             Some((vf, port))
         });
         let given = full.partitions.given.clone();
-        Some(Tenancy::new((**fabric).clone(), ports.collect(), given))
+        let nodes = (**fabric).clone();
+        Some(Tenancy::new(nodes, ports.collect(), given, full.levels))
     }
 }
 
@@ -422,6 +469,7 @@ impl Tenant {
         full.routes_due.take_if(|due| *due <= now)?;
         full.routes_from = now + ROUTES_INTERVAL;
         let view = &full.view.view_fabric;
+        full.division = view.division();
         let vms = full.vfs.iter().enumerate().filter_map(|(host, &vf)| {
             let own = view.fabric().port_info(view.host(host)?)?.lid;
             let physical = physical(vf);
@@ -440,6 +488,43 @@ impl Tenant {
             lids: vms.iter().map(|&(_, physical)| physical).collect(),
             entries: entries.flatten().collect(),
         })
+    }
+}
+
+impl Tenant {
+    /// The subnet's manager has taken the cluster's forwarding tables, or refused these.
+    pub(crate) fn judged(&mut self, refused: Option<(ClusterTables, ClusterRefusal)>) {
+        let Some(full) = &mut self.full else { return };
+        let [before, now] =
+            [&full.rejected, &refused].map(|it| it.as_ref().map(|(tables, _)| tables));
+        full.is_told &= before == now;
+        full.rejected = refused;
+    }
+
+    /// Has switches of the cluster's network refuse what makes the subnet's manager refuse its tables. `acting` is the refusal of
+    /// tables that it took before.
+    pub(crate) fn refuse_entries(&mut self, acting: Option<&ClusterRefusal>) {
+        let Some(full) = &mut self.full else { return };
+        let rejected = full.rejected.as_ref().map(|(_, refusal)| refusal);
+        let refusal = rejected.or(acting);
+        if full.is_told && refusal == full.refusal.as_ref() {
+            return;
+        }
+        full.is_told = true;
+        full.refusal = refusal.cloned();
+        let circle = refusal.and_then(ClusterRefusal::circle);
+        let channels = circle.map_or(&[][..], |circle| &circle.channels);
+        let view = &mut full.view.view_fabric;
+        let hosts = (0..full.vfs.len()).filter_map(|host| view.host(host));
+        let infos = hosts.filter_map(|port| view.fabric().port_info(port));
+        let lids: Vec<Lid> = infos.map(|info| info.lid).collect();
+        view.refuse_entries(&lids, channels);
+        full.run();
+    }
+
+    /// The refusal of the cluster's forwarding tables.
+    pub(crate) fn refusal(&self) -> Option<&ClusterRefusal> {
+        self.full.as_ref()?.refusal.as_ref()
     }
 }
 
@@ -522,25 +607,22 @@ impl Full {
         let Self {
             view, vfs, news, ..
         } = self;
-        let hosts: Vec<Option<PortRef>> = (0..vfs.len())
-            .map(|host| view.view_fabric.host(host))
-            .collect();
-        let vf_at = |port: PortRef| {
-            let host = hosts.iter().position(|&host| host == Some(port))?;
+        let view = &mut view.view_fabric;
+        let vf_at = |view: &ViewFabric, port: PortRef| {
+            let host = (0..vfs.len()).find(|&host| view.host(host) == Some(port))?;
             vfs.get(host).copied()
         };
-        let fabric = view.view_fabric.fabric_mut();
         loop {
-            fabric.run();
+            view.fabric_mut().run();
             let mut rests = true;
-            while let Some(output) = fabric.poll_output() {
+            while let Some(output) = view.fabric_mut().poll_output() {
                 rests = false;
                 match output {
                     Output::Deliver { port, packet } => {
-                        news.extend(vf_at(port).map(|vf| News::Packet(vf, packet)));
+                        news.extend(vf_at(view, port).map(|vf| News::Packet(vf, packet)));
                     }
                     Output::Event { port, event } => {
-                        news.extend(vf_at(port).map(|vf| News::Event(vf, event)));
+                        news.extend(vf_at(view, port).map(|vf| News::Event(vf, event)));
                     }
                     Output::VPortEvent { .. } | Output::Tapped { .. } => {}
                 }

@@ -10,9 +10,10 @@
 //! command.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
-use fabric::{Nodes, PortRef, ViewFabric, ViewHost, ViewManager, ViewName};
+use fabric::{Nodes, PortCounters, PortRef, ViewFabric, ViewHost, ViewManager, ViewName};
 use hca::VfId;
 use tracing::warn;
 use wire::attribute::NodeDescription;
@@ -32,6 +33,8 @@ pub(crate) struct ViewInput<'a> {
     pub(crate) sharing: &'a Sharing,
     /// The ports of the VFs, in their order.
     pub(crate) ports: &'a [PortRef],
+    /// Where the traffic of a cluster through a port is counted.
+    pub(crate) counters: &'a dyn Fn(usize, PortRef) -> Arc<PortCounters>,
 }
 
 /// The view of one cluster.
@@ -220,8 +223,10 @@ impl View {
         });
         let view_fabric =
             view_fabric.map_err(|error| warn!(cluster = self.name, %error, "no view"));
+        let mut view_fabric = view_fabric.ok()?;
+        view_fabric.share_counters(|port| (input.counters)(self.cluster, port));
         Some(CachedView {
-            view_fabric: view_fabric.ok()?,
+            view_fabric,
             hosts: functions,
         })
     }
@@ -237,6 +242,7 @@ impl View {
             addresses,
             sharing,
             ports,
+            ..
         } = *input;
         let mut found: Vec<ViewHost> = Vec::new();
         let mut functions = HashMap::new();

@@ -15,6 +15,7 @@ use super::VSwitch;
 use super::congestion::injection;
 use super::snapshot::Snapshot;
 use crate::core::Core;
+use crate::core::cluster::Addresses;
 
 /// Nanoseconds of a path's delay, which is minutes at most.
 fn nanoseconds(delay: Duration) -> u64 {
@@ -56,6 +57,12 @@ impl EngineSubnet {
             }
         }
         (tree, routes)
+    }
+
+    /// The cluster of a VF, if its manager may read counters of the cluster's traffic.
+    fn counted_apart(&self, vf: VfId, addresses: &Addresses) -> Option<usize> {
+        let cluster = addresses.cluster_of(vf);
+        cluster.filter(|&cluster| self.vswitch.views.may_be_managed(cluster))
     }
 
     /// Has the vSwitch look for what there is to do.
@@ -115,6 +122,10 @@ impl Subnet for EngineSubnet {
             return Err(NoRoute::Dropped);
         }
         let own_mtu = own_mtu.flatten();
+        let apart = self
+            .counted_apart(from, addresses)
+            .map(|cluster| (cluster, sl));
+        let sl = tenancy.map_or(sl, |tenancy| tenancy.wire_level(from, sl));
         let global = global.map(|(dgid, hop_limit)| GlobalAddress { dgid, hop_limit });
         let (mut left_by, route) = nodes.follow_routed(port, destination, sl, Some(pkey), global);
         // Traps have room for 16 bits.
@@ -160,7 +171,7 @@ impl Subnet for EngineSubnet {
         let faulty = nodes.is_lossy(&left_by);
         let lost = to.err().map(|reason| (reason, header));
         let mut paths = self.vswitch.paths.lock();
-        let path = paths.number(nodes, false, sl, &left_by, lost, counts);
+        let path = paths.number(nodes, (false, apart), sl, &left_by, lost, counts);
         drop(paths);
         match to {
             Ok((Route { mtu, delay, .. }, crossing, Some(to))) => Ok(hca::Route {
@@ -199,13 +210,14 @@ impl Subnet for EngineSubnet {
         let Snapshot {
             nodes, addresses, ..
         } = &**snapshot;
-        let (tree, routes): (Vec<_>, _) = match addresses.tenancy(from) {
-            Some(tenancy) => self.paths_to_group(
-                &snapshot,
-                (from, port),
-                &tenancy.group(from, mlid, sl, pkey),
-                (sl, pkey),
-            ),
+        let tenancy = addresses.tenancy(from);
+        let members = tenancy.map(|tenancy| tenancy.group(from, mlid, sl, pkey));
+        let apart = self
+            .counted_apart(from, addresses)
+            .map(|cluster| (cluster, sl));
+        let sl = tenancy.map_or(sl, |tenancy| tenancy.wire_level(from, sl));
+        let (tree, routes): (Vec<_>, _) = match members {
+            Some(members) => self.paths_to_group(&snapshot, (from, port), &members, (sl, pkey)),
             None => {
                 let tree = nodes.trace_multicast(port, mlid, sl, Some(pkey));
                 let routes = nodes.resolve_multicast(port, mlid, sl, Some(pkey));
@@ -214,7 +226,7 @@ impl Subnet for EngineSubnet {
         };
         let counts = |port| self.vswitch.layout.functions.contains_key(&port);
         let mut paths = self.vswitch.paths.lock();
-        let path = paths.number(nodes, true, sl, &tree, None, counts);
+        let path = paths.number(nodes, (true, apart), sl, &tree, None, counts);
         drop(paths);
         let faulty = nodes.is_lossy(&tree);
         let ends: Vec<_> = routes.iter().map(|route| route.port).collect();

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use fabric::{LostHeader, NoRoute, Nodes, PortRef};
+use fabric::{LostHeader, NoRoute, Nodes, PortCounters, PortRef};
 use hca::{PathId, PathTraffic};
 use wire::Sl;
 
@@ -28,6 +28,8 @@ pub(crate) struct PathNumbers {
     traffic: Vec<Arc<PathTraffic>>,
     numbers: HashMap<Way, PathId>,
     news: News,
+    /// Traffic of clusters that may see it apart from others', by port.
+    of_clusters: HashMap<(usize, PortRef), Arc<PortCounters>>,
     /// Units left of [`MAX_PATH_PORTS`].
     left: usize,
 }
@@ -38,6 +40,7 @@ impl Default for PathNumbers {
             traffic: Vec::new(),
             numbers: HashMap::new(),
             news: News::default(),
+            of_clusters: HashMap::new(),
             left: MAX_PATH_PORTS,
         }
     }
@@ -48,6 +51,8 @@ impl Default for PathNumbers {
 struct Way {
     multicast: bool,
     sl: Sl,
+    /// The cluster whose traffic it is, and its service level there, if that is counted apart.
+    cluster: Option<(usize, Sl)>,
     /// The ports by which its packets leave nodes.
     left_by: Box<[PortRef]>,
     /// Why they get no further.
@@ -78,12 +83,18 @@ impl PathNumbers {
         }
     }
 
+    /// Where the traffic of a cluster through a port is counted apart.
+    pub(crate) fn of_cluster(&mut self, cluster: usize, port: PortRef) -> Arc<PortCounters> {
+        Arc::clone(self.of_clusters.entry((cluster, port)).or_default())
+    }
+
     /// The number of the path that packets of a service level take, which leave nodes by these ports
-    /// and get no further for a reason. `counts` says of a port that the data plane counts there itself.
+    /// and get no further for a reason. `counts` says of a port that the data plane counts there itself. Traffic of a cluster
+    /// is counted apart, too, on its own service level.
     pub(crate) fn number(
         &mut self,
         nodes: &Nodes,
-        multicast: bool,
+        (multicast, cluster): (bool, Option<(usize, Sl)>),
         sl: Sl,
         left_by: &[PortRef],
         lost: Option<(NoRoute, LostHeader)>,
@@ -92,6 +103,7 @@ impl PathNumbers {
         let way = Way {
             multicast,
             sl,
+            cluster,
             left_by: left_by.into(),
             lost: lost.map(|(reason, _)| reason),
         };
@@ -109,11 +121,19 @@ impl PathNumbers {
             self.news.lost.extend(lost.map(|lost| (path, lost)));
             return path;
         }
-        let counters = |ports: &mut dyn Iterator<Item = PortRef>| -> Vec<_> {
-            ports
-                .filter(|&port| !counts(port))
-                .filter_map(|port| nodes.counters(port).cloned())
-                .collect()
+        let of_clusters = &mut self.of_clusters;
+        let mut counters = |ports: &mut dyn Iterator<Item = PortRef>| -> Vec<_> {
+            let ports: Vec<PortRef> = ports.filter(|&port| !counts(port)).collect();
+            let counters = |&port: &PortRef| Some((sl, Arc::clone(nodes.counters(port)?)));
+            let mut all: Vec<_> = ports.iter().filter_map(counters).collect();
+            if let Some((cluster, own)) = cluster {
+                let apart = ports.iter().map(|&port| {
+                    let counters = of_clusters.entry((cluster, port)).or_default();
+                    (own, Arc::clone(counters))
+                });
+                all.extend(apart);
+            }
+            all
         };
         let sent = counters(&mut left_by.iter().copied());
         let received = counters(&mut left_by.iter().filter_map(|&port| nodes.peer(port)));
@@ -121,7 +141,7 @@ impl PathNumbers {
             return PathId::NONE;
         }
         let path = PathId::new(self.numbers.len() + 1);
-        let takes = PORTS_PER_PATH + left_by.len();
+        let takes = PORTS_PER_PATH + left_by.len() * (1 + usize::from(cluster.is_some()));
         if takes > self.left {
             return PathId::NONE;
         }
@@ -166,9 +186,14 @@ mod tests {
             ..PathNumbers::default()
         };
         let mut number = |members| {
-            numbers.number(&fabric, true, Sl::default(), &tree(members), None, |_| {
-                false
-            })
+            numbers.number(
+                &fabric,
+                (true, None),
+                Sl::default(),
+                &tree(members),
+                None,
+                |_| false,
+            )
         };
         let found: Vec<PathId> = (1..=u8::MAX).map(&mut number).collect();
         let counted = found.iter().filter(|&&path| path != PathId::NONE);

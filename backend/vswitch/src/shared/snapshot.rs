@@ -222,5 +222,6 @@ pub(super) fn with_view_input<R>(vswitch: &VSwitch, act: impl FnOnce(&ViewInput<
         addresses,
         sharing,
         ports: &vswitch.layout.ports,
+        counters: &|cluster, port| vswitch.paths.lock().of_cluster(cluster, port),
     })
 }

@@ -6,19 +6,31 @@ use std::time::Duration;
 use hca::{Foreign, VfId};
 use subnet_manager::routing::ClusterTables;
 use tracing::warn;
-use wire::mad::{Mad, Method};
+use wire::mad::{Class, Mad, Method};
 use wire::{Lid, MadPacket, PKey, Sl};
 
 use super::VSwitch;
 use super::guest::pass_out;
 use super::snapshot::{Snapshot, with_view_input};
-use crate::core::cluster::Tenancy;
+use crate::core::cluster::{PortLevels, Tenancy};
 use crate::core::hosts::Sent;
-use crate::core::subnets::Managers;
+use crate::core::subnets::{ClusterStatus, Managers};
 use crate::core::tenant::{News, Turn};
 
 /// The clusters whose VMs may manage them.
 pub(super) struct Tenants<'a>(pub(super) &'a VSwitch);
+
+/// The service levels that a cluster has in the subnet, one for each part of its share.
+fn levels_of<'a>(managers: &'a Managers, cluster: &str) -> &'a [Sl] {
+    // Clusters are of the one subnet there is.
+    let manager = managers.first().and_then(Option::as_ref);
+    let mut all = manager.into_iter().flat_map(|it| it.cluster_levels().all());
+    let of = all.find(|of| of.name == cluster);
+    of.map_or(&[], |of| match &of.own_levels[..] {
+        [] => &of.levels,
+        own => own,
+    })
+}
 
 /// Effect of a cluster's manager on others.
 struct Effect {
@@ -73,6 +85,31 @@ impl Tenants<'_> {
             self.0.filter.refuse(now, vf, reason, &packet);
         }
         Some(answer.mad)
+    }
+
+    /// Passes a question for counters on to a switch of the cluster's own network; false where it is none.
+    pub(super) fn ask_switch(&self, vf: VfId, packet: &MadPacket) -> bool {
+        let header = packet.header();
+        let asks = header.class() == Class::PERFORMANCE && !header.method().is_response();
+        let snapshot = self.0.snapshot();
+        let addresses = &snapshot.addresses;
+        let (Some(cluster), Some(tenancy)) = (addresses.cluster_of(vf), addresses.tenancy(vf))
+        else {
+            return false;
+        };
+        // VMs answer by themselves.
+        if !asks || addresses.physical(vf, packet.dlid).is_some() {
+            return false;
+        }
+        drop(self.0.up_to_date());
+        let question = MadPacket {
+            pkey: tenancy.seen_key(vf, packet.pkey),
+            ..packet.clone()
+        };
+        if let Some(mut tenant) = self.0.views.tenant(cluster) {
+            tenant.ask_switch(vf, question, packet.pkey, self.0.now());
+        }
+        true
     }
 
     /// A driver says whether a subnet manager is at its VF, where it may manage its cluster; false where it may not.
@@ -155,20 +192,30 @@ impl Tenants<'_> {
         };
         let tables = tenant.take_routes(self.0.now(), |vf| self.0.physical_lid(vf));
         let name = tenant.name().to_owned();
-        drop(tenant);
         // Clusters are of the one subnet there is.
-        let manager = managers.first_mut().and_then(Option::as_mut);
-        let (Some(tables), Some(manager)) = (tables, manager) else {
+        let Some(manager) = managers.first_mut().and_then(Option::as_mut) else {
             return;
         };
-        if { manager.clusters().get(&name) }.is_some_and(|(now, _)| *now == tables) {
+        if tenant.is_full() && manager.divide_cluster(&name, tenant.parts()) {
+            self.0.wake();
+        }
+        let acting = manager.clusters().get(&name);
+        tenant.refuse_entries(acting.and_then(|(_, state)| state.refusal.as_ref()));
+        let Some(tables) = tables else { return };
+        if acting.is_some_and(|(now, _)| *now == tables) {
+            tenant.judged(None);
             return;
         }
-        if let Err(refusal) = manager.set_cluster_tables(&name, tables) {
+        drop(tenant);
+        let refused = manager.set_cluster_tables(&name, tables.clone()).err();
+        if let Some(refusal) = &refused {
             warn!(
                 cluster = name,
                 "its forwarding tables do not act: {refusal}"
             );
+        }
+        if let Some(mut tenant) = self.0.views.tenant(cluster) {
+            tenant.judged(refused.map(|refusal| (tables, refusal)));
         }
         self.0.wake();
     }
@@ -186,7 +233,8 @@ impl Tenants<'_> {
         let turn = tenant.take_turn();
         let (moved, is_full) = (tenant.take_moved(), tenant.is_full());
         let news = tenant.take_news();
-        let provider = |vf| (self.first_pkey(vf), self.rewritten(vf));
+        tenant.set_levels(levels_of(managers, &name));
+        let provider = |vf| (self.first_pkey(vf), self.levels(vf));
         let tenancy = if may_change {
             tenant.take_tenancy(now, provider)
         } else {
@@ -198,6 +246,7 @@ impl Tenants<'_> {
             if let Some(manager) = managers.first_mut().and_then(Option::as_mut) {
                 let cleared = manager.set_cluster_tables(&name, ClusterTables::default());
                 debug_assert!(cleared.is_ok(), "nothing is refused");
+                manager.divide_cluster(&name, &[]);
             }
             self.0.wake();
         }
@@ -225,11 +274,49 @@ impl Tenants<'_> {
         }
     }
 
-    /// The service level that the provider writes in place of those of a VF's guest.
-    fn rewritten(&self, vf: VfId) -> Option<Sl> {
+    /// The state of clusters that have service levels of their own, or tables that are refused.
+    pub(super) fn status(&self) -> Vec<ClusterStatus> {
+        let managers = self.0.managers.lock();
+        let manager = managers.first().and_then(Option::as_ref);
+        let levels = manager.into_iter().flat_map(|it| it.cluster_levels().all());
+        let mut all: Vec<ClusterStatus> = levels
+            .map(|of| ClusterStatus {
+                name: of.name.clone(),
+                levels: Some(of.clone()),
+                refusal: None,
+            })
+            .collect();
+        drop(managers);
+        for tenant in (0..self.0.views.len()).filter_map(|at| self.0.views.tenant(at)) {
+            let Some(refusal) = tenant.refusal().cloned() else {
+                continue;
+            };
+            match all.iter_mut().find(|it| it.name == tenant.name()) {
+                Some(found) => found.refusal = Some(refusal),
+                None => all.push(ClusterStatus {
+                    name: tenant.name().to_owned(),
+                    levels: None,
+                    refusal: Some(refusal),
+                }),
+            }
+        }
+        all
+    }
+
+    /// The service levels of the subnet for those of a VF's guest.
+    fn levels(&self, vf: VfId) -> PortLevels {
+        let Snapshot {
+            nodes, addresses, ..
+        } = &**self.0.snapshot();
+        let info = { self.0.port(vf) }.and_then(|port| nodes.port_info(port));
+        // Ports that VFs share have the provider's.
+        let has_own = info.is_some_and(|info| info.master_sm_sl != Sl::default());
+        if has_own && addresses.follows_manager(vf) {
+            return PortLevels::Cluster;
+        }
         match self.0.port_view(vf).service_levels.foreign {
-            Foreign::Rewritten(sl) => Some(sl),
-            Foreign::Denied => None,
+            Foreign::Rewritten(sl) => PortLevels::Rewritten(sl),
+            Foreign::Denied => PortLevels::Own,
         }
     }
 

@@ -73,6 +73,11 @@ impl Views {
         Some(self.tenants.get(cluster)?.as_ref()?.lock())
     }
 
+    /// Whether VMs of a cluster may manage it.
+    pub(super) fn may_be_managed(&self, cluster: usize) -> bool {
+        matches!(self.tenants.get(cluster), Some(Some(_)))
+    }
+
     /// Names of the clusters in full mode.
     pub(super) fn in_full_mode(&self) -> Vec<String> {
         let tenants = self.tenants.iter().flatten().map(Mutex::lock);
@@ -179,7 +184,7 @@ impl VSwitch {
     /// where it has none.
     pub(crate) fn ask_view(&self, vf: VfId, packet: &MadPacket) -> Option<Vec<MadPacket>> {
         if !packet.is_smp() {
-            return None;
+            return Tenants(self).ask_switch(vf, packet).then(Vec::new);
         }
         let cluster = self.snapshot().addresses.cluster_of(vf)?;
         self.renew_view(cluster);

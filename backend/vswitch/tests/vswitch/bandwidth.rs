@@ -4,16 +4,20 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
+use fabric::PortRef;
 use hca::work::{Operation, Status};
 use hca::{Foreign, Quota, ServiceLevels, Transport, VfId};
 use ibvswitch_vswitch::Model;
 use ibvswitch_vswitch::model::{Bandwidth, Cluster, FullMode, LinkRate, Vf, View};
-use subnet_manager::Arbitration;
-use wire::attribute::SlToVl;
-use wire::{Lid, LinkWidth, Sl};
+use subnet_manager::{Arbitration, Config};
+use wire::attribute::{PortInfo, SlToVl};
+use wire::mad::{AttributeId, Class, Method};
+use wire::performance::{self, PortCountersExtended};
+use wire::{Lid, LinkWidth, MadPacket, Sl};
 
 use crate::guests::{ALIAS, Lab as Guests, Qp, Subnets, datagram, remote, sent};
 use crate::lab::Lab;
+use crate::tenant::{Tenant, ask, directed};
 
 /// Bytes of a message.
 const LEN: u32 = 64 << 10;
@@ -36,12 +40,16 @@ fn model(bandwidth: Bandwidth) -> Model {
 /// The subnet in operation, and an engine on the same clock.
 fn guests(model: &Model) -> (Lab, Guests) {
     let lab = Lab::new(model);
+    let guests = guests_over(&lab);
+    (lab, guests)
+}
+
+fn guests_over(lab: &Lab) -> Guests {
     let clock = Arc::clone(&lab.clock);
     let ports = (0..4).map(|vf| lab.vswitch.port_view(VfId(vf))).collect();
     let vswitch = Arc::clone(&lab.vswitch);
     let subnets = Subnets(Box::new(move || vswitch.for_engine(Waker::noop().clone())));
-    let guests = Guests::over(subnets, Default::default(), clock, ports, Quota::default());
-    (lab, guests)
+    Guests::over(subnets, Default::default(), clock, ports, Quota::default())
 }
 
 /// A connection from a guest of the first hypervisor to one of the second on a service level.
@@ -119,9 +127,8 @@ fn clusters_get_their_shares() {
     clusters_get([3, 1], [0.75, 0.25]);
 }
 
-/// Clusters have lanes of their own and their parts, whatever service level a guest names and however many queue pairs
-/// it has.
-fn clusters_get(shares: [u8; 2], expected_parts: [f64; 2]) {
+/// The clusters x of the guests a and c, and y, with these shares.
+fn clusters(shares: [u8; 2]) -> Model {
     let mut model = model(Bandwidth::Model);
     model.manager.sl_to_vl = None;
     model.manager.cluster_lanes = true;
@@ -145,6 +152,29 @@ fn clusters_get(shares: [u8; 2], expected_parts: [f64; 2]) {
             vf.cluster = Some((cluster, Lid::new(lid)));
         }
     }
+    model
+}
+
+/// The parts of a link that connections get which all want it, each from a guest on a service level.
+fn parts(guests: &mut Guests, from: &[(usize, u8)]) -> Vec<f64> {
+    let pairs: Vec<_> = { from.iter() }
+        .map(|&(from, sl)| connect(guests, from, sl))
+        .collect();
+    for (qp, _) in &pairs {
+        post(guests, qp, 160);
+    }
+    let time = Duration::from_millis(40);
+    guests.advance(time.as_nanos() as u64);
+    let could = RATE as f64 * time.as_secs_f64() / f64::from(LEN);
+    { pairs.iter() }
+        .map(|(qp, _)| sent(&qp.cq.poll()).len() as f64 / could)
+        .collect()
+}
+
+/// Clusters have lanes of their own and their parts, whatever service level a guest names and however many queue pairs
+/// it has.
+fn clusters_get(shares: [u8; 2], expected_parts: [f64; 2]) {
+    let model = clusters(shares);
     let (lab, mut guests) = guests(&model);
     let levels = [0, 1, 2, 3].map(|vf| lab.vswitch.port_view(VfId(vf)).service_levels);
     let expected = [1, 2, 1, 2].map(|sl| ServiceLevels {
@@ -152,16 +182,73 @@ fn clusters_get(shares: [u8; 2], expected_parts: [f64; 2]) {
         foreign: Foreign::Rewritten(Sl::new(sl)),
     });
     assert_eq!(levels, expected);
-    let pairs = [(0, 0), (1, 0), (1, 1), (1, 2)].map(|(from, sl)| connect(&mut guests, from, sl));
-    for (qp, _) in &pairs {
-        post(&mut guests, qp, 160);
-    }
-    let time = Duration::from_millis(40);
-    guests.advance(time.as_nanos() as u64);
-    let could = RATE as f64 * time.as_secs_f64() / f64::from(LEN);
-    let done = pairs.map(|(qp, _)| sent(&qp.cq.poll()).len() as f64 / could);
+    let done = parts(&mut guests, &[(0, 0), (1, 0), (1, 1), (1, 2)]);
     let given = [done[0], done[1..].iter().sum()];
     assert!(close(given, expected_parts), "{done:?}");
+}
+
+/// A tenant's manager gives its even service levels three quarters of its links, and its odd ones a quarter: of the
+/// cluster's half that is, where there are lanes for it.
+#[test]
+fn tenants_divide_their_shares() {
+    for (max_lanes, expected) in [(None, [0.375, 0.125]), (Some(3), [0.25, 0.25])] {
+        let mut model = clusters([1, 1]);
+        model.clusters[0].view = View::Full;
+        model.manager.max_lanes = max_lanes;
+        for vf in model.hypervisors.iter_mut().flat_map(|it| &mut it.vfs) {
+            vf.mads.rate = None;
+        }
+        let lab = Lab::new(&model);
+        let settings = Config {
+            sl_to_vl: Some(SlToVl::modulo(2)),
+            arbitration: Some(Arbitration::parse(0, "", "0:192,1:64").unwrap()),
+            ..Config::default()
+        };
+        let mut tenant = Tenant::with(&lab, 2, settings);
+        tenant.pass(&lab, Duration::from_secs(2));
+        let mut guests = guests_over(&lab);
+        let done = parts(&mut guests, &[(0, 0), (0, 1), (1, 0)]);
+        assert!(close([done[0], done[1]], expected), "{done:?}");
+        assert!(close([done[2], 0.0], [0.5, 0.0]), "{done:?}");
+        // Counters of the leaf have the tenant's data, which is half of all.
+        let sent = read_sent(&lab, LEAF_CABLE).expect("answers");
+        let all = lab.vswitch.inspect(|fabric| {
+            let node = lab.plan.node(fabric, "l1").expect("is there");
+            fabric.port_totals(PortRef {
+                node,
+                port: LEAF_CABLE,
+            })
+        });
+        let all = all.expect("is there").xmit_words;
+        assert!(
+            sent * 21 > all * 10 && sent * 19 < all * 10,
+            "{sent} of {all}"
+        );
+        // Nothing is known of cables that lead elsewhere.
+        assert_eq!(read_sent(&lab, LEAF_CABLE + 1), Some(0));
+    }
+}
+
+/// Port of a leaf that leads to the other one, behind the hypervisor's.
+const LEAF_CABLE: u8 = 2;
+
+/// Data that a port of the leaf of `a` has sent, as the VM `a` reads it in its cluster's network, in units of 4 bytes.
+fn read_sent(lab: &Lab, port: u8) -> Option<u64> {
+    let info = (AttributeId::PORT_INFO, 0);
+    let (_, data) = ask(lab, 0, directed(&[1, 1]), Method::GET, info, [0; 64])?;
+    let leaf = PortInfo::parse(&data).expect("is right").lid;
+    let own = lab.vswitch.port_view(VfId(0));
+    let mut mad = [0; 256];
+    mad[..4].copy_from_slice(&[1, Class::PERFORMANCE.0, 1, Method::GET.0]);
+    mad[15] = 7;
+    mad[16..18].copy_from_slice(&performance::PORT_COUNTERS_EXTENDED.0.to_be_bytes());
+    mad[performance::DATA][1] = port;
+    let question = MadPacket::gmp(own.lid, leaf, Sl::default(), own.pkeys[0], mad);
+    let answers = lab.send(0, question);
+    let [answer] = &answers[..] else { return None };
+    assert_eq!((answer.slid, answer.pkey), (leaf, own.pkeys[0]));
+    let counters = PortCountersExtended::parse(&answer.mad[performance::DATA]);
+    Some(counters.expect("is right").xmit_data)
 }
 
 #[test]

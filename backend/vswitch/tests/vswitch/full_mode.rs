@@ -1,6 +1,5 @@
 //! Clusters that a subnet manager in one of their VMs manages.
 
-use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
@@ -9,16 +8,15 @@ use fabric::{NodeId, PortEvent, PortRef, Tap};
 use hca::{End, Foreign, Heading, NoRoute, PortView, Route, ServiceLevels, VfId};
 use ibvswitch_vswitch::model::{AddressModel, FullModeEnd, MadRules, Model, Vf, View};
 use ibvswitch_vswitch::{ForGuest, Input, LinkAction, Output, Reason};
-use subnet_manager::routing::MinHop;
-use subnet_manager::{Config, SubnetManager, Transport};
 use wire::attribute::{CapabilityMask, PortInfo, SmState};
 use wire::mad::{AttributeId, Method, Status};
 use wire::sa::{self, PathRecord, Record};
-use wire::smp::{DATA, Destination, Request, Route as Directed, Smp};
+use wire::smp::{DATA, Destination, Request};
 use wire::{Guid, Lid, MadPacket, PKey, Sl};
 
 use crate::lab::Lab;
 use crate::moves::request;
+use crate::tenant::{Tenant, ask, directed, run};
 
 /// The VMs: three of the cluster, one of another cluster, one of none.
 const A: usize = 0;
@@ -49,87 +47,6 @@ fn cloud() -> Model {
     let vfs = vec![Vf::new("stranger"), vm("c", 0, 3), vm("other2", 1, 2)];
     model.add_hypervisor("h2", 1, vfs);
     model
-}
-
-/// A subnet manager in a VM.
-struct Tenant {
-    manager: SubnetManager,
-    vf: usize,
-    post: Post,
-}
-
-#[derive(Default)]
-struct Post {
-    inbox: VecDeque<MadPacket>,
-    outbox: Vec<MadPacket>,
-}
-
-impl Transport for Post {
-    fn send(&mut self, packet: MadPacket) {
-        self.outbox.push(packet);
-    }
-
-    fn receive(&mut self) -> Option<MadPacket> {
-        self.inbox.pop_front()
-    }
-}
-
-impl Tenant {
-    /// A manager that the driver of its VM announces.
-    fn start(lab: &Lab, vf: usize) -> Self {
-        let function = lab.vswitch.function(VfId(vf as u16)).expect("is there");
-        assert!(function.facts().writable.contains(CapabilityMask::IS_SM));
-        function.set_capabilities(CapabilityMask::IS_SM, CapabilityMask::default());
-        lab.vswitch.poll();
-        let manager = SubnetManager::new(Config::default(), Box::new(MinHop));
-        let mut tenant = Self {
-            manager: manager.expect("is right"),
-            vf,
-            post: Post::default(),
-        };
-        tenant.run(lab);
-        tenant
-    }
-
-    /// Lets the manager work until nothing is left to do.
-    fn run(&mut self, lab: &Lab) {
-        run(lab, &mut [self]);
-    }
-
-    /// The same for a while.
-    fn pass(&mut self, lab: &Lab, time: Duration) {
-        let end = lab.vswitch.now() + time;
-        while lab.vswitch.now() < end {
-            lab.pass(Duration::from_millis(500));
-            self.run(lab);
-        }
-    }
-}
-
-/// Lets managers work until nothing is left to do.
-fn run(lab: &Lab, tenants: &mut [&mut Tenant]) {
-    loop {
-        for tenant in tenants.iter_mut() {
-            tenant.manager.poll(lab.vswitch.now(), &mut tenant.post);
-            for packet in tenant.post.outbox.drain(..) {
-                let from = VfId(tenant.vf as u16);
-                lab.vswitch.handle(Input::Packet(from, Box::new(packet)));
-            }
-        }
-        lab.vswitch.poll();
-        let mut came = false;
-        while let Some(output) = lab.vswitch.poll_guest() {
-            if let ForGuest::Packet(to, packet) = output
-                && let Some(tenant) = { tenants.iter_mut() }.find(|it| it.vf == usize::from(to.0))
-            {
-                tenant.post.inbox.push_back(*packet);
-                came = true;
-            }
-        }
-        if !came {
-            return;
-        }
-    }
 }
 
 fn view(lab: &Lab, vf: usize) -> PortView {
@@ -406,39 +323,6 @@ fn what_was_set_stays_in_force_where_it_is_to_be_kept() {
     lab.pass(Duration::from_secs(3600));
     assert!([A, B, C].map(|vf| view(&lab, vf)) == before);
     all_reach_all(&lab, &[A, B, C]);
-}
-
-/// The answer to a request that a VM sends from its queue pair 0.
-fn ask(
-    lab: &Lab,
-    vf: usize,
-    to: Destination,
-    method: Method,
-    (attribute, modifier): (AttributeId, u32),
-    data: [u8; DATA],
-) -> Option<(Status, [u8; DATA])> {
-    let request = Request {
-        destination: to,
-        method,
-        attribute,
-        modifier,
-        transaction: 0x7777,
-        m_key: 0,
-        data,
-    };
-    let packet = MadPacket::smp(Lid::NONE, request.dlid(), request.to_bytes());
-    let answers = lab.send(vf, packet);
-    let is_it = |answer: &&MadPacket| {
-        let header = answer.header();
-        header.transaction() == 0x7777 && header.method().is_response()
-    };
-    let answer = answers.iter().find(is_it)?;
-    let smp = Smp::new_checked(&answer.mad[..]).expect("is one");
-    Some((smp.mad().status(), *smp.data()))
-}
-
-fn directed(route: &[u8]) -> Destination {
-    Destination::Directed(Directed::new(route).expect("is short"))
 }
 
 #[test]

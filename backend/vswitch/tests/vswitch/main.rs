@@ -14,4 +14,5 @@ mod moves;
 mod routing;
 mod snapshot;
 mod steps;
+mod tenant;
 mod views;

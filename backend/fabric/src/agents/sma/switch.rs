@@ -1,5 +1,7 @@
 //! Attributes of switches.
 
+use std::sync::Arc;
+
 use wire::attribute::{LinearBlock, MulticastBlock, SwitchInfo};
 use wire::mad::Status;
 use wire::smp::DATA;
@@ -60,11 +62,16 @@ impl Fabric {
         };
         let held = held.ok_or(Status::INVALID_FIELD)?;
         let wanted = LinearBlock(*data);
+        if asked.set && wanted == held && switch.refuses(number, &wanted) {
+            return Err(Status::INVALID_FIELD);
+        }
         if !asked.set || wanted == held {
             *data = held.0;
             return Ok(());
         }
         if let Some(switch) = self.nodes.switch_mut(asked.node) {
+            // It is not known yet of the new table.
+            switch.refused = Arc::default();
             match &mut switch.secondary {
                 Some(table) if number >= LinearBlock::COUNT => table.set(number, wanted),
                 _ => switch.linear.set(number, wanted),

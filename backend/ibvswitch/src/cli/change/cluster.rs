@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::{AddArgs, ChangeArgs, File, RemoveArgs, apply, edited, remove};
 use crate::cli::{CliError, SourceArgs, print, print_json};
-use crate::control::{Client, Request, Response, Status};
+use crate::control::{Client, ClusterState, Request, Response, Status};
 use crate::daemon::management;
 use compact::CompactArgs;
 use config::cluster::partitions;
@@ -340,6 +340,8 @@ struct Live {
     connected: Option<usize>,
     /// Whether the cluster is in full mode; `null` without a daemon.
     full_mode: Option<bool>,
+    /// Its service levels and what is refused of it; `null` without a daemon, and where there is nothing of the kind.
+    lanes: Option<ClusterState>,
 }
 
 fn show(source: SourceArgs, args: &ShowArgs) -> Result<(), CliError> {
@@ -367,6 +369,10 @@ fn show(source: SourceArgs, args: &ShowArgs) -> Result<(), CliError> {
             active: count(&|vf| vf.state == "Active"),
             connected: count(&|vf| vf.client_connected),
             full_mode: { status.as_ref() }.map(|status| status.full_mode.contains(&shown.name)),
+            lanes: { status.iter() }
+                .flat_map(|status| &status.clusters)
+                .find(|state| state.name == shown.name)
+                .cloned(),
             shown,
         });
     }
@@ -383,6 +389,7 @@ fn show(source: SourceArgs, args: &ShowArgs) -> Result<(), CliError> {
                 "ACTIVE",
                 "CONNECTED",
                 "MODE",
+                "LEVELS",
                 "DISTANCE",
                 "LONGEST",
                 "FULLEST CABLE",
@@ -402,6 +409,7 @@ fn show(source: SourceArgs, args: &ShowArgs) -> Result<(), CliError> {
                         None => "?",
                     }
                     .to_owned(),
+                    levels_of(live),
                     mean(shown),
                     shown.distance.longest.to_string(),
                     fullest(shown),
@@ -411,11 +419,14 @@ fn show(source: SourceArgs, args: &ShowArgs) -> Result<(), CliError> {
                 .into_iter()
                 .chain(rows)
                 .collect();
-            print(table(&rows))
+            print(table(&rows) + &refusals(all))
         }
         (false, Some(_), all) => {
-            let all: Vec<Shown> = all.iter().map(|live| live.shown.clone()).collect();
-            print(self::text(&all))
+            let shown: Vec<Shown> = all.iter().map(|live| live.shown.clone()).collect();
+            let levels = all.iter().filter(|live| live.lanes.is_some());
+            let levels =
+                levels.map(|live| format!("  Service levels and lanes: {}\n", levels_of(live)));
+            print(self::text(&shown) + &levels.collect::<String>() + &refusals(all))
         }
     }
 }
@@ -469,6 +480,32 @@ fn plan(source: SourceArgs, args: PlanArgs) -> Result<(), CliError> {
         return print_json(&shown);
     }
     print(self::text(&[shown]))
+}
+
+/// Service levels of a cluster. Each has the lane of the same number.
+fn levels_of(live: &Live) -> String {
+    let Some(state) = &live.lanes else {
+        return "shared".to_owned();
+    };
+    let numbers = |levels: &[u8]| {
+        let levels: Vec<String> = levels.iter().map(u8::to_string).collect();
+        levels.join(", ")
+    };
+    match (&state.levels[..], &state.own_levels[..]) {
+        ([], _) => "shared".to_owned(),
+        (levels, []) => numbers(levels),
+        (_, own) => format!("{} for its lanes", numbers(own)),
+    }
+}
+
+/// Refusals that concern clusters.
+fn refusals(all: &[Live]) -> String {
+    let states = all.iter().filter_map(|live| live.lanes.as_ref());
+    let lines = states.flat_map(|state| {
+        let reasons = state.refusals.iter();
+        reasons.map(move |reason| format!("Cluster '{}': {reason}\n", state.name))
+    });
+    lines.collect()
 }
 
 /// Mean cables between two VMs.

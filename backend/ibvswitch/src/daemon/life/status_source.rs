@@ -7,15 +7,15 @@ use std::time::Duration;
 use hca::{Engine, TrafficCounters, VfId};
 use parking_lot::{RwLock, RwLockReadGuard};
 use tracing::warn;
-use vswitch::{LinkError, MigrateError, SmError, VSwitch};
+use vswitch::{ClusterStatus, LinkError, MigrateError, SmError, VSwitch};
 
 use crate::capture::{Subscription, Wish};
 use crate::control::{
-    Counters, CountersReport, EngineCalls, ErrorKind, FirmwareReport, FirmwareRequest, LinkReport,
-    LinkRequest, LiveDone, LiveMigration, LiveRequest, Migrated, MigrationRequest,
-    MigrationsReport, MigrationsRequest, Objects, PinRequest, Pinned, Retries, SmAction, SmStatus,
-    Status, StatusSource, Topology, UpgradeRequest, Upgraded, counters_report, link_action,
-    link_report, mads, migrated, migrations_report, move_request, sm_status,
+    ClusterState, Counters, CountersReport, EngineCalls, ErrorKind, FirmwareReport,
+    FirmwareRequest, LinkReport, LinkRequest, LiveDone, LiveMigration, LiveRequest, Migrated,
+    MigrationRequest, MigrationsReport, MigrationsRequest, Objects, PinRequest, Pinned, Retries,
+    SmAction, SmStatus, Status, StatusSource, Topology, UpgradeRequest, Upgraded, counters_report,
+    link_action, link_report, mads, migrated, migrations_report, move_request, sm_status,
 };
 use crate::daemon::devices::client::ClientState;
 use crate::daemon::devices::firmware::Firmware;
@@ -33,6 +33,7 @@ use crate::daemon::ports;
 use crate::status::{Function, Managed, Observer};
 use crate::warnings;
 use config::{Config, ManagerPlace};
+use wire::Sl;
 
 /// Everything that has a state to tell.
 #[derive(Debug)]
@@ -138,6 +139,21 @@ impl DaemonState {
     }
 }
 
+fn cluster_state(cluster: ClusterStatus) -> ClusterState {
+    let lanes = cluster.levels.as_ref().and_then(|of| of.refusal.as_ref());
+    let lanes = lanes.map(|why| format!("it has no lane: {why}"));
+    let tables = cluster.refusal.as_ref();
+    let tables = tables.map(|why| format!("its forwarding tables do not act: {why}"));
+    let numbers = |levels: &[Sl]| levels.iter().map(|level| level.value()).collect();
+    let levels = cluster.levels.as_ref();
+    ClusterState {
+        levels: levels.map_or(Vec::new(), |of| numbers(&of.levels)),
+        own_levels: levels.map_or(Vec::new(), |of| numbers(&of.own_levels)),
+        refusals: lanes.into_iter().chain(tables).collect(),
+        name: cluster.name,
+    }
+}
+
 impl StatusSource for DaemonState {
     fn status(&self) -> Status {
         let functions = self.functions();
@@ -170,6 +186,9 @@ impl StatusSource for DaemonState {
             upgraded: self.upgraded.get().cloned(),
             sandbox: sandbox::state(),
             full_mode: self.vswitch().clusters_in_full_mode(),
+            clusters: { self.vswitch().cluster_status().into_iter() }
+                .map(cluster_state)
+                .collect(),
             ..status
         }
     }

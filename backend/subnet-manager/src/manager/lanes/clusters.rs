@@ -166,9 +166,7 @@ pub(in crate::manager) fn update(manager: &mut SubnetManager) {
         if let Some(refusal) = &of.refusal {
             errors.push(format!("the cluster {} has no lane: {refusal}", of.name));
         } else if !former.list.contains(of) {
-            let levels = of.levels.iter().map(|level| level.value().to_string());
-            let levels = levels.collect::<Vec<_>>().join(", ");
-            info!(cluster = of.name, levels, "service levels of a cluster");
+            info!(cluster = of.name, "service levels of a cluster: {of}");
         }
     }
     manager.known.cluster_lanes = found;

@@ -38,6 +38,15 @@ pub enum ClusterRefusal {
     Deadlock(LinkCircle),
 }
 
+impl ClusterRefusal {
+    /// The circle of links on which packets could wait for each other.
+    pub const fn circle(&self) -> Option<&LinkCircle> {
+        match self {
+            Self::Deadlock(circle) => Some(circle),
+        }
+    }
+}
+
 fn deadlock(circle: &LinkCircle) -> String {
     let (switch, port) = circle.channels.first().copied().unwrap_or_default();
     format!(

@@ -239,7 +239,8 @@ impl Addresses {
         };
         sharing.adapt(vf, nodes, &mut view);
         self.adapt(vf, &mut view);
-        let follows = self.member(vf).is_some_and(|member| member.follows_manager);
+        // In full mode levels are the cluster's own.
+        let follows = self.follows_manager(vf) && self.tenancy(vf).is_none();
         if follows && info.master_sm_sl != Sl::default() {
             view.service_levels = ServiceLevels {
                 allowed: 1 << info.master_sm_sl.value(),
@@ -247,6 +248,11 @@ impl Addresses {
             };
         }
         view
+    }
+
+    /// Whether a VF has its cluster's service levels.
+    pub(crate) fn follows_manager(&self, vf: VfId) -> bool {
+        self.member(vf).is_some_and(|member| member.follows_manager)
     }
 
     /// Makes a port as it is what it is to the VF's guest.

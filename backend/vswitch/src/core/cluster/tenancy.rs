@@ -15,17 +15,26 @@ pub(crate) struct TenantPort {
     pub(crate) at: PortRef,
     /// The first P_Key of the port in the subnet, which stands for the default partition.
     pub(crate) base: PKey,
-    /// The service level that the provider writes in place of others. The cluster's tables of lanes do not count for it.
-    pub(crate) rewritten: Option<Sl>,
+    pub(crate) levels: PortLevels,
+}
+
+/// Service levels of the subnet at a VM's port.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum PortLevels {
+    /// Those that the guest names.
+    Own,
+    /// The configuration's. This one stands for others; the cluster's tables of lanes do not count for it.
+    Rewritten(Sl),
+    /// The cluster's.
+    Cluster,
 }
 
 impl TenantPort {
     /// The service level that the cluster's network has for one of the subnet.
     fn seen_sl(&self, sl: Sl) -> Sl {
-        if self.rewritten == Some(sl) {
-            Sl::default()
-        } else {
-            sl
+        match self.levels {
+            PortLevels::Rewritten(written) if written == sl => Sl::default(),
+            _ => sl,
         }
     }
 }
@@ -38,6 +47,8 @@ pub(crate) struct Tenancy {
     vfs: HashMap<PortRef, VfId>,
     /// Partitions of the cluster, and those of the subnet that stand for them.
     partitions: BTreeMap<u16, u16>,
+    /// By service level of the cluster: the one of the subnet that stands for it.
+    levels: [Sl; 16],
 }
 
 impl Tenancy {
@@ -45,6 +56,7 @@ impl Tenancy {
         nodes: Nodes,
         ports: HashMap<VfId, TenantPort>,
         partitions: BTreeMap<u16, u16>,
+        levels: [Sl; 16],
     ) -> Self {
         let vfs = ports.iter().map(|(&vf, port)| (port.at, vf)).collect();
         Self {
@@ -52,7 +64,23 @@ impl Tenancy {
             ports,
             vfs,
             partitions,
+            levels,
         }
+    }
+
+    /// The service level of the subnet that stands for one of a VF's guest.
+    pub(crate) fn wire_level(&self, vf: VfId, sl: Sl) -> Sl {
+        match self.ports.get(&vf).map(|port| port.levels) {
+            Some(PortLevels::Cluster) => self.levels[usize::from(sl.value() & 0xf)],
+            _ => sl,
+        }
+    }
+
+    /// The first service level of a VF's guest for which one of the subnet stands.
+    pub(crate) fn seen_level(&self, vf: VfId, sl: Sl) -> Sl {
+        let mut own = (0..16).map(Sl::new);
+        own.find(|&own| self.wire_level(vf, own) == sl)
+            .unwrap_or_default()
     }
 
     /// The port of a VF, as its cluster's manager has set it.
@@ -100,7 +128,7 @@ impl Tenancy {
     }
 
     /// The P_Key that the guest at a VF sees for one of the subnet.
-    fn seen_key(&self, vf: VfId, key: PKey) -> PKey {
+    pub(crate) fn seen_key(&self, vf: VfId, key: PKey) -> PKey {
         let pairs = self.shown_pkeys(vf);
         let mut pairs = pairs.iter();
         let found = pairs.find(|(wire, _)| wire.partition() == key.partition());

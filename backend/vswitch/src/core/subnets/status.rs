@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fabric::Fabric;
 use subnet_manager::routing::Imported;
-use subnet_manager::{Balance, SubnetManager};
+use subnet_manager::{Balance, ClusterRefusal, LevelsOfCluster, SubnetManager};
 use wire::attribute::{SmInfo, SmState};
 use wire::mad::{AttributeId, Method};
 use wire::{Guid, Lid, PKey};
@@ -87,6 +87,17 @@ pub struct ManagerStatus {
     pub others: Vec<SmInfo>,
     /// Partitions of the configuration file: name, and P_Key of full members.
     pub partitions: Vec<(String, PKey)>,
+}
+
+/// The state of a cluster in the subnet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterStatus {
+    /// Its name.
+    pub name: String,
+    /// Its service levels, where clusters have lanes of their own.
+    pub levels: Option<LevelsOfCluster>,
+    /// The reason why forwarding tables of its own manager do not act.
+    pub refusal: Option<ClusterRefusal>,
 }
 
 /// LIDs of 18 bits.

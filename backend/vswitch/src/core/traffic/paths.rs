@@ -54,8 +54,9 @@ pub(crate) struct Crossed {
     pub(crate) multicast: bool,
     pub(crate) sl: Sl,
     pub(crate) left_by: Box<[PortRef]>,
-    pub(crate) sent: Vec<Arc<PortCounters>>,
-    pub(crate) received: Vec<Arc<PortCounters>>,
+    /// Counters, each with the service level that it counts.
+    pub(crate) sent: Vec<(Sl, Arc<PortCounters>)>,
+    pub(crate) received: Vec<(Sl, Arc<PortCounters>)>,
     pub(crate) lost: Option<Lost>,
     /// Packets and words that the ports have counted already.
     pub(crate) reported: (u64, u64),
@@ -110,18 +111,18 @@ impl PathCounters {
                 continue;
             }
             crossed.reported = now;
-            for port in &crossed.sent {
+            for (sl, port) in &crossed.sent {
                 if crossed.multicast {
-                    port.sent_multicast(crossed.sl, packets, words)
+                    port.sent_multicast(*sl, packets, words)
                 } else {
-                    port.sent(crossed.sl, packets, words)
+                    port.sent(*sl, packets, words)
                 }
             }
-            for port in &crossed.received {
+            for (sl, port) in &crossed.received {
                 if crossed.multicast {
-                    port.received_multicast(crossed.sl, packets, words)
+                    port.received_multicast(*sl, packets, words)
                 } else {
-                    port.received(crossed.sl, packets, words)
+                    port.received(*sl, packets, words)
                 }
             }
         }
