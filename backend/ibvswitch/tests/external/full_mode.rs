@@ -68,7 +68,10 @@ fn opensm_manages_its_tenants_cluster_and_no_other() {
         from.write_by(&mut qp, &to, 4096, 7);
         // Its switches count for it.
         let text = run(&["ibqueryerrors", "--details", "-k"]);
-        assert!(text.contains("8 nodes checked, 0 bad nodes found"), "{text}");
+        assert!(
+            text.contains("8 nodes checked, 0 bad nodes found"),
+            "{text}"
+        );
         let switch = found.lines().find(|line| line.starts_with("Switch"));
         let lid = switch.and_then(|line| line.split(" lid ").nth(1)?.split(' ').next());
         let counters = run(&["perfquery", "-x", "-a", lid.expect("a LID")]);
