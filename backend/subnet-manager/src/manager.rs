@@ -241,22 +241,15 @@ impl SubnetManager {
         &self.known.clusters
     }
 
-    /// Has other clusters share links ([`Config::cluster_shares`]). Clusters of the same name keep their service levels, if
-    /// they can. The next [`SubnetManager::poll`] writes the tables that differ.
-    pub fn set_cluster_shares(&mut self, shares: Vec<ClusterShare>) {
-        self.known.config.cluster_shares = shares;
-        self.known.cluster_lanes.is_outdated = true;
-    }
-
-    /// Divides a cluster's share of links among service levels of its own, by these parts; fewer than two for none. The next
-    /// [`SubnetManager::poll`] writes the tables that differ. Returns whether the cluster had others.
-    pub fn divide_cluster(&mut self, cluster: &str, parts: &[u16]) -> bool {
-        let mut shares = self.known.config.cluster_shares.iter_mut();
-        let found = shares.find(|of| of.name == cluster && of.own_levels != parts);
-        let Some(found) = found else { return false };
-        parts.clone_into(&mut found.own_levels);
-        self.known.cluster_lanes.is_outdated = true;
-        true
+    /// Has `change` alter which clusters share links ([`Config::cluster_shares`]), and tell whether it has done so. Clusters of
+    /// the same name keep their service levels, if they can. The next [`SubnetManager::poll`] writes the tables that differ.
+    pub fn change_cluster_shares(
+        &mut self,
+        change: impl FnOnce(&mut Vec<ClusterShare>) -> bool,
+    ) -> bool {
+        let changed = change(&mut self.known.config.cluster_shares);
+        self.known.cluster_lanes.is_outdated |= changed;
+        changed
     }
 
     /// Service levels of clusters, where [`Config::cluster_lanes`] gives them some.

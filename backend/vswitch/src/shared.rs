@@ -407,12 +407,7 @@ impl VSwitch {
         }
     }
 
-    /// Names of the clusters in full mode.
-    pub fn clusters_in_full_mode(&self) -> Vec<String> {
-        self.views.in_full_mode()
-    }
-
-    /// The state of clusters that have service levels of their own, or tables that are refused.
+    /// The state of clusters that have service levels of their own, or may be managed by their VMs.
     pub fn cluster_status(&self) -> Vec<ClusterStatus> {
         Tenants(self).status()
     }

@@ -1,9 +1,11 @@
 //! Clusters in full mode: the packets of their managers, and the effect of what these set.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hca::{Foreign, VfId};
+use subnet_manager::SubnetManager;
 use subnet_manager::routing::ClusterTables;
 use tracing::warn;
 use wire::mad::{Class, Mad, Method};
@@ -29,6 +31,19 @@ fn levels_of<'a>(managers: &'a Managers, cluster: &str) -> &'a [Sl] {
     of.map_or(&[], |of| match &of.own_levels[..] {
         [] => &of.levels,
         own => own,
+    })
+}
+
+/// Has a cluster divide its share by these parts; false where it does so already.
+fn divide(manager: &mut SubnetManager, cluster: &str, parts: &[u16]) -> bool {
+    manager.change_cluster_shares(|shares| {
+        let mut shares = shares.iter_mut();
+        let found = shares.find(|of| of.name == cluster && of.own_levels != parts);
+        if let Some(of) = found {
+            parts.clone_into(&mut of.own_levels);
+            return true;
+        }
+        false
     })
 }
 
@@ -196,7 +211,7 @@ impl Tenants<'_> {
         let Some(manager) = managers.first_mut().and_then(Option::as_mut) else {
             return;
         };
-        if tenant.is_full() && manager.divide_cluster(&name, tenant.parts()) {
+        if tenant.is_full() && divide(manager, &name, tenant.parts()) {
             self.0.wake();
         }
         let acting = manager.clusters().get(&name);
@@ -246,7 +261,7 @@ impl Tenants<'_> {
             if let Some(manager) = managers.first_mut().and_then(Option::as_mut) {
                 let cleared = manager.set_cluster_tables(&name, ClusterTables::default());
                 debug_assert!(cleared.is_ok(), "nothing is refused");
-                manager.divide_cluster(&name, &[]);
+                divide(manager, &name, &[]);
             }
             self.0.wake();
         }
@@ -274,33 +289,23 @@ impl Tenants<'_> {
         }
     }
 
-    /// The state of clusters that have service levels of their own, or tables that are refused.
+    /// The state of clusters that have service levels of their own, or may be managed by their VMs.
     pub(super) fn status(&self) -> Vec<ClusterStatus> {
         let managers = self.0.managers.lock();
         let manager = managers.first().and_then(Option::as_ref);
         let levels = manager.into_iter().flat_map(|it| it.cluster_levels().all());
-        let mut all: Vec<ClusterStatus> = levels
-            .map(|of| ClusterStatus {
-                name: of.name.clone(),
-                levels: Some(of.clone()),
-                refusal: None,
-            })
-            .collect();
+        let mut all: BTreeMap<String, ClusterStatus> = BTreeMap::new();
+        for of in levels {
+            all.entry(of.name.clone()).or_default().levels = Some(of.clone());
+        }
         drop(managers);
         for tenant in (0..self.0.views.len()).filter_map(|at| self.0.views.tenant(at)) {
-            let Some(refusal) = tenant.refusal().cloned() else {
-                continue;
-            };
-            match all.iter_mut().find(|it| it.name == tenant.name()) {
-                Some(found) => found.refusal = Some(refusal),
-                None => all.push(ClusterStatus {
-                    name: tenant.name().to_owned(),
-                    levels: None,
-                    refusal: Some(refusal),
-                }),
-            }
+            let status = all.entry(tenant.name().to_owned()).or_default();
+            status.full_mode = tenant.is_full();
+            status.refusal = tenant.refusal().cloned();
         }
-        all
+        let named = |(name, status)| ClusterStatus { name, ..status };
+        all.into_iter().map(named).collect()
     }
 
     /// The service levels of the subnet for those of a VF's guest.

@@ -78,13 +78,6 @@ impl Views {
         matches!(self.tenants.get(cluster), Some(Some(_)))
     }
 
-    /// Names of the clusters in full mode.
-    pub(super) fn in_full_mode(&self) -> Vec<String> {
-        let tenants = self.tenants.iter().flatten().map(Mutex::lock);
-        let full = tenants.filter(|tenant| tenant.is_full());
-        full.map(|tenant| tenant.name().to_owned()).collect()
-    }
-
     /// The cluster of this name, if its VMs may manage it.
     pub(super) fn tenant_named(&self, name: &str) -> Option<usize> {
         let mut clusters = 0..self.len();

@@ -179,14 +179,18 @@ impl StatusSource for DaemonState {
             [] => Vec::new(),
             _ => passthrough::report::commands(),
         };
+        let clusters = self.vswitch().cluster_status();
         Status {
             passthrough,
             commands,
             placement,
             upgraded: self.upgraded.get().cloned(),
             sandbox: sandbox::state(),
-            full_mode: self.vswitch().clusters_in_full_mode(),
-            clusters: { self.vswitch().cluster_status().into_iter() }
+            full_mode: { clusters.iter().filter(|it| it.full_mode) }
+                .map(|it| it.name.clone())
+                .collect(),
+            clusters: { clusters.into_iter() }
+                .filter(|it| it.levels.is_some() || it.refusal.is_some())
                 .map(cluster_state)
                 .collect(),
             ..status

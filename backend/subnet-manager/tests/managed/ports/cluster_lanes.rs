@@ -336,7 +336,10 @@ fn too_few_lanes() {
     ] {
         let shares = shares([1; 4]).into_iter();
         let shares = shares.filter(|share| names.contains(&share.name));
-        managed.manager.set_cluster_shares(shares.collect());
+        managed.manager.change_cluster_shares(|all| {
+            *all = shares.collect();
+            true
+        });
         managed.manager.poll(managed.now, &mut managed.link);
         assert_eq!(levels(&managed), expected);
     }

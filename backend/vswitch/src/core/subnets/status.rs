@@ -90,10 +90,12 @@ pub struct ManagerStatus {
 }
 
 /// The state of a cluster in the subnet.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClusterStatus {
     /// Its name.
     pub name: String,
+    /// Whether one of its VMs manages it.
+    pub full_mode: bool,
     /// Its service levels, where clusters have lanes of their own.
     pub levels: Option<LevelsOfCluster>,
     /// The reason why forwarding tables of its own manager do not act.
