@@ -193,7 +193,9 @@ fn clusters_get(shares: [u8; 2], expected_parts: [f64; 2]) {
 fn tenants_divide_their_shares() {
     for (max_lanes, expected) in [(None, [0.375, 0.125]), (Some(3), [0.25, 0.25])] {
         let mut model = clusters([1, 1]);
-        model.clusters[0].view = View::Full;
+        for cluster in &mut model.clusters {
+            cluster.view = View::Full;
+        }
         model.manager.max_lanes = max_lanes;
         for vf in model.hypervisors.iter_mut().flat_map(|it| &mut it.vfs) {
             vf.mads.rate = None;
