@@ -19,6 +19,7 @@ mod kind;
 mod lab;
 mod neighbour;
 pub mod noise;
+mod tenants;
 
 use std::time::Duration;
 
@@ -64,6 +65,8 @@ pub(crate) struct Scale {
     command: usize,
     /// Memory of a guest that starts, in bytes.
     guest: usize,
+    /// Tenants with a subnet manager each.
+    tenants: usize,
     /// The subnet that is swept.
     tree: &'static str,
 }
@@ -82,6 +85,7 @@ impl Scale {
         pages: 28 << 20,
         command: 8 << 20,
         guest: 4 << 30,
+        tenants: 100,
         tree: "XGFT(3;18,18,18;18,18,1)",
     };
 
@@ -98,6 +102,7 @@ impl Scale {
         pages: 1 << 12,
         command: 8 << 10,
         guest: 16 << 20,
+        tenants: 2,
         tree: "XGFT(2;6,2;2,1)",
     };
 
@@ -173,6 +178,7 @@ impl Attack {
             Self::Signatures => names!(doorbells, "signatures"),
             Self::ScatteredSignatures => names!(doorbells, "scattered_signatures"),
             Self::Completions => names!(doorbells, "completions"),
+            Self::Managers => names!(doorbells, "managers"),
         }
     }
 }

@@ -131,7 +131,8 @@ impl Daemon {
         vf.map_or_else(|| name.into(), |(_, vf)| vf.socket.clone())
     }
 
-    fn peer(&self, name: &str, buffer: usize) -> Result<Peer> {
+    /// Opens a VF.
+    pub(crate) fn peer(&self, name: &str, buffer: usize) -> Result<Peer> {
         let socket = self.config.vf(name).map(|(_, vf)| vf.socket.as_path());
         Peer::open(socket.unwrap_or_else(|| name.as_ref()), buffer)
     }

@@ -1,5 +1,7 @@
 //! One-way time of a small RDMA WRITE.
 
+mod full_mode;
+
 use std::sync::atomic::Ordering;
 
 use test_driver::{
@@ -199,6 +201,7 @@ pub fn run(context: &Context) -> Result<Vec<Measurement>> {
         .into_iter()
         .chain(blue_flame)
         .chain(tags::run(context)?)
+        .chain([full_mode::run(context)?])
         .collect())
 }
 

@@ -51,6 +51,7 @@ impl Attack {
             Self::Signatures => Box::new(signatures::Signatures::prepare(lab)?),
             Self::ScatteredSignatures => Box::new(signatures::Scattered::prepare(lab)?),
             Self::Completions => Box::new(completions::Completions::prepare(lab)?),
+            Self::Managers => Box::new(sweep::managers::Managers::prepare(lab)),
             Self::Sweep => Box::new(sweep::Sweep::prepare(lab)?),
         })
     }

@@ -43,6 +43,8 @@ pub enum Attack {
     ScatteredSignatures,
     /// Sends itself short messages, which completions hold that are compressed, to queues that overflow.
     Completions,
+    /// Many tenants, each with a subnet manager for its cluster, which sweep at the same time, over and over.
+    Managers,
     /// Asks for its port while the manager sweeps a large subnet: the last, as
     /// it needs a subnet of its own.
     Sweep,

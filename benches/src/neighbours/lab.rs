@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use testing::Configuration;
 use topologies::{FatTree, Hosts};
 
+use super::tenants::Tenants;
 use super::{Attack, Doorbells, Scale};
 use crate::daemons::process::Process;
 use crate::{BenchError, Context, Pinned, Processors, Result};
@@ -41,6 +42,7 @@ pub(super) struct Lab {
     pub(super) scale: Scale,
     pub(super) doorbells: Doorbells,
     pub(super) processors: Processors,
+    pub(super) tenants: Option<Tenants>,
     // In this order: the daemon, the one with the VF behind the attacker's, and the directory that they are in.
     process: Process,
     _behind: Option<Process>,
@@ -49,7 +51,7 @@ pub(super) struct Lab {
 }
 
 impl Lab {
-    /// Starts it with what an attack needs: a fat-tree around it if there is to be a subnet to sweep, ports, or
+    /// Starts it with what an attack needs: a fat-tree around it if there is to be a subnet to sweep, ports, tenants, or
     /// a daemon with the VF behind the attacker's.
     pub(super) fn start(
         context: &Context,
@@ -98,11 +100,18 @@ impl Lab {
                     .fold(text, |it, (name, mac)| it.port(name, mac[5]));
             }
         }
+        let tenants = (attack == Attack::Managers).then_some(scale.tenants);
+        if let Some(tenants) = tenants {
+            text = Tenants::configure(text, tenants);
+        }
         let (process, config) = Process::start(dir.path(), &text, &context.program)?;
         Ok(Self {
             scale,
             doorbells,
             processors,
+            tenants: tenants
+                .map(|tenants| Tenants::start(tenants, dir.path()))
+                .transpose()?,
             process,
             _behind: behind.map(|(process, _)| process),
             config,

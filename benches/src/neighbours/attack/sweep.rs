@@ -1,6 +1,8 @@
 //! The manager sweeps a large subnet and routes it, and a guest asks for its
 //! port meanwhile.
 
+pub(super) mod managers;
+
 use std::path::{Path, PathBuf};
 use std::thread;
 

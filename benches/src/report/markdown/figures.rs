@@ -366,6 +366,12 @@ pub(super) const FIGURES: &[Figure] = &[
     ),
     figure(
         Reader::Developer,
+        "full_mode_over_plain",
+        "8-byte WRITE in a cluster in full mode over plain",
+        Limit::AtMost(1.02),
+    ),
+    figure(
+        Reader::Developer,
         "tag_matching_over_srq",
         "tag matching over an ordinary queue",
         Limit::AtMost(1.5),
@@ -497,6 +503,7 @@ pub(super) const NEIGHBOURS: &[(&str, &str)] = &[
     ("mads", "management packets to all"),
     ("start", "a VM starts and registers 3 GiB"),
     ("sweep", "the manager routes 5832 nodes"),
+    ("managers", "OpenSMs of 100 tenants sweep"),
     ("vhost", "floods at a vhost-user-net port"),
     ("packets", "TCP segments to be cut"),
     ("paging", "requests for pages that are away"),

@@ -114,6 +114,12 @@ impl Program {
         ended.map_err(system("wait for a program")).map(drop)
     }
 
+    /// Its number.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     fn too_long(&self, deadline: Instant) -> OpenSmError {
         OpenSmError::TooLong {
             program: self.name,
