@@ -60,7 +60,8 @@ pub struct Cli {
     /// Priority among subnet managers, 0 to 15, 15 the highest [default: 0].
     #[arg(long, short, value_name = "PRIORITY")]
     priority: Option<String>,
-    /// Routing engine: minhop, updn, ftree, vswitch-ftree, dfsssp, lash, nue, dor or file [default: minhop].
+    /// Routing engine: minhop, updn, ftree, vswitch-ftree, dfsssp, lash, nue, dor, torus-2QoS, dragonfly or file [default:
+    /// minhop].
     #[arg(
         long = "routing_engine",
         short = 'R',

@@ -477,7 +477,8 @@ impl Settings {
             );
         }
         let chooser = format!("the routing engine {}", self.engine.name());
-        let chooser = self.engine.is_layered().then_some(chooser.as_str());
+        let free = self.engine.free_levels();
+        let chooser = self.engine.is_layered().then_some((chooser.as_str(), free));
         let tables = self.kinds.values().chain([&self.quality]);
         let tables: Vec<SlToVl> = tables
             .filter(|_| self.quality.is_on)
@@ -603,7 +604,8 @@ fn engine(list: &str) -> Result<RoutingChoice, Refusal> {
         // Programs for tables are the daemon's.
         let engines = RoutingChoice::NAMES.into_iter();
         let engines = engines.filter(|&(_, engine)| engine != RoutingChoice::External);
-        let Some((_, found)) = engines.clone().find(|(known, _)| *known == name) else {
+        let found = RoutingChoice::named(name).filter(|&found| found != RoutingChoice::External);
+        let Some(found) = found else {
             let names: Vec<_> = engines.map(|(name, _)| name).collect();
             return Err(Refusal::Wrong(format!(
                 "unknown routing engine `{name}`; the engines are {}",

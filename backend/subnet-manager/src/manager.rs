@@ -271,7 +271,7 @@ impl SubnetManager {
 
     /// Data lanes that keep the paths from waiting for each other: 1 for engines that need no more.
     pub fn lanes(&self) -> u8 {
-        self.known.paths.levels.count()
+        self.known.paths.levels.lanes()
     }
 
     /// Base LIDs by port GUID, those of absent ports included: to be kept with [`SubnetManager::lmc`] and given back as

@@ -32,13 +32,16 @@ pub use clusters::{ClusterTables, IdleEntry, IdleReason};
 pub use dump::{DUMP_MAX, HopMatrix, MatrixFile, TableDump};
 pub use engines::dfsssp::Dfsssp;
 pub use engines::dimension_order::DimensionOrder;
+pub use engines::dragonfly::Dragonfly;
 pub use engines::fat_tree::{FatTree, VSwitchFatTree};
 pub use engines::imported::{Imported, TableFile, TableSource};
 pub use engines::lash::Lash;
 pub use engines::min_hop::MinHop;
 pub use engines::nue::Nue;
+pub use engines::torus::TorusTwoQos;
 pub use engines::up_down::UpDown;
 pub use lanes::levels::ServiceLevels;
+pub(crate) use lanes::ports::PortLanes;
 pub use roles::{Roles, parse_guids};
 
 /// A link between two switches, seen from one of them.
@@ -85,7 +88,8 @@ pub struct Graph {
     pub endpoints: Vec<Endpoint>,
     /// Roles of nodes, if it is a fat-tree.
     pub roles: Arc<Roles>,
-    /// Service levels from 0 that have a lane of their own on every link, where it is known.
+    /// Service levels from 0 that have a lane of their own on every link, or data lanes of every link where the lanes of
+    /// levels depend on ports; `None` where it is not known.
     pub lanes: Option<u8>,
 }
 
@@ -232,6 +236,11 @@ pub trait RoutingEngine: fmt::Debug + Send {
     /// Whether it keeps paths free of deadlock by spreading them over virtual lanes, so that ports
     /// need a lane for each service level.
     fn is_layered(&self) -> bool {
+        false
+    }
+
+    /// Whether the lanes of its service levels depend on the ports of the switches on the way.
+    fn has_port_lanes(&self) -> bool {
         false
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use wire::Guid;
-use wire::attribute::{LinearBlock, MulticastBlock, PKeyBlock};
+use wire::attribute::{LinearBlock, MulticastBlock, PKeyBlock, SlToVl};
 use wire::mad::AttributeId;
 use wire::smp::DATA;
 
@@ -71,6 +71,16 @@ impl Held {
             self.linear.remove(number);
         }
     }
+}
+
+/// Bits of the modifier of a table from service levels to lanes: to all ports, and from all ports (IBA 14.2.5.8).
+pub(crate) const TO_ALL: u32 = 1 << 16;
+pub(crate) const FROM_ALL: u32 = 1 << 17;
+
+/// Whether two such modifiers are of one pair of a switch's ports.
+fn overlap(one: u32, other: u32) -> bool {
+    let same = |all: u32, port: u32| (one | other) & all != 0 || one & port == other & port;
+    same(TO_ALL, 0xff) && same(FROM_ALL, 0xff00)
 }
 
 /// Tables of switches, by GUID. Only blocks that differ are sent.
@@ -207,11 +217,49 @@ impl Tables {
         held.and_then(|held| held.settings.get(&place)) != Some(data)
     }
 
-    /// As [`Tables::writes_linear`].
+    /// As [`Tables::writes_linear`]. Where a switch has several tables set by one packet, that is none of those any more
+    /// that were set by themselves, and the other way round.
     pub(crate) fn writes_setting(&mut self, node: Guid, place: (u8, AttributeId, u32)) {
-        if let Some(held) = self.0.get_mut(&node) {
-            held.settings.remove(&place);
+        let Some(held) = self.0.get_mut(&node) else {
+            return;
+        };
+        held.settings.remove(&place);
+        let (_, attribute, modifier) = place;
+        if attribute == AttributeId::SL_TO_VL && modifier >> 16 != 0 {
+            held.settings
+                .retain(|&(_, what, other), _| what != attribute || !overlap(modifier, other));
+        } else if attribute == AttributeId::SL_TO_VL && modifier != 0 {
+            let (from, to) = (modifier & 0xff00, modifier & 0xff);
+            for (port, broad) in [
+                (0, FROM_ALL | TO_ALL),
+                (0, TO_ALL | from),
+                (to as u8, FROM_ALL | to),
+            ] {
+                held.settings.remove(&(port, attribute, broad));
+            }
         }
+    }
+
+    /// The table from service levels to lanes that a node has from one port to another; that of an adapter's port, the
+    /// second, if it is no switch.
+    pub(crate) fn lanes(
+        &self,
+        node: Guid,
+        is_switch: bool,
+        (from, to): (u8, u8),
+    ) -> Option<SlToVl> {
+        let settings = &self.0.get(&node)?.settings;
+        let (entering, leaving) = (u32::from(from) << 8, u32::from(to));
+        let places = [
+            (to, entering | leaving),
+            (to, FROM_ALL | leaving),
+            (0, TO_ALL | entering),
+            (0, FROM_ALL | TO_ALL),
+        ];
+        let places = if is_switch { &places[..] } else { &[(to, 0)] };
+        let mut held = { places.iter() }
+            .filter_map(|&(port, modifier)| settings.get(&(port, AttributeId::SL_TO_VL, modifier)));
+        held.next().map(SlToVl::parse)
     }
 
     pub(crate) fn holds_setting(
@@ -242,6 +290,33 @@ mod tests {
     use wire::Lid;
 
     use super::*;
+
+    #[test]
+    fn lanes_of_several_ports() {
+        let (node, attribute) = (Guid::new(1), AttributeId::SL_TO_VL);
+        let all = (0, attribute, FROM_ALL | TO_ALL);
+        let from = (0, attribute, TO_ALL | 0x0300);
+        let to = (4, attribute, FROM_ALL | 4);
+        let one = (4, attribute, 0x0304);
+        let other = (5, attribute, 0x0205);
+        let places = [all, from, to, one, other];
+        let left = |writes| {
+            let mut tables = Tables::default();
+            for place in places {
+                tables.holds_setting(node, place, [0; DATA]);
+            }
+            tables.writes_setting(node, writes);
+            let held = |&&place: &&_| !tables.setting_differs(node, place, &[0; DATA]);
+            places.iter().filter(held).copied().collect::<Vec<_>>()
+        };
+        assert_eq!(left(all), []);
+        assert_eq!(left(from), [other]);
+        assert_eq!(left(to), [other]);
+        assert_eq!(left(one), [other]);
+        assert_eq!(left(other), [from, to, one]);
+        // Adapters have a table for each port, all with this modifier.
+        assert_eq!(left((1, attribute, 0)), places);
+    }
 
     #[test]
     fn only_what_differs() {

@@ -47,9 +47,7 @@ pub(super) fn manager(sm: &Section<'_>) -> (Manager, ManagerFiles) {
         priority: sm
             .number("priority", "write 0 to 15, 15 the highest")
             .unwrap_or(0),
-        routing: sm
-            .one_of("routing", &RoutingChoice::NAMES)
-            .unwrap_or_default(),
+        routing: sm.one_of("routing", &engines()).unwrap_or_default(),
         nue_lanes: sm
             .number("nue_max_num_vls", "write 0 to 15")
             .filter(|&lanes| lanes > 0),
@@ -163,6 +161,12 @@ fn max_lanes(section: &Section<'_>, key: &str) -> Option<u8> {
     let is_possible = keys::LANES.contains(&entry.value);
     let lanes = is_possible.then_some(entry.value as u8);
     entry.meaning(lanes, "no link has so many", remedy)
+}
+
+/// The routing engines by their names, and by one in small letters.
+fn engines() -> Vec<(&'static str, RoutingChoice)> {
+    let small = [("torus-2qos", RoutingChoice::TorusTwoQos)];
+    [&RoutingChoice::NAMES[..], &small].concat()
 }
 
 fn service_lanes(section: &Section<'_>, key: &str) -> Option<wire::attribute::SlToVl> {

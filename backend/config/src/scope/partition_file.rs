@@ -20,7 +20,7 @@ pub const PARTITION_FILE: &[Scope] = &[
         "sl=",
         "groups, and paths (PathRecord, MultiPathRecord), with or without the keys `qos_…`",
         &[read(
-            "other than 0: with `sm.routing` `\"dfsssp\"`, `\"lash\"`, `\"nue\"` or `\"dor\"`, which choose levels; two values for a partition",
+            "other than 0: with `sm.routing` `\"dfsssp\"`, `\"lash\"`, `\"nue\"`, `\"dor\"`, `\"dragonfly\"` or, 8 excepted, `\"torus-2QoS\"`, which choose levels; two values for a partition",
         )],
     ),
     everywhere("scope="),

@@ -223,7 +223,7 @@ fn values_of_the_other_tables() {
         ),
         (
             "[sm]\nrouting = \"fast\"",
-            "2:11: `sm.routing = \"fast\"`: unknown value; the values are `minhop`, `updn`, `ftree`, `vswitch-ftree`, `dfsssp`, `lash`, `nue`, `dor`, `file` and `external`",
+            "2:11: `sm.routing = \"fast\"`: unknown value; the values are `minhop`, `updn`, `ftree`, `vswitch-ftree`, `dfsssp`, `lash`, `nue`, `dor`, `torus-2QoS`, `dragonfly`, `file`, `external` and `torus-2qos`",
         ),
         (
             "[sm]\nrouting = \"file\"",

@@ -21,6 +21,7 @@ use crate::network::TooManyLids;
 mod dump;
 pub mod netlist;
 mod program;
+mod torus;
 
 pub use program::{Ibsim, Program, command};
 
@@ -100,6 +101,8 @@ pub struct Routed {
     pub graph: Graph,
     /// The tables that it wrote into the switches. Its service levels are not known.
     pub routing: Routing,
+    /// The file of its tables from service levels to lanes, if it wrote one.
+    pub lanes: Option<String>,
     /// The engine that routed: another one than asked for if that one could not.
     pub used: String,
     /// From beginning to route to the first packet to a switch.
@@ -140,6 +143,7 @@ pub fn route(topology: &Topology, engine: &str, roles: &Roles) -> Result<Routed,
     let text = text.map_err(system("read what OpenSM wrote into the switches"))?;
     let (graph, routing) = dump::read(topology, &text)?;
     Ok(Routed {
+        lanes: fs::read_to_string(run.dir.path().join("opensm-sl2vl.dump")).ok(),
         graph,
         routing,
         used,
@@ -176,11 +180,23 @@ impl Run {
         let file = path("subnet.net");
         fs::write(&file, netlist::write(topology)).map_err(system("write a file of nodes"))?;
         let host = netlist::host(topology).ok_or(OpenSmError::NoAdapter)?;
+        let mut arguments: Vec<&str> = Vec::new();
+        let mut torus_options = String::new();
+        if engine == "torus-2QoS"
+            && let Some(text) = torus::config(&crate::graph(topology)?)
+        {
+            fs::write(path("torus-2QoS.conf"), text)
+                .map_err(system("write OpenSM's configuration"))?;
+            torus_options = format!("torus_config {}\n", path("torus-2QoS.conf").display());
+            // Without it OpenSM writes none of the lanes that it needs.
+            arguments.push("-Q");
+        }
         // Of all that OpenSM can log only the two ends of what is timed.
         let modules = path("modules");
         fs::write(&modules, "osm_ucast_mgr.c 0x07\nosm_req.c 0x0f\n")
             .and_then(|()| {
                 let mut options = format!("per_module_logging_file {}\n", modules.display());
+                options += &torus_options;
                 let compute = roles.compute.iter().flatten();
                 for (option, guids) in [
                     ("root_guid_file", roles.roots.iter().copied().collect()),
@@ -202,6 +218,7 @@ impl Run {
         command
             .arg("-F")
             .arg(path("opensm.conf"))
+            .args(arguments)
             .args(["-R", engine, "--once", "-f", "-", "-D"])
             .arg(match log {
                 Log::Times => "0x03",

@@ -1,4 +1,4 @@
-//! Topologies by their parameters: fat-trees, tori, irregular networks, hypervisors around a switch.
+//! Topologies by their parameters: fat-trees, tori, dragonflies, irregular networks, hypervisors around a switch.
 //!
 //! Each generator is a value that is checked when it is made and then gives a [`fabric::Topology`]. The
 //! same parameters and the same seed give the same nodes, GUIDs and cables.
@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod cables;
+mod dragonfly;
 mod fat_tree;
 mod hosts;
 mod hypervisors;
@@ -21,6 +22,7 @@ mod parts;
 mod torus;
 
 pub use cables::{TooManyBroken, break_cables, trunks};
+pub use dragonfly::{Dragonfly, DragonflyError};
 pub use fat_tree::{FatTree, FatTreeError};
 pub use hosts::Hosts;
 pub use hypervisors::{Hypervisors, TooMany};

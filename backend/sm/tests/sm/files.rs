@@ -74,7 +74,7 @@ end-qos-ulps
 const ADAPTERS: [u64; 4] = [0x10_0001, 0x10_0003, 0x10_0005, 0x10_0007];
 const MANAGER: Lid = Lid::new(1);
 
-type Answer = Result<(Sl, u8, u8, u8), Status>;
+pub type Answer = Result<(Sl, u8, u8, u8), Status>;
 
 /// Answers to requests for paths of every kind, from one port.
 fn answers(place: &Place) -> Vec<(String, Answer)> {
@@ -113,7 +113,7 @@ fn answers(place: &Place) -> Vec<(String, Answer)> {
     answers
 }
 
-fn ask(port: &mut SimulatedPort, mad: [u8; 256]) -> Answer {
+pub fn ask(port: &mut SimulatedPort, mad: [u8; 256]) -> Answer {
     let request = MadPacket::gmp(Lid::NONE, MANAGER, Sl::default(), PKey::DEFAULT_FULL, mad);
     let transaction = request.header().transaction() & 0xffff_ffff;
     port.send(request);

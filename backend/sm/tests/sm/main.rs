@@ -2,6 +2,7 @@
 
 mod command_line;
 mod files;
+mod lanes;
 mod managers;
 mod place;
 mod restarts;

@@ -60,9 +60,14 @@ fn socket() -> String {
 impl Place {
     /// A subnet of Debian's ibsim.
     pub fn ibsim() -> Self {
+        Self::ibsim_of(NETWORK)
+    }
+
+    /// The same with these nodes.
+    pub fn ibsim_of(network: &str) -> Self {
         let (dir, socket) = (tempfile::tempdir().expect("a directory"), socket());
         let file = dir.path().join("net");
-        std::fs::write(&file, NETWORK).expect("is written");
+        std::fs::write(&file, network).expect("is written");
         let mut command = Command::new("ibsim");
         command.env("IBSIM_SOCKNAME", &socket);
         let side = Program::start(command.args(["-s", "-n"]).arg(file));

@@ -154,10 +154,10 @@ pub fn parse_lanes(text: &str) -> Result<SlToVl, QualityError> {
 }
 
 /// Mistakes of a file that gives paths these service levels, by line. Where a routing engine chooses the levels, `chooser`
-/// names it. `tables` are those of all kinds of ports.
+/// names it and has the bits of a level that it leaves to others. `tables` are those of all kinds of ports.
 pub fn check_levels(
     levels: impl Iterator<Item = (usize, Sl)>,
-    chooser: Option<&str>,
+    chooser: Option<(&str, u8)>,
     tables: &[SlToVl],
 ) -> Vec<Mistake> {
     let is_dropped = |level: Sl| {
@@ -168,10 +168,13 @@ pub fn check_levels(
     };
     let mistakes = levels.filter_map(|(line, level)| {
         let what = match chooser {
-            Some(chooser) if level != Sl::default() => format!(
-                "sl={}: {chooser} chooses the service levels of paths; write 0, or another routing engine",
-                level.value()
-            ),
+            Some((chooser, free)) if level.value() & !free != 0 => {
+                let class = if free == 0 { String::new() } else { format!(" or {free}") };
+                format!(
+                    "sl={}: {chooser} chooses the service levels of paths; write 0{class}, or another routing engine",
+                    level.value()
+                )
+            }
             None if is_dropped(level) => format!(
                 "sl={}: qos_sl2vl has lane 15 for this level, which drops its packets; write another level, or lane",
                 level.value()

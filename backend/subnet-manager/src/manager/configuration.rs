@@ -206,8 +206,8 @@ impl SubnetManager {
                 virtualization::check(self);
                 set_partition_tables(self);
                 virtualization::set_partitions(self);
-                // Those of clusters are known when paths are.
-                if !lanes::clusters::is_on(&self.known) {
+                // Those of clusters, and those that depend on ports, are known when paths are.
+                if !lanes::clusters::is_on(&self.known) && !self.known.routing.has_port_lanes() {
                     self.set_lanes();
                 }
             }

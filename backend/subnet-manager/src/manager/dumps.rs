@@ -12,6 +12,7 @@ use crate::lids;
 use crate::model::{At, Node, Port, Subnet};
 use crate::routing::Graph;
 use crate::sa::Paths;
+use crate::tables::Tables;
 
 /// Hops to where no way leads.
 const NO_WAY: u8 = u8::MAX;
@@ -29,16 +30,19 @@ pub enum Dump {
     Routes,
     /// Multicast forwarding tables.
     Multicast,
+    /// Tables from service levels to lanes, where the manager has set any.
+    Lanes,
 }
 
 impl Dump {
     /// All of them, with OpenSM's names for the files.
-    pub const FILES: [(&'static str, Self); 5] = [
+    pub const FILES: [(&'static str, Self); 6] = [
         ("opensm-subnet.lst", Self::Subnet),
         ("opensm-lfts.dump", Self::Tables),
         ("opensm-lid-matrix.dump", Self::Hops),
         ("opensm.fdbs", Self::Routes),
         ("opensm.mcfdbs", Self::Multicast),
+        ("opensm-sl2vl.dump", Self::Lanes),
     ];
 
     /// Writes the file as the last sweep has it.
@@ -58,6 +62,7 @@ impl Dump {
             Self::Hops => view.hops(out),
             Self::Routes => view.routes(out),
             Self::Multicast => view.multicast(manager, out),
+            Self::Lanes => view.lanes(&known.tables, out),
         }
     }
 }
@@ -247,6 +252,61 @@ impl View<'_> {
         Ok(())
     }
 
+    fn lanes(&self, tables: &Tables, out: &mut impl Write) -> io::Result<()> {
+        let mut nodes: Vec<&Node> = self.subnet.nodes.iter().collect();
+        nodes.sort_by_key(|node| node.info.node_guid);
+        for node in nodes {
+            let guid = node.info.node_guid;
+            let linked = |number| node.ports[&number].as_ref();
+            let linked =
+                { node.ports.range(1..) }.filter(|&(&number, _)| linked(number).is_linked());
+            let linked: Vec<u8> = linked.map(|(&number, _)| number).collect();
+            // A switch has a block, an adapter one for each port.
+            let blocks: Vec<(u8, Vec<(u8, u8)>)> = if node.is_switch() {
+                let ins = 0..=node.info.num_ports;
+                let pairs = linked
+                    .iter()
+                    .flat_map(|&to| ins.clone().map(move |from| (from, to)));
+                vec![(0, pairs.collect())]
+            } else {
+                linked.iter().map(|&port| (port, vec![(0, 0)])).collect()
+            };
+            for (end, pairs) in blocks {
+                let known = pairs.into_iter().filter_map(|(from, to)| {
+                    let place = if node.is_switch() {
+                        (from, to)
+                    } else {
+                        (0, end)
+                    };
+                    Some((from, to, tables.lanes(guid, node.is_switch(), place)?))
+                });
+                let known: Vec<_> = known.collect();
+                let Some(info) = node.ports.get(&end).and_then(|port| port.info) else {
+                    continue;
+                };
+                if known.is_empty() {
+                    continue;
+                }
+                let (kind, port, name) = (kind(node), node.ports[&end].guid, self.name(node));
+                writeln!(out, "{kind} {port:#}, base LID {}, \"{name}\"", info.lid)?;
+                write!(out, "#in out :")?;
+                for level in 0..16 {
+                    write!(out, " {level:<2}")?;
+                }
+                writeln!(out, "\n{RULE}")?;
+                for (from, to, table) in known {
+                    write!(out, "{from:<3} {to:<3} :")?;
+                    for lane in table.0 {
+                        write!(out, " {:<2}", lane.value())?;
+                    }
+                    writeln!(out)?;
+                }
+                writeln!(out, "{RULE}\n")?;
+            }
+        }
+        Ok(())
+    }
+
     fn multicast(&self, manager: &SubnetManager, out: &mut impl Write) -> io::Result<()> {
         for (_, node, _) in self.switches() {
             let mut ports: BTreeMap<Lid, Vec<u16>> = BTreeMap::new();
@@ -275,6 +335,9 @@ impl View<'_> {
         Ok(())
     }
 }
+
+/// A line of OpenSM's between tables.
+const RULE: &str = "#--------------------------------------------------------";
 
 /// Hops between the switches of a graph.
 struct Hops<'a> {

@@ -1,6 +1,7 @@
 //! Virtual lanes: how many links have, which ones service levels take, and how they share a link.
 
 pub(super) mod clusters;
+mod ports;
 
 use wire::attribute::{PortInfo, SlToVl};
 use wire::mad::AttributeId;
@@ -11,12 +12,13 @@ use super::{Knowledge, Purpose, SubnetManager};
 use crate::config::quality::{Arbitration, PortKind};
 use crate::model::{At, Node, Port};
 use crate::routing::ServiceLevels;
+use crate::tables::{FROM_ALL, TO_ALL};
 
 /// A table of a port: where it is, its attribute and modifier, and what it is to hold.
 type Setting = (At, AttributeId, u32, [u8; DATA]);
 
-/// From all of a switch's ports to all others: bits 17 and 16 of the modifier (IBA 14.2.5.8).
-const ALL_TO_ALL: u32 = 0b11 << 16;
+/// From all of a switch's ports to all others.
+const ALL_TO_ALL: u32 = FROM_ALL | TO_ALL;
 
 impl Knowledge {
     /// The code for the lanes that a link is to use: as many as both its ends have and the
@@ -56,7 +58,13 @@ impl Knowledge {
     /// # Errors
     /// Why not.
     pub(super) fn check_lanes(&self, levels: &ServiceLevels) -> Result<(), String> {
-        let needed = levels.count();
+        let needed = levels.lanes();
+        let by_ports = levels.port_lanes().is_some();
+        if by_ports && has_own_lanes(self) {
+            return Err("it needs lanes that depend on the ports of switches, and qos_sl2vl gives each level \
+                        one lane; leave qos_sl2vl out"
+                .to_owned());
+        }
         let Some((lanes, (node, port))) = self.common_lanes().filter(|_| needed > 1) else {
             return Ok(());
         };
@@ -71,6 +79,9 @@ impl Knowledge {
                 self.subnet.nodes[node].info.node_guid
             ));
         }
+        if by_ports {
+            return Ok(());
+        }
         are_levels_apart(self, needed, lanes)
     }
 
@@ -84,6 +95,12 @@ impl Knowledge {
     }
 }
 
+/// Whether the configuration has tables from service levels to lanes.
+fn has_own_lanes(known: &Knowledge) -> bool {
+    let mut kinds = known.config.kinds.values();
+    known.config.sl_to_vl.is_some() || kinds.any(|own| own.sl_to_vl.is_some())
+}
+
 fn are_levels_apart(known: &Knowledge, needed: u8, lanes: u8) -> Result<(), String> {
     let own = known.config.kinds.values().filter_map(|own| own.sl_to_vl);
     for table in own.chain([known.service_lanes().unwrap_or_default()]) {
@@ -92,9 +109,13 @@ fn are_levels_apart(known: &Knowledge, needed: u8, lanes: u8) -> Result<(), Stri
     Ok(())
 }
 
-/// Service levels from 0 that have a lane of their own on every link; `None` without links.
+/// Service levels from 0 that have a lane of their own on every link, or all lanes where those of levels depend on ports;
+/// `None` without links.
 pub(super) fn levels_apart(known: &Knowledge) -> Option<u8> {
     let (lanes, _) = known.common_lanes()?;
+    if known.routing.has_port_lanes() {
+        return Some(lanes);
+    }
     let apart = (2..=lanes).rev();
     let mut apart = apart.filter(|&levels| are_levels_apart(known, levels, lanes).is_ok());
     Some(apart.next().unwrap_or(1))
@@ -110,9 +131,12 @@ impl SubnetManager {
         if by_clusters {
             wanted = clusters::settings(&self.known);
         }
+        let by_ports = ports::settings(&self.known);
+        let has_tables = by_ports.is_some();
+        wanted.extend(by_ports.into_iter().flatten());
         let nodes = self.known.subnet.nodes.iter().enumerate();
         for (node, entry) in nodes.filter(|_| !by_clusters) {
-            for (port, modifier) in lane_tables(entry) {
+            for (port, modifier) in lane_tables(entry).into_iter().filter(|_| !has_tables) {
                 // A switch that has all its tables set at once is asked at port 0.
                 let out = if modifier == ALL_TO_ALL { 1 } else { port };
                 let own = config.kinds.get(&PortKind::of(entry.info.node_type, out));

@@ -253,6 +253,9 @@ impl SubnetManager {
             self.known.paths_computed();
         }
         lanes::clusters::update(self);
+        if self.known.routing.has_port_lanes() {
+            self.set_lanes();
+        }
         self.set_multicast();
     }
 

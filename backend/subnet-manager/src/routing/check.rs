@@ -9,7 +9,8 @@ use wire::Lid;
 use wire::attribute::LinearBlock;
 
 use super::lanes::dependency::{Cables, NOWHERE};
-use super::{Graph, Routing};
+use super::lanes::ports::PortLanes;
+use super::{Graph, Routing, ServiceLevels};
 
 /// A path that does not arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,10 +35,10 @@ pub struct Fault {
     pub lid: Lid,
 }
 
-/// Channels that wait for each other in a circle on one virtual lane.
+/// Channels that wait for each other in a circle on one virtual lane, or on several where lanes depend on ports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Circle {
-    /// The lane, which is the service level.
+    /// The lane, that of the first channel.
     pub lane: u8,
     /// The channels in order: switch, as an index of [`Graph::switches`], and port of it.
     pub channels: Vec<(usize, u8)>,
@@ -96,7 +97,7 @@ const LOST: u32 = u32::MAX - 1;
 impl Verdict {
     /// Walks the tables from every switch to every LID.
     pub fn new(graph: &Graph, routing: &Routing) -> Self {
-        Walker::new(graph, routing).walk()
+        Walker::new(graph, routing, spread(&[&routing.levels])).walk()
     }
 
     /// Whether every path arrives.
@@ -154,8 +155,14 @@ impl fmt::Display for Verdict {
 ///
 /// LIDs are where `graph` has them, before the change.
 pub fn transition(graph: &Graph, old: &Routing, new: &Routing) -> Option<Circle> {
-    let mut walker = Walker::new(graph, old);
-    walker.verdict.lanes = walker.verdict.lanes.max(new.levels.count());
+    let both = [&old.levels, &new.levels];
+    let both = if both[0] == both[1] {
+        &both[..1]
+    } else {
+        &both
+    };
+    let mut walker = Walker::new(graph, old, spread(both));
+    walker.verdict.lanes = walker.verdict.lanes.max(new.levels.lanes());
     let mut changed = BTreeSet::new();
     for (old, new) in old.tables.iter().zip(&new.tables) {
         for lid in 1..=graph.top().value() {
@@ -166,32 +173,40 @@ pub fn transition(graph: &Graph, old: &Routing, new: &Routing) -> Option<Circle>
     }
     for lid in changed {
         let lid = Lid::new(lid);
-        let lanes = (0..graph.switches.len()).fold(0, |lanes, switch| {
-            let levels = [&old.levels, &new.levels].map(|levels| levels.level(switch, lid));
-            lanes | 1 << levels[0].value() | 1 << levels[1].value()
-        });
-        let ways = |at: usize| {
+        let mut masks = 0;
+        for (levels, switch) in both
+            .iter()
+            .flat_map(|it| (0..old.tables.len()).map(move |at| (it, at)))
+        {
+            masks |= levels.mask(switch, lid);
+        }
+        // The channels by which a switch may send.
+        let ways = |walker: &Walker<'_>, at: usize| {
             let ports = [old, new].map(|routing| routing.tables.get(at).map(|t| t.port(lid)));
-            ports
-                .into_iter()
-                .flatten()
-                .map(move |port| (at, usize::from(port)))
+            let channel = |port: Option<u8>| walker.cables.begins[at][usize::from(port?)].into();
+            let [one, other]: [Option<u32>; 2] = ports.map(channel);
+            let ways = [one, other.filter(|_| other != one)].into_iter().flatten();
+            ways.filter(|&channel| channel != NOWHERE)
+                .map(|channel| channel as usize)
+                .collect::<Vec<usize>>()
         };
+        let mut into = vec![Vec::new(); graph.switches.len()];
         for at in 0..graph.switches.len() {
-            for (at, port) in ways(at) {
-                let before = walker.cables.begins[at][port];
-                if before == NOWHERE {
-                    continue;
-                }
-                let to = walker.cables.ends[before as usize].1 as usize;
-                for (to, port) in ways(to) {
-                    let after = walker.cables.begins[to][port];
-                    if after != NOWHERE {
-                        let dependency = walker
-                            .cables
-                            .channels
-                            .dependency(before as usize, after as usize);
-                        walker.lanes[dependency] |= lanes;
+            for channel in ways(&walker, at) {
+                into[walker.cables.ends[channel].1 as usize].push(walker.cables.arrival(channel));
+            }
+        }
+        for at in 0..graph.switches.len() {
+            for before in ways(&walker, at) {
+                let to = walker.cables.ends[before].1 as usize;
+                for after in ways(&walker, to) {
+                    for &entered in into[at].iter().chain([&0]) {
+                        for (one, other) in both
+                            .iter()
+                            .flat_map(|one| both.iter().map(move |other| (one, other)))
+                        {
+                            walker.hold([one, other], (at, entered), [before, after], masks);
+                        }
                     }
                 }
             }
@@ -202,10 +217,11 @@ pub fn transition(graph: &Graph, old: &Routing, new: &Routing) -> Option<Circle>
 
 /// A circle of channels that `new` makes and `old` does not, both of this graph. Circles that `old` has are not looked at.
 pub(crate) fn added_circle(graph: &Graph, old: &Routing, new: &Routing) -> Option<Circle> {
-    let mut walker = Walker::new(graph, new);
+    let spread = spread(&[&old.levels, &new.levels]);
+    let mut walker = Walker::new(graph, new, spread);
     walker.walk_everywhere();
     let circle = walker.circle()?;
-    let mut before = Walker::new(graph, old);
+    let mut before = Walker::new(graph, old, spread);
     before.walk_everywhere();
     match before.circle() {
         None => Some(circle),
@@ -213,20 +229,37 @@ pub(crate) fn added_circle(graph: &Graph, old: &Routing, new: &Routing) -> Optio
     }
 }
 
+/// Lanes that are channels of their own, since a packet may change its lane; `None` where none does.
+fn spread(levels: &[&ServiceLevels]) -> Option<u8> {
+    let by_ports = levels.iter().any(|levels| levels.port_lanes().is_some());
+    let lanes = levels.iter().map(|levels| levels.lanes()).max();
+    lanes.filter(|_| by_ports)
+}
+
+/// The lane of a level at a switch, from one port to another.
+fn lane(levels: &ServiceLevels, switch: usize, [from, to]: [u8; 2], level: u8) -> u8 {
+    levels.port_lanes().map_or(level, |ports| {
+        let [from, to] = [from, to].map(|port| ports.class(switch, port));
+        ports.lane(from, to, level)
+    })
+}
+
 struct Walker<'a> {
     graph: &'a Graph,
     routing: &'a Routing,
     cables: Cables,
+    /// Channels of a direction of a cable, one for each lane, if packets change lanes.
+    spread: Option<u8>,
     adapters: Vec<u64>,
-    /// By dependency: the lanes on which there is one.
+    /// By dependency: the lanes on which there is one, or bit 0 where channels have a lane of their own.
     lanes: Vec<u16>,
     loads: Vec<u64>,
     verdict: Verdict,
 }
 
 impl<'a> Walker<'a> {
-    fn new(graph: &'a Graph, routing: &'a Routing) -> Self {
-        let cables = Cables::new(graph);
+    fn new(graph: &'a Graph, routing: &'a Routing, spread: Option<u8>) -> Self {
+        let cables = Cables::with_lanes(graph, spread.unwrap_or(1));
         let mut adapters = vec![0; graph.switches.len()];
         for endpoint in graph.endpoints.iter().filter(|endpoint| endpoint.port != 0) {
             adapters[endpoint.switch] += 1;
@@ -237,9 +270,10 @@ impl<'a> Walker<'a> {
             graph,
             routing,
             cables,
+            spread,
             adapters,
             verdict: Verdict {
-                lanes: routing.levels.count(),
+                lanes: routing.levels.lanes(),
                 ..Verdict::default()
             },
         }
@@ -248,13 +282,15 @@ impl<'a> Walker<'a> {
     fn walk(mut self) -> Verdict {
         let at = self.walk_everywhere();
         self.verdict.one_way = self.one_way(&at);
-        let count = self.loads.len().max(1) as f64;
-        let sum: u64 = self.loads.iter().sum();
+        // All lanes of a cable together, in the place of the first.
+        let loads = { self.loads.iter() }.step_by(self.spread.unwrap_or(1).into());
+        let count = loads.len().max(1) as f64;
+        let sum: u64 = loads.clone().sum();
         let mean = sum as f64 / count;
-        let squares = self.loads.iter().map(|&load| (load as f64 - mean).powi(2));
+        let squares = loads.clone().map(|&load| (load as f64 - mean).powi(2));
         self.verdict.loads = Loads {
-            maximum: self.loads.iter().copied().max().unwrap_or(0),
-            minimum: self.loads.iter().copied().min().unwrap_or(0),
+            maximum: loads.clone().copied().max().unwrap_or(0),
+            minimum: loads.clone().copied().min().unwrap_or(0),
             mean,
             deviation: (squares.sum::<f64>() / count).sqrt(),
         };
@@ -299,9 +335,14 @@ impl<'a> Walker<'a> {
         at
     }
 
-    /// A circle of channels on one lane.
+    /// Lanes whose channels are looked at by themselves.
+    fn layers(&self) -> std::ops::Range<u8> {
+        0..self.spread.map_or(self.verdict.lanes, |_| 1)
+    }
+
+    /// A circle of channels.
     fn circle(&self) -> Option<Circle> {
-        (0..self.verdict.lanes).find_map(|lane| {
+        self.layers().find_map(|lane| {
             let held = |dependency: usize| self.lanes[dependency] & 1 << lane != 0;
             let circle = self.cables.channels.circle(held)?;
             Some(self.named(lane, circle))
@@ -311,7 +352,7 @@ impl<'a> Walker<'a> {
     /// A circle by way of a dependency that is not among these.
     fn circle_beyond(&self, before: &[u16]) -> Option<Circle> {
         let channels = &self.cables.channels;
-        (0..self.verdict.lanes).find_map(|lane| {
+        self.layers().find_map(|lane| {
             let held = |dependency: usize| self.lanes[dependency] & 1 << lane != 0;
             let circle = (0..channels.channels()).find_map(|channel| {
                 let is_new = |dependency| before[dependency] & 1 << lane == 0;
@@ -327,10 +368,39 @@ impl<'a> Walker<'a> {
     }
 
     fn named(&self, lane: u8, circle: Vec<usize>) -> Circle {
+        let of_first = |spread: u8| circle.first().map_or(0, |&at| at % usize::from(spread)) as u8;
+        let lane = self.spread.map_or(lane, of_first);
         let channels = circle.into_iter().map(|channel| self.cables.port(channel));
         Circle {
             lane,
             channels: channels.collect(),
+        }
+    }
+
+    /// Notes that packets of these levels, which come to a switch by the port `entered`, go by one channel and then by
+    /// another: the first has its lane by the levels of one routing, the second by those of another.
+    fn hold(
+        &mut self,
+        [one, other]: [&ServiceLevels; 2],
+        (at, entered): (usize, u8),
+        [before, after]: [usize; 2],
+        levels: u16,
+    ) {
+        let Some(spread) = self.spread else {
+            self.lanes[self.cables.channels.dependency(before, after)] |= levels;
+            return;
+        };
+        let (to, arrival) = (self.cables.ends[before].1, self.cables.arrival(before));
+        let to = to as usize;
+        let outs = [before, after].map(|channel| self.cables.port(channel).1);
+        for level in (0..16).filter(|level| levels >> level & 1 == 1) {
+            let first = lane(one, at, [entered, outs[0]], level);
+            let second = lane(other, to, [arrival, outs[1]], level);
+            if first.max(second) < spread {
+                let [before, after] = [(before, first), (after, second)]
+                    .map(|(channel, lane)| channel + usize::from(lane));
+                self.lanes[self.cables.channels.dependency(before, after)] |= 1;
+            }
         }
     }
 
@@ -440,27 +510,39 @@ impl<'a> Walker<'a> {
         }
         // From the ends of the tree inwards: what comes through each switch, and on which lanes.
         let mut flow = self.adapters.clone();
-        let mut lanes = vec![0u16; switches];
+        let levels = &self.routing.levels;
+        let classes = levels.port_lanes().map_or(1, PortLanes::classes);
+        // By switch, and by the class of the port that packets come in by: their levels, and such a port.
+        let mut coming = vec![(0u16, 0u8); switches * classes];
         for at in order.into_iter().rev() {
             if self.adapters[at] > 0 || to_adapter {
-                lanes[at] |= 1 << self.routing.levels.level(at, lid).value();
+                coming[at * classes].0 |= levels.mask(at, lid);
             }
             let channel = next[at];
             if channel == NOWHERE || at == target {
                 continue;
             }
-            let to = self.cables.ends[channel as usize].1 as usize;
+            let channel = channel as usize;
+            let to = self.cables.ends[channel].1 as usize;
             flow[to] += flow[at];
-            lanes[to] |= lanes[at];
             if to_adapter {
-                self.loads[channel as usize] += flow[at];
+                self.loads[channel] += flow[at];
             }
-            if to != target && next[to] != NOWHERE {
-                let dependency = self
-                    .cables
-                    .channels
-                    .dependency(channel as usize, next[to] as usize);
-                self.lanes[dependency] |= lanes[at];
+            let arrival = self.cables.arrival(channel);
+            let class = levels
+                .port_lanes()
+                .map_or(0, |ports| ports.class(to, arrival));
+            for from in 0..classes {
+                let (mask, entered) = coming[at * classes + from];
+                if mask == 0 {
+                    continue;
+                }
+                let of_class = &mut coming[to * classes + class];
+                *of_class = (of_class.0 | mask, arrival);
+                if to != target && next[to] != NOWHERE {
+                    let channels = [channel, next[to] as usize];
+                    self.hold([levels, levels], (at, entered), channels, mask);
+                }
             }
         }
     }

@@ -1,7 +1,9 @@
 //! The engines by their names.
 
+use super::engines::torus::FREE;
 use super::{
-    Dfsssp, DimensionOrder, FatTree, Lash, MinHop, Nue, RoutingEngine, UpDown, VSwitchFatTree,
+    Dfsssp, DimensionOrder, Dragonfly, FatTree, Lash, MinHop, Nue, RoutingEngine, TorusTwoQos,
+    UpDown, VSwitchFatTree,
 };
 
 /// Data lanes that links have at most.
@@ -27,6 +29,10 @@ pub enum RoutingChoice {
     Nue,
     /// Tori and meshes, one dimension after the other.
     DimensionOrder,
+    /// Tori and meshes in two classes of service, around switches that have failed.
+    TorusTwoQos,
+    /// Dragonflies, a higher lane after each cable between groups.
+    Dragonfly,
     /// Tables of a file.
     File,
     /// Tables of a program.
@@ -35,7 +41,7 @@ pub enum RoutingChoice {
 
 impl RoutingChoice {
     /// All engines with their names, which are OpenSM's where it has the engine.
-    pub const NAMES: [(&'static str, Self); 10] = [
+    pub const NAMES: [(&'static str, Self); 12] = [
         ("minhop", Self::MinHop),
         ("updn", Self::UpDown),
         ("ftree", Self::FatTree),
@@ -44,14 +50,18 @@ impl RoutingChoice {
         ("lash", Self::Lash),
         ("nue", Self::Nue),
         ("dor", Self::DimensionOrder),
+        ("torus-2QoS", Self::TorusTwoQos),
+        ("dragonfly", Self::Dragonfly),
         ("file", Self::File),
         ("external", Self::External),
     ];
 
-    /// The engine of this name.
+    /// The engine of this name, in large or small letters.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        let found = Self::NAMES.iter().find(|(known, _)| *known == name);
+        let found = Self::NAMES
+            .iter()
+            .find(|(known, _)| known.eq_ignore_ascii_case(name));
         found.map(|&(_, engine)| engine)
     }
 
@@ -67,8 +77,22 @@ impl RoutingChoice {
     pub const fn is_layered(self) -> bool {
         matches!(
             self,
-            Self::Dfsssp | Self::Lash | Self::Nue | Self::DimensionOrder
+            Self::Dfsssp
+                | Self::Lash
+                | Self::Nue
+                | Self::DimensionOrder
+                | Self::TorusTwoQos
+                | Self::Dragonfly
         )
+    }
+
+    /// Bits of a service level that it leaves to whoever asks for a path: the class of service.
+    #[must_use]
+    pub const fn free_levels(self) -> u8 {
+        match self {
+            Self::TorusTwoQos => FREE,
+            _ => 0,
+        }
     }
 
     /// Whether it is for fat-trees.
@@ -80,7 +104,10 @@ impl RoutingChoice {
     /// OpenSM has an engine of the same name.
     #[must_use]
     pub const fn is_in_opensm(self) -> bool {
-        !matches!(self, Self::VSwitchFatTree | Self::External)
+        !matches!(
+            self,
+            Self::VSwitchFatTree | Self::Dragonfly | Self::External
+        )
     }
 
     /// A new engine with up to so many lanes; none for tables of others.
@@ -95,6 +122,8 @@ impl RoutingChoice {
             Self::Lash => Box::new(Lash { lanes }),
             Self::Nue => Box::new(Nue { lanes }),
             Self::DimensionOrder => Box::new(DimensionOrder),
+            Self::TorusTwoQos => Box::new(TorusTwoQos::new(lanes)),
+            Self::Dragonfly => Box::new(Dragonfly { lanes }),
             Self::File | Self::External => return None,
         })
     }

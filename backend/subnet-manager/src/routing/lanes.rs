@@ -4,3 +4,4 @@ pub(super) mod acyclic;
 pub(super) mod dependency;
 pub(super) mod layer;
 pub(super) mod levels;
+pub(super) mod ports;

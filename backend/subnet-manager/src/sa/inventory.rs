@@ -13,6 +13,7 @@ use super::View;
 use super::directory::{Directory, Node, Port};
 use super::membership::Groups;
 use super::request::{Request, Table};
+use crate::routing::PortLanes;
 
 /// Ports that a request is about: those of the LID it gives, or all.
 fn asked<'a>(
@@ -315,7 +316,7 @@ pub(super) fn partitions(
     Ok(())
 }
 
-/// SL-to-VL tables, where the manager sets them: all the same.
+/// SL-to-VL tables, where the manager sets them: all the same, if the engine has none for pairs of ports.
 pub(super) fn lanes(
     request: &Request<'_>,
     directory: &Directory,
@@ -323,10 +324,8 @@ pub(super) fn lanes(
     table: &mut Table,
 ) -> Result<(), Status> {
     table.begin::<SlToVlRecord>(request.method);
-    let Some(lanes) = view.paths.lanes else {
-        return Ok(());
-    };
-    let [first, ..] = *lanes.to_bytes().as_chunks::<8>().0 else {
+    let by_ports = view.paths.levels.port_lanes();
+    let Some(lanes) = by_ports.map(PortLanes::of_adapters).or(view.paths.lanes) else {
         return Ok(());
     };
     for (end, node) in visible(request, directory) {
@@ -342,7 +341,13 @@ pub(super) fn lanes(
         } else {
             vec![(0, 0)]
         };
+        let vertex = directory.vertex(end).filter(|_| node.is_switch());
         for (input_port, output_port) in pairs {
+            let own = by_ports.zip(vertex);
+            let own = own.map(|(lanes, vertex)| lanes.table(vertex, input_port, output_port));
+            let [first, ..] = *own.unwrap_or(lanes).to_bytes().as_chunks::<8>().0 else {
+                return Ok(());
+            };
             let record = SlToVlRecord {
                 lid: end.info.lid,
                 input_port,

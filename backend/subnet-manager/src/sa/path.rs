@@ -272,22 +272,25 @@ impl Asked<'_> {
     }
 
     /// The service level of the path to a LID: where levels keep paths from waiting for each other,
-    /// the path's own, elsewhere the policy's, and `None` if another one is asked for, as by OpenSM. Without either,
+    /// the path's own, and in it the class of service that is asked for; elsewhere the policy's, and `None` if another one is asked for, as by OpenSM. Without either,
     /// the one that is asked for, or else the partition's.
     fn level(&self, from: &Port, dlid: Lid, pkey: PKey, policy: Option<&Level>) -> Option<Sl> {
         let levels = &self.view.paths.levels;
         let given = self.gives(PathRecord::SL).then_some(self.wanted.sl);
         let is_wanted = |own: &Sl| given.is_none_or(|given| given == *own);
-        if levels.count() < 2 {
-            if let Some(policy) = policy {
-                return Some(policy.sl).filter(is_wanted);
-            }
-            let file = self.view.config.partition_file.as_ref();
-            let of_partition = || file.and_then(|file| file.level(pkey));
-            return Some(given.or_else(of_partition).unwrap_or_default());
+        let file = self.view.config.partition_file.as_ref();
+        let of_partition = || file.and_then(|file| file.level(pkey));
+        let free = || given.or_else(of_partition).unwrap_or_default();
+        if levels.count() < 2 && levels.free() == 0 {
+            let Some(policy) = policy else {
+                return Some(free());
+            };
+            return Some(policy.sl).filter(is_wanted);
         }
         let vertex = self.directory.vertex(from)?;
-        Some(levels.level(vertex, dlid)).filter(is_wanted)
+        let class = policy.map_or_else(free, |policy| policy.sl).value() & levels.free();
+        let level = Sl::new(levels.level(vertex, dlid).value() | class);
+        Some(level).filter(is_wanted)
     }
 
     /// A path with what was asked for of it, if it can be had.

@@ -240,7 +240,8 @@ fn check_levels(
     levels: impl Iterator<Item = (usize, Sl)>,
 ) -> Result<(), Vec<subnet_manager::Mistake>> {
     let manager = &config.manager;
-    let chooser = manager.routing.is_layered().then_some("sm.routing");
+    let free = manager.routing.free_levels();
+    let chooser = { manager.routing.is_layered() }.then_some(("sm.routing", free));
     let kinds = manager.kinds.values().map(|own| own.sl_to_vl);
     let tables: Vec<SlToVl> = kinds.chain([manager.sl_to_vl]).flatten().collect();
     let mistakes = subnet_manager::check_levels(levels, chooser, &tables);

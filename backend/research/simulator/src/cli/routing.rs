@@ -27,6 +27,7 @@ Generators:
   RLFT(ports,hosts)           fat-tree of switches with this number of ports, for at least this many hosts
   k-ary-n-tree(k,n)  m-port-n-tree(m,n)
   torus(8x4x4,1)  mesh(4x4,2)  torus(16x8,1,4)   hosts per switch, cables broken
+  dragonfly(9,4,2,2)  dragonfly(9,4,2,2,3)       groups, switches of one, cables of these to others, hosts, broken
   irregular(switches,degree,hosts)
 
 Examples:

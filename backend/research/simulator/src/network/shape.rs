@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use fabric::{NodeId, Topology};
 use topologies::{
-    FatTree, FatTreeError, Hosts, Irregular, IrregularError, TooManyBroken, Torus, TorusError,
-    break_cables,
+    Dragonfly, DragonflyError, FatTree, FatTreeError, Hosts, Irregular, IrregularError,
+    TooManyBroken, Torus, TorusError, break_cables,
 };
 use wire::attribute::NodeType;
 
@@ -18,6 +18,8 @@ use wire::attribute::NodeType;
 /// k-ary-n-tree(4,3) m-port-n-tree(8,3)
 /// torus(8x4x4,1) mesh(4x4,2)                     shape, hosts per switch
 /// torus(16x8,1,4)                                the same with four cables broken
+/// dragonfly(9,4,2,2)                             groups, switches of one, cables of these to others, hosts
+/// dragonfly(9,4,2,2,3)                           the same with three cables broken
 /// irregular(16,8,128)                            switches, cables of a switch on average, hosts
 /// ```
 ///
@@ -33,6 +35,8 @@ pub enum Shape {
     FatTree(FatTree),
     /// A torus, and cables of it that are broken.
     Torus(Torus, usize),
+    /// A dragonfly, and cables of it that are broken.
+    Dragonfly(Dragonfly, usize),
     /// Switches, their degree, hosts.
     Irregular(u32, u32, u32),
 }
@@ -49,7 +53,10 @@ pub enum ShapeError {
     /// The parameters make no torus.
     #[error(transparent)]
     Torus(#[from] TorusError),
-    /// More broken cables than the torus can do without.
+    /// The parameters make no dragonfly.
+    #[error(transparent)]
+    Dragonfly(#[from] DragonflyError),
+    /// More broken cables than the switches can do without.
     #[error(transparent)]
     Broken(#[from] TooManyBroken),
     /// The parameters make no irregular network.
@@ -58,8 +65,8 @@ pub enum ShapeError {
 }
 
 const FORMS: &str = "XGFT(n;m1,..,mn;w1,..,wn), PGFT(n;m..;w..;p..), RLFT(ports,hosts), \
-    k-ary-n-tree(k,n), m-port-n-tree(m,n), torus(AxB,hosts[,broken]), mesh(AxB,hosts[,broken]) and \
-    irregular(switches,degree,hosts)";
+    k-ary-n-tree(k,n), m-port-n-tree(m,n), torus(AxB,hosts[,broken]), mesh(AxB,hosts[,broken]), \
+    dragonfly(groups,switches,cables,hosts[,broken]) and irregular(switches,degree,hosts)";
 
 impl Shape {
     /// Whether a text is meant to be a generator's and not the name of a file.
@@ -77,6 +84,9 @@ impl Shape {
         Ok(match *self {
             Self::FatTree(ref tree) => tree.topology(hosts),
             Self::Torus(ref torus, broken) => break_cables(torus.topology(hosts), broken, seed)?,
+            Self::Dragonfly(dragonfly, broken) => {
+                break_cables(dragonfly.topology(hosts), broken, seed)?
+            }
             Self::Irregular(switches, degree, machines) => {
                 Irregular::new(switches, degree, machines, seed)?.topology(hosts)
             }
@@ -121,6 +131,15 @@ impl FromStr for Shape {
             ("torus" | "mesh", &[shape, hosts]) => Self::Torus(grid(shape, hosts)?, 0),
             ("torus" | "mesh", &[shape, hosts, broken]) => {
                 Self::Torus(grid(shape, hosts)?, number(broken)? as usize)
+            }
+            ("dragonfly", &[groups, switches, cables, hosts, ref broken @ ..])
+                if broken.len() < 2 =>
+            {
+                let [groups, switches, cables] = [groups, switches, cables].map(number);
+                let hosts = hosts.parse().map_err(|_| syntax())?;
+                let dragonfly = Dragonfly::new(groups?, switches?, cables?, hosts)?;
+                let broken = broken.first().map(|broken| number(broken)).transpose()?;
+                Self::Dragonfly(dragonfly, broken.unwrap_or(0) as usize)
             }
             ("irregular", &[switches, degree, hosts]) => {
                 Self::Irregular(number(switches)?, number(degree)?, number(hosts)?)
@@ -219,6 +238,8 @@ mod tests {
             ("torus(4x4x4,2)", 64, 128),
             ("Mesh(3X5,1)", 15, 15),
             ("torus(16x8,1,4)", 128, 128),
+            ("dragonfly(9,4,2,2)", 36, 72),
+            ("dragonfly(5,4,1,1,2)", 20, 20),
             ("irregular(16,8,128)", 16, 128),
         ] {
             assert!(Shape::is_meant_by(text));
@@ -266,6 +287,10 @@ mod tests {
             (
                 "torus(4x4,300)",
                 &format!("\"torus(4x4,300)\" is no topology; the generators are {FORMS}"),
+            ),
+            (
+                "dragonfly(10,4,2,1)",
+                "8 ports of a group for 9 other groups; give fewer groups, or more cables at a switch",
             ),
             ("irregular(16,99,10)", ""),
             (

@@ -8,16 +8,16 @@ use subnet_manager::routing::{
 use subnet_manager::{Graph, MinHop, RoutingEngine};
 use topologies::{FatTree, Hosts, Irregular, Torus, break_cables};
 
-fn tree(text: &str, hosts: Hosts) -> Graph {
+pub fn tree(text: &str, hosts: Hosts) -> Graph {
     let tree: FatTree = text.parse().unwrap();
     graph(&tree.topology(hosts)).unwrap()
 }
 
-fn of(topology: Topology) -> Graph {
+pub fn of(topology: Topology) -> Graph {
     graph(&topology).unwrap()
 }
 
-fn checked(engine: &dyn RoutingEngine, graph: &Graph, what: &str) -> Verdict {
+pub fn checked(engine: &dyn RoutingEngine, graph: &Graph, what: &str) -> Verdict {
     let routing = engine.route(graph).unwrap();
     let verdict = Verdict::new(graph, &routing);
     println!("{what}, {}: {verdict}", engine.name());

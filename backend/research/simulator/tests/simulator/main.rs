@@ -7,5 +7,6 @@ mod cli;
 mod documentation;
 mod engines;
 mod opensm;
+mod port_lanes;
 mod reconfiguration;
 mod studies;

@@ -8,8 +8,8 @@ use fabric::{LinkRate, NodeSpec, Topology};
 use ibvswitch_simulator::opensm;
 use subnet_manager::RoutingEngine;
 use subnet_manager::routing::{
-    Dfsssp, DimensionOrder, FatTree as FatTreeRouting, Lash, MinHop, Nue, Roles, UpDown,
-    VSwitchFatTree, Verdict,
+    Dfsssp, DimensionOrder, FatTree as FatTreeRouting, Lash, MinHop, Nue, Roles, TorusTwoQos,
+    UpDown, VSwitchFatTree, Verdict,
 };
 use topologies::{FatTree, Hosts, Irregular, Torus, break_cables};
 use wire::Guid;
@@ -72,6 +72,59 @@ fn a_torus() {
             ("dor", &DimensionOrder),
         ],
     );
+}
+
+/// Whole, and around a switch that has failed: OpenSM's paths are as long, and the tables of lanes the same between cables of
+/// switches.
+#[test]
+fn tori_in_two_classes() {
+    let less = |topology: &Topology, switch: usize| {
+        let guid = topology.nodes()[switch].guid;
+        let gone = |at: usize| {
+            let at_it = |&&(a, b, _): &&(_, _, _)| {
+                let (a, b): (fabric::PortRef, fabric::PortRef) = (a, b);
+                [a, b].iter().any(|end| end.node.index() == at)
+                    && [a, b]
+                        .iter()
+                        .any(|end| topology.nodes()[end.node.index()].guid == guid)
+            };
+            let is_host = topology.nodes()[at].kind == wire::attribute::NodeType::ChannelAdapter;
+            at == switch || is_host && topology.links().iter().any(|link| at_it(&link))
+        };
+        let mut left = Topology::new();
+        let nodes = topology.nodes().iter().enumerate();
+        let places: Vec<_> = nodes
+            .map(|(at, node)| (!gone(at)).then(|| left.add(node.clone())))
+            .collect();
+        for &(a, b, rate) in topology.links() {
+            if let (Some(one), Some(other)) = (places[a.node.index()], places[b.node.index()]) {
+                left.link((one, a.port), (other, b.port), rate);
+            }
+        }
+        left
+    };
+    for (shape, failed) in [
+        (&[5, 5][..], None),
+        (&[5, 5], Some(7)),
+        (&[3, 5, 3], Some(20)),
+    ] {
+        let torus = Torus::new(shape, 1).unwrap().topology(Hosts::Adapters);
+        let topology = failed.map_or_else(|| torus.clone(), |switch| less(&torus, switch));
+        let what = format!("{shape:?} less {failed:?}");
+        let routed = opensm::route(&topology, "torus-2QoS", &Roles::default()).unwrap();
+        assert_eq!(routed.used, "torus-2QoS", "{what}: OpenSM fell back");
+        let theirs = Verdict::new(&routed.graph, &routed.routing);
+        let ours = TorusTwoQos::default().route(&routed.graph).unwrap();
+        let ours = Verdict::new(&routed.graph, &ours);
+        println!("{what}\n  OpenSM: {theirs}\n  ours:   {ours}");
+        assert!(ours.is_free_of_deadlock());
+        assert_eq!(
+            (ours.arriving, &ours.hops),
+            (theirs.arriving, &theirs.hops),
+            "{what}"
+        );
+        println!("{}", routed.lanes.unwrap());
+    }
 }
 
 /// OpenSM's takes one lane unless it is told otherwise.

@@ -20,6 +20,7 @@ use crate::model::Node;
 use crate::routing::clusters::lanes::{
     Direction, color, compress, meetings, spread, used, weights,
 };
+use crate::tables::TO_ALL;
 
 /// Levels of clusters, and the directions of links that each uses.
 #[derive(Debug, Default)]
@@ -252,9 +253,6 @@ pub(super) fn settings(known: &Knowledge) -> Vec<Setting> {
     }
     settings
 }
-
-/// From one of a switch's ports to all others: bit 16 of the modifier (IBA 14.2.5.8).
-const TO_ALL: u32 = 1 << 16;
 
 /// Arbitration at a port: the clusters on the link have their shares, and the provider as much as the least of them. Lanes
 /// of clusters that are not there have an entry, too, since one may come.

@@ -69,7 +69,7 @@ impl Migrations {
         let mut waiting = self.waiting.iter();
         if self.least.is_none() && waiting.any(|each| !each.asked.every_switch) {
             // Elsewhere a path's lane is that of the way which all take to the destination.
-            let is_plain = known.paths.levels.count() == 1;
+            let is_plain = known.paths.levels.lanes() == 1;
             let tree = is_plain.then(|| FatTreeMinimum::new(&known.paths.graph).ok());
             self.least = Some(tree.flatten().map_or(Least::Skyline, Least::Tree));
         }

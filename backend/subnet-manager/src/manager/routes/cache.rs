@@ -19,7 +19,7 @@ pub(super) fn part_of(
     let levels = graph.lanes.unwrap_or(u8::MAX);
     whole
         .engine
-        .filter(|_| is_same && whole.levels.count() <= levels)?;
+        .filter(|_| is_same && whole.levels.lanes() <= levels)?;
     let all = &whole.graph.switches;
     let mut places = vec![None; all.len()];
     let mut kept = Vec::with_capacity(graph.switches.len());

@@ -77,12 +77,12 @@ impl RoutingEngine for DimensionOrder {
 }
 
 /// A torus or mesh and the place of every vertex in it.
-struct Grid {
-    sizes: Vec<u32>,
+pub(super) struct Grid {
+    pub(super) sizes: Vec<u32>,
     /// Whether the dimension is a ring.
-    closed: Vec<bool>,
+    pub(super) closed: Vec<bool>,
     /// By vertex, then by dimension.
-    place: Vec<Vec<u32>>,
+    pub(super) place: Vec<Vec<u32>>,
 }
 
 impl Grid {
@@ -198,7 +198,7 @@ impl Grid {
     }
 
     /// Whether to go up in a dimension, and how many links; `None` when already there.
-    fn way(&self, at: usize, target: usize, dimension: usize) -> Option<(bool, u32)> {
+    pub(super) fn way(&self, at: usize, target: usize, dimension: usize) -> Option<(bool, u32)> {
         let (from, to) = (self.place[at][dimension], self.place[target][dimension]);
         if from == to {
             return None;
@@ -230,7 +230,7 @@ impl Grid {
     }
 
     /// Whether the path crosses the cable that closes the ring.
-    fn crosses(&self, at: usize, target: usize, dimension: usize) -> bool {
+    pub(super) fn crosses(&self, at: usize, target: usize, dimension: usize) -> bool {
         let from = self.place[at][dimension];
         match self.way(at, target, dimension) {
             None => false,

@@ -159,11 +159,11 @@ impl Channels {
     }
 }
 
-/// The cables of a graph, and the channels that their directions are.
+/// The cables of a graph, and the channels that their directions are: one for each, or one for each lane, side by side.
 #[derive(Debug)]
 pub(in crate::routing) struct Cables {
     pub(in crate::routing) channels: Channels,
-    /// By switch and port: the channel that begins there, or [`NOWHERE`].
+    /// By switch and port: the channel that begins there, the first of them, or [`NOWHERE`].
     pub(in crate::routing) begins: Vec<[u32; 256]>,
     /// By channel: the switch where it begins, and where it ends.
     pub(in crate::routing) ends: Vec<(u32, u32)>,
@@ -176,6 +176,12 @@ pub(in crate::routing) const NOWHERE: u32 = u32::MAX;
 
 impl Cables {
     pub(in crate::routing) fn new(graph: &Graph) -> Self {
+        Self::with_lanes(graph, 1)
+    }
+
+    /// With so many channels in each direction of a cable.
+    pub(in crate::routing) fn with_lanes(graph: &Graph, lanes: u8) -> Self {
+        let lanes = usize::from(lanes);
         let mut first = vec![0u32];
         let mut ends = Vec::new();
         let mut ports = Vec::new();
@@ -183,14 +189,17 @@ impl Cables {
         for (at, vertex) in graph.switches.iter().enumerate() {
             for trunk in &vertex.trunks {
                 begins[at][usize::from(trunk.port)] = ends.len() as u32;
-                ends.push((at as u32, trunk.to as u32));
-                ports.push(trunk.port);
+                ends.extend(iter::repeat_n((at as u32, trunk.to as u32), lanes));
+                ports.extend(iter::repeat_n(trunk.port, lanes));
             }
             first.push(ends.len() as u32);
         }
         let trunks = graph.switches.iter().flat_map(|vertex| &vertex.trunks);
         let back: Vec<usize> = trunks
-            .map(|trunk| begins[trunk.to][usize::from(trunk.to_port)] as usize)
+            .flat_map(|trunk| {
+                let back = begins[trunk.to][usize::from(trunk.to_port)] as usize;
+                back..back + lanes
+            })
             .collect();
         let to = ends.iter().map(|&(_, to)| to).collect();
         Self {
@@ -204,6 +213,11 @@ impl Cables {
     /// The switch and the port where a channel begins.
     pub(in crate::routing) fn port(&self, channel: usize) -> (usize, u8) {
         (self.ends[channel].0 as usize, self.ports[channel])
+    }
+
+    /// The port where a channel ends.
+    pub(in crate::routing) fn arrival(&self, channel: usize) -> u8 {
+        self.ports[self.channels.back[channel] as usize]
     }
 }
 

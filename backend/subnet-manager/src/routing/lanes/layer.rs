@@ -42,9 +42,9 @@ impl Layer {
         }
     }
 
-    /// Adds what a path there and the path back make of the lane, or nothing: false if that would
+    /// Adds what paths there and the paths back make of the lane, or nothing: false if that would
     /// close a circle.
-    pub(in crate::routing) fn add(&mut self, channels: &Channels, paths: &[Vec<usize>; 2]) -> bool {
+    pub(in crate::routing) fn add(&mut self, channels: &Channels, paths: &[Vec<usize>]) -> bool {
         let mut added = Vec::new();
         for pair in paths.iter().flat_map(|path| path.windows(2)) {
             let dependency = channels.dependency(pair[0], pair[1]);

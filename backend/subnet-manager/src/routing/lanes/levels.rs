@@ -1,14 +1,18 @@
 //! Service levels: which virtual lanes a path may use.
 
+use std::sync::Arc;
+
 use wire::{Lid, Sl};
 
 use crate::routing::Graph;
+use crate::routing::lanes::ports::PortLanes;
 use crate::routing::skeleton::Skeleton;
 
 /// The service level of every path, from the switch where it begins to the LID where it ends.
 ///
 /// Engines that keep paths free of deadlock by spreading them over virtual lanes answer with one per
-/// pair of switches; service level n travels on lane n. A path belongs to the switches of its ends,
+/// pair of switches; service level n travels on lane n, or on lanes that depend on the ports of the switches on the way
+/// ([`PortLanes`]). A path belongs to the switches of its ends,
 /// and so do the paths back: whoever answers does so on the service level on which it was asked, a
 /// connection's two directions among them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +25,10 @@ pub struct ServiceLevels {
     /// Number of rows, and of columns.
     size: usize,
     levels: Vec<u8>,
+    /// The lanes of the levels, where these depend on ports.
+    ports: Option<Arc<PortLanes>>,
+    /// Bits of a level that whoever asks for a path may choose: the class of service.
+    free: u8,
 }
 
 impl ServiceLevels {
@@ -32,6 +40,8 @@ impl ServiceLevels {
             of_switch: Vec::new(),
             size: 0,
             levels: Vec::new(),
+            ports: None,
+            free: 0,
         }
     }
 
@@ -54,6 +64,17 @@ impl ServiceLevels {
             of_switch: vertices.map(|vertex| vertex as u32).collect(),
             size: skeleton.len(),
             levels,
+            ports: None,
+            free: 0,
+        }
+    }
+
+    /// The same on lanes that depend on ports, with these bits of a level free.
+    pub(in crate::routing) fn on(self, ports: PortLanes, free: u8) -> Self {
+        Self {
+            ports: Some(Arc::new(ports)),
+            free,
+            ..self
         }
     }
 
@@ -63,13 +84,35 @@ impl ServiceLevels {
         let of_switch = vertices.filter_map(|&switch| self.of_switch.get(switch).copied());
         Self {
             of_switch: of_switch.collect(),
+            ports: { self.ports.as_ref() }.map(|ports| Arc::new(ports.of_switches(switches))),
             ..self.clone()
         }
     }
 
-    /// Number of service levels, and so of virtual lanes, in use: those from 0.
+    /// Number of service levels in use: those from 0, their free bits left out.
     pub fn count(&self) -> u8 {
         self.count
+    }
+
+    /// Number of data lanes in use: those from 0.
+    pub fn lanes(&self) -> u8 {
+        self.port_lanes().map_or(self.count, PortLanes::lanes)
+    }
+
+    /// The lanes of the levels, where these depend on ports; elsewhere each level has the lane of its number.
+    pub(crate) fn port_lanes(&self) -> Option<&PortLanes> {
+        self.ports.as_deref()
+    }
+
+    /// The bits of a level that whoever asks for a path may choose.
+    pub(crate) fn free(&self) -> u8 {
+        self.free
+    }
+
+    /// The levels, as bits, that packets from a switch to a LID may have.
+    pub(in crate::routing) fn mask(&self, switch: usize, destination: Lid) -> u16 {
+        let own = self.level(switch, destination).value();
+        1 << own | 1 << (own | self.free)
     }
 
     /// The level of the path from what hangs at a switch, an index of

@@ -313,6 +313,7 @@ fn skylines() {
         ("torus", &torus, "lash"),
         ("torus", &torus, "nue"),
         ("torus", &torus, "dor"),
+        ("torus", &torus, "torus-2QoS"),
     ] {
         let (mut fewest, mut every) = (start(topology, engine), start(topology, engine));
         assert_eq!(fewest.manager.routed_by(), Some(engine), "{what}");

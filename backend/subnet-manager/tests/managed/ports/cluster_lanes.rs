@@ -345,15 +345,16 @@ fn too_few_lanes() {
     }
     assert!(trace(&managed, b[0], b[1], 0).is_ok() && trace(&managed, b[0], b[1], 1).is_err());
     // An engine that chooses levels leaves clusters none.
-    managed.manager =
-        SubnetManager::new(config(shares([1; 4])), Box::new(Dfsssp { lanes: 8 })).unwrap();
-    managed.settle();
+    let layered: [Box<dyn RoutingEngine>; 2] =
+        [Box::new(Dfsssp { lanes: 8 }), Box::new(TorusTwoQos::new(8))];
+    for engine in layered {
+        let expected = Some(ClusterLevelError::Contradicted(engine.name()));
+        managed.manager = SubnetManager::new(config(shares([1; 4])), engine).unwrap();
+        managed.settle();
+        let mut all = managed.manager.cluster_levels().all().iter();
+        assert!(all.all(|of| of.levels.is_empty() && of.refusal == expected));
+    }
     let all = managed.manager.cluster_levels().all();
-    let expected = Some(ClusterLevelError::Contradicted("dfsssp"));
-    assert!(
-        all.iter()
-            .all(|of| of.levels.is_empty() && of.refusal == expected)
-    );
     let names: BTreeSet<&str> = all.iter().map(|of| of.name.as_str()).collect();
     assert_eq!(names.len(), 4);
 }

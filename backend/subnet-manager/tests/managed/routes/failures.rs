@@ -13,7 +13,7 @@ use wire::{Guid, Lid};
 
 use crate::cloud::seed;
 use crate::guests::Bed;
-use crate::routes::routing::{bed, bed_with, checked, engines, irregular, torus, tree};
+use crate::routes::routing::{bed, bed_with, checked, dragonfly, engines, irregular, torus, tree};
 
 /// Switches of each topology that fail, one after the other.
 const SWITCHES: usize = 2;
@@ -59,7 +59,8 @@ fn a_cable() {
     for name in names() {
         let topology = match name {
             "ftree" | "vswitch-ftree" => tree(),
-            "dor" => torus(&[4, 3]),
+            "dor" | "torus-2QoS" => torus(&[4, 3]),
+            "dragonfly" => dragonfly(),
             _ => irregular(5),
         };
         let mut bed = bed(&topology, engine(name));
@@ -69,7 +70,7 @@ fn a_cable() {
         let trunk = spare_trunk(&bed.managed.link.fabric);
         bed.managed.link.fabric.set_cable(trunk, false);
         sweep(&mut bed);
-        // A torus that lacks a cable is none.
+        // A torus that lacks a cable is none to "dor".
         assert_eq!(check(&mut bed, "a cable less", name), name == "dor");
         bed.managed.link.fabric.set_cable(trunk, true);
         sweep(&mut bed);
@@ -86,7 +87,8 @@ fn a_switch() {
     let seed = seed();
     let mut random = Random::new(seed);
     let mesh = Torus::mesh(&[3, 3], 1).unwrap();
-    let topologies: [(&str, Topology); 5] = [
+    let topologies: [(&str, Topology); 6] = [
+        ("dragonfly", dragonfly()),
         ("torus", torus(&[4, 3])),
         ("mesh", mesh.topology(Hosts::Adapters)),
         ("irregular", irregular(5)),
@@ -101,7 +103,9 @@ fn a_switch() {
             let fits = match name {
                 "ftree" | "vswitch-ftree" => *what == "tree",
                 "dor" => matches!(*what, "torus" | "mesh"),
-                _ => true,
+                "torus-2QoS" => *what == "torus",
+                "dragonfly" => *what == "dragonfly",
+                _ => *what != "dragonfly",
             };
             if !fits {
                 continue;
@@ -139,7 +143,8 @@ fn a_switch() {
 fn hosts_and_leaves_that_boot() {
     for name in names() {
         let topology = match name {
-            "dor" => torus(&[4, 3]),
+            "dor" | "torus-2QoS" => torus(&[4, 3]),
+            "dragonfly" => dragonfly(),
             _ => tree(),
         };
         let config = Config {
@@ -155,8 +160,9 @@ fn hosts_and_leaves_that_boot() {
         let host = if is_vswitch { above.node } else { host.node };
         let leaf = spare_switches(&bed).into_iter();
         let mut leaves = leaf.filter(|&leaf| !below(&bed.managed.link.fabric, leaf).is_empty());
-        // The torus is no torus without one of its switches.
-        let leaf = leaves.next().filter(|_| name != "dor");
+        // In these, paths of others cross each switch.
+        let crossed = ["dor", "torus-2QoS", "dragonfly"];
+        let leaf = leaves.next().filter(|_| !crossed.contains(&name));
         for node in [Some(host), leaf].into_iter().flatten() {
             let cables: Vec<PortRef> = ports_of(&bed.managed.link.fabric, node).collect();
             for is_up in [false, true] {

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use fabric::{Fabric, NodeId, PortRef, Topology};
 use ibvswitch_subnet_manager::routing::{
-    Dfsssp, DimensionOrder, FatTree as FatTreeRouting, Lash, Nue, VSwitchFatTree,
+    Dfsssp, DimensionOrder, Dragonfly as DragonflyRouting, FatTree as FatTreeRouting, Lash, Nue,
+    TorusTwoQos, VSwitchFatTree,
 };
 use ibvswitch_subnet_manager::{Config, MinHop, RoutingEngine, UpDown};
-use topologies::{FatTree, Hosts, Irregular, Torus};
+use topologies::{Dragonfly, FatTree, Hosts, Irregular, Torus};
 use wire::attribute::{LinearBlock, NodeType, PortInfo, SlToVl, SwitchInfo};
 use wire::mad::{AttributeId, Method};
 use wire::sa::{PathRecord, SlToVlRecord};
@@ -216,7 +217,9 @@ pub fn checked(bed: &mut Bed, what: &str, free_of_deadlock: bool) -> BTreeSet<u8
         "{what}: told of all"
     );
     assert!(!free_of_deadlock || !own.have_circle(), "{what}");
-    if levels.len() > 1 {
+    // The lanes of its ports keep paths apart on one level, too.
+    let by_ports = bed.managed.manager.routed_by() == Some("dragonfly");
+    if levels.len() > 1 && !by_ports {
         assert!(one.have_circle(), "{what} needs its lanes");
     }
     levels
@@ -246,7 +249,112 @@ pub fn engines() -> Vec<Box<dyn RoutingEngine>> {
         Box::new(Lash { lanes: 15 }),
         Box::new(Nue { lanes: 15 }),
         Box::new(DimensionOrder),
+        Box::new(TorusTwoQos::new(15)),
+        Box::new(DragonflyRouting { lanes: 15 }),
     ]
+}
+
+pub fn dragonfly() -> Topology {
+    Dragonfly::new(5, 4, 1, 1)
+        .unwrap()
+        .topology(Hosts::Adapters)
+}
+
+/// Tables that depend on the ports of switches: what the ports hold keeps paths from waiting for each other, and the subnet
+/// administration tells the same.
+#[test]
+fn lanes_by_ports() {
+    for (topology, engine, lanes, levels) in [
+        (torus(&[5, 4]), "torus-2QoS", 8, 0..4),
+        (torus(&[6]), "torus-2QoS", 8, 0..2),
+        (dragonfly(), "dragonfly", 2, 0..1),
+    ] {
+        let mut all = engines().into_iter();
+        let own = all.find(|each| each.name() == engine).unwrap();
+        let mut bed = bed(&topology, own);
+        assert_eq!(bed.managed.manager.routed_by(), Some(engine));
+        assert_eq!(bed.managed.manager.report().errors, Vec::<String>::new());
+        assert_eq!(checked(&mut bed, engine, true), levels.clone().collect());
+        assert_eq!(bed.managed.manager.lanes(), lanes);
+
+        let tables = Tables::read(&mut bed.managed.link.fabric);
+        let records = bed.table(0, 0, &SlToVlRecord::default(), 1000);
+        let mut told = 0;
+        for node in topology.nodes() {
+            let port = bed.managed.link.fabric.port_by_guid(node.guid);
+            let Some(zero) = port.filter(|_| node.kind == NodeType::Switch) else {
+                continue;
+            };
+            let lid = bed.managed.link.fabric.port_info(zero).unwrap().lid;
+            for record in records.iter().filter(|record| record.lid == lid) {
+                let out = PortRef {
+                    port: record.output_port,
+                    ..zero
+                };
+                let held = tables.lanes[&(out, record.input_port)].to_bytes();
+                let linked = |port| {
+                    bed.managed
+                        .link
+                        .fabric
+                        .peer(PortRef { port, ..zero })
+                        .is_some()
+                };
+                if linked(record.output_port)
+                    && (record.input_port == 0 || linked(record.input_port))
+                {
+                    assert_eq!(record.table, held[..8], "{out} from {}", record.input_port);
+                    told += 1;
+                }
+            }
+        }
+        assert!(told > 50, "{told}");
+        let differ: BTreeSet<[u8; 8]> = records.iter().map(|record| record.table).collect();
+        assert!(differ.len() > 1);
+
+        // The class of service is whoever's who asks.
+        let template = PathRecord {
+            slid: bed.lid(1),
+            dlid: bed.lid(4),
+            ..PathRecord::default()
+        };
+        let ends = PathRecord::SLID | PathRecord::DLID;
+        let own = bed.get(0, ends, &template).unwrap().sl.value();
+        if engine == "torus-2QoS" {
+            for (level, is_there) in [
+                (own, true),
+                (own | 8, true),
+                (own ^ 1, false),
+                (own ^ 9, false),
+            ] {
+                let wanted = PathRecord {
+                    sl: Sl::new(level),
+                    ..template
+                };
+                let found = bed
+                    .get(0, ends | PathRecord::SL, &wanted)
+                    .map(|path| path.sl.value());
+                assert_eq!(found.ok(), is_there.then_some(level));
+            }
+        }
+
+        bed.managed.manager.request_sweep();
+        bed.managed.settle();
+        assert_eq!(bed.managed.manager.report().sets, 0, "{engine}");
+        let config = Config {
+            sl_to_vl: Some(SlToVl::modulo(8)),
+            ..Config::default()
+        };
+        let mut all = engines().into_iter();
+        let own = all.find(|each| each.name() == engine).unwrap();
+        let mut refused = managed(&topology, own, config);
+        refused.settle();
+        refused.all_active_and_reachable();
+        let errors = &refused.manager.report().errors;
+        assert!(
+            errors[0].contains("leave qos_sl2vl out; minhop does it instead"),
+            "{errors:?}"
+        );
+    }
 }
 
 #[test]
