@@ -123,7 +123,7 @@ fn write(report: &Report, file: &Path) -> Result<()> {
 
 fn noise(args: NoiseArgs) -> Result<()> {
     let program = own_program()?;
-    let report = noise::run(&program, &mut |text| print(text))?;
+    let report = noise::run(&program, args.mpi, &mut |text| print(text))?;
     if let Some(file) = args.plot {
         let svg = noise::figure(&report).svg()?;
         fs::write(file, svg).map_err(BenchError::system("write the figure to its file"))?;

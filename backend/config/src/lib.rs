@@ -209,6 +209,8 @@ impl ManagerFiles {
 pub struct External {
     /// Beginning of the sockets' names, in the abstract namespace; `None` if programs of the host are not served.
     pub socket: Option<String>,
+    /// File that the daemon writes, with the partitions of clusters in OpenSM's format.
+    pub partitions: Option<PathBuf>,
 }
 
 /// A table `[[hypervisor]]`.

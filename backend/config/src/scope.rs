@@ -591,6 +591,7 @@ pub const SCOPES: &[Scope] = &[
     ),
     manager!("sm.path_caching", "false", "OpenSM has no such option"),
     everywhere("external.socket"),
+    everywhere("external.partitions_file"),
     partly(
         "partitions",
         "`pkeys` and `pkey` that name them",

@@ -41,6 +41,8 @@ enum Command {
     Exec(away::ExecArgs),
     /// Copy files and folders to a node or from it.
     Cp(cp::CpArgs),
+    /// Boot a node of a running lab that is off (--later).
+    Boot(away::BootArgs),
     /// Move a node to another hypervisor while it runs.
     Migrate(away::MigrateArgs),
     /// Connect this terminal to a node's console.
@@ -70,6 +72,7 @@ pub fn main() -> ExitCode {
         Command::Hold(args) => up::hold(&args),
         Command::Exec(args) => away::exec(&args),
         Command::Cp(args) => cp::cp(&args),
+        Command::Boot(args) => away::boot(&args),
         Command::Migrate(args) => away::migrate(&args),
         Command::Shell(args) => away::shell(&args),
         Command::List => away::list(),

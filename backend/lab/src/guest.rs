@@ -93,6 +93,8 @@ pub struct Config {
     pub link: Option<(Link, String)>,
     /// Modules to load before the first command.
     pub modules: Vec<String>,
+    /// Whether its processors wait for [`Guest::power_on`].
+    pub halted: bool,
     /// More words for the kernel command line.
     pub kernel_arguments: Vec<String>,
     /// Where to wait for another QEMU's guest, in place of booting one: a socket to listen on.
@@ -135,6 +137,7 @@ impl Config {
             devices: Vec::new(),
             link: None,
             modules: Vec::new(),
+            halted: false,
             kernel_arguments: Vec::new(),
             incoming: None,
             qemu_arguments: Vec::new(),
@@ -247,6 +250,9 @@ impl Config {
         }
         if let Some(socket) = &self.incoming {
             add("-incoming", format!("unix:{}", socket.display()));
+        }
+        if self.halted {
+            words.push("-S".into());
         }
         words.extend(self.qemu_arguments.iter().cloned());
         words
@@ -391,6 +397,13 @@ impl Guest {
 
     fn machine(&self) -> Arc<Machine> {
         Arc::clone(&lock(&self.machine))
+    }
+
+    /// Has its processors run, where it was started with [`Config::halted`].
+    pub fn power_on(&self) -> Result<()> {
+        *lock(&self.started) = Some(Instant::now());
+        let done = lock(&self.machine().qmp).execute("cont", json!({}));
+        done.map(drop)
     }
 
     /// Waits until the guest takes commands.

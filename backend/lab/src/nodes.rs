@@ -6,6 +6,7 @@ pub mod control;
 pub mod daemon;
 pub mod everywhere;
 pub mod host;
+mod later;
 pub mod moves;
 pub mod outcome;
 pub mod plan;
@@ -14,13 +15,16 @@ pub mod rundir;
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 use serde_json::Value;
 
-use crate::error::{Doing, Error, Result};
+use crate::error::{Doing, Error, Result, near};
 use crate::guest::accel::Accel;
 use crate::guest::hca::{DEVICE, MLX5};
 use crate::guest::qemu::Qemu;
@@ -32,9 +36,10 @@ use crate::image::linux::Build;
 use crate::image::userland::Userland;
 use crate::image::{Image, Kernel};
 use crate::interrupt::Interrupt;
-use crate::nodes::cluster::Cluster;
+use crate::nodes::cluster::{Cluster, Queue};
 use crate::nodes::daemon::Daemon;
 use crate::nodes::host::HostPlan;
+use crate::nodes::later::Later;
 use crate::nodes::moves::{Mobile, Mover, Moves};
 use crate::nodes::plan::Happening;
 use crate::progress;
@@ -152,7 +157,7 @@ pub struct Node {
     /// Folders of the host that it has.
     shares: Vec<Share>,
     /// Lines of its kernel's log when it was ready.
-    logged: usize,
+    logged: AtomicUsize,
     /// Held by who uses the channel of commands that is kept for the lab itself.
     pub errands: Arc<Mutex<()>>,
 }
@@ -167,6 +172,12 @@ pub struct Lab {
     daemon: Arc<Daemon>,
     /// Whether commands have a root file system of the host's.
     rooted: bool,
+    /// Nodes that are off.
+    later: Later,
+    /// Settings that they get when they boot.
+    shape: Shape,
+    common: Common,
+    queue: Option<Queue>,
 }
 
 /// Node to hypervisor: one switch between them, and in each a VF and an Ethernet port, and as many that are free where
@@ -258,6 +269,7 @@ fn names(places: &[Place]) -> Vec<String> {
 }
 
 /// Settings that all nodes get after they have booted.
+#[derive(Debug)]
 struct Common {
     /// The file /etc/hosts.
     hosts: String,
@@ -282,6 +294,16 @@ impl Lab {
         let host = HostPlan::of(&daemon)?;
         let all: Vec<&str> = places.iter().map(|it| it.name.as_str()).collect();
         host.admit(&all, shape.memory)?;
+        let late = shape.cluster.as_ref().map_or(&[][..], |it| &it.later);
+        let is_late = |name: &str| late.iter().any(|late| late == name);
+        if let Some(other) = late.iter().find(|it| !all[1..].contains(&it.as_str())) {
+            return Err(Error::Host(format!(
+                "later: {other} is no node that can boot later; {}",
+                near(other, &all[1..])
+            )));
+        }
+        let off = (0..all.len()).filter(|&node| is_late(all[node]));
+        let later = Later::new(all.len(), off);
         progress::step(format_args!(
             "nodes: {}, kernel {}, QEMU {}, accelerator {}",
             places.len(),
@@ -289,18 +311,21 @@ impl Lab {
             means.qemu.version,
             means.accel
         ));
+        let deadline = Instant::now() + shape.boot_limit;
+        let keys = Keys::make(&Userland::Trixie.tools()?, &folder)?;
         let mut lab = Self {
             nodes: Vec::new(),
             interrupt: interrupt.clone(),
             mover: None,
             daemon,
             rooted: shape.root.is_some(),
-        };
-        let deadline = Instant::now() + shape.boot_limit;
-        let keys = Keys::make(&Userland::Trixie.tools()?, &folder)?;
-        let common = Common {
-            hosts: hosts(&places),
-            keys: keys.install(&names(&places)),
+            later,
+            shape: shape.clone(),
+            common: Common {
+                hosts: hosts(&places),
+                keys: keys.install(&names(&places)),
+            },
+            queue: None,
         };
         let common_folder = dir.join("shared");
         if shape.cluster.is_some() {
@@ -321,6 +346,7 @@ impl Lab {
             }
             let all: Vec<&Share> = shares.iter().chain(&root).collect();
             let mut config = common_config(means, shape, &host, &place)?;
+            config.halted = !lab.is_on(lab.nodes.len());
             let everywhere = config.clone();
             attach(&mut config, shape, &lab.daemon, &place, &all)?;
             let guest = Guest::start(&means.qemu, config, &dir)?;
@@ -336,16 +362,22 @@ impl Lab {
                 guest,
                 place,
                 shares,
-                logged: 0,
+                logged: AtomicUsize::new(0),
                 errands: Arc::default(),
             });
         }
-        for node in &mut lab.nodes {
-            node.settle(shape, &common, deadline)?;
+        let on = || {
+            let all = lab.nodes.iter().enumerate();
+            all.filter(|&(number, _)| lab.is_on(number))
+                .map(|(_, node)| node)
+        };
+        for node in on() {
+            node.settle(shape, &lab.common, deadline)?;
         }
         if let Some(cluster) = &shape.cluster {
             let left = || deadline.saturating_duration_since(Instant::now());
-            cluster::set_up(cluster, shape, &lab.nodes, left)?;
+            let nodes: Vec<&Node> = on().collect();
+            lab.queue = Queue::set_up(cluster, shape, &nodes, left)?;
             progress::step(format_args!("cluster {}: its queue is ready", cluster.name));
         }
         lab.mover = shape.migratable.then(|| {
@@ -353,6 +385,18 @@ impl Lab {
             Mover::start(qemu, daemon, mobiles, interrupt.clone())
         });
         Ok(lab)
+    }
+
+    /// Boots a node that is off, and gives it what the others have.
+    fn bring_up(&self, node: usize) -> Result<()> {
+        let node = &self.nodes[node];
+        let deadline = Instant::now() + self.shape.boot_limit;
+        node.guest.power_on()?;
+        node.settle(&self.shape, &self.common, deadline)?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        self.queue
+            .as_ref()
+            .map_or(Ok(()), |queue| queue.prepare(node, left))
     }
 
     /// By which nodes are moved to other hypervisors.
@@ -466,7 +510,7 @@ impl Node {
 
     /// Waits until the node has booted, and gives it what all nodes have: names of the others, the folder
     /// of the host, a port that is Active.
-    fn settle(&mut self, shape: &Shape, common: &Common, deadline: Instant) -> Result<()> {
+    fn settle(&self, shape: &Shape, common: &Common, deadline: Instant) -> Result<()> {
         let limit = shape.boot_limit;
         self.guest.booted_by(deadline).map_err(|error| {
             if Instant::now() < deadline {
@@ -485,7 +529,6 @@ impl Node {
             for share in self.shares.iter().filter(|it| it.is_exchange()) {
                 self.guest.sh(&share.mount(""), left())?;
             }
-            self.shares.retain(|it| !it.is_exchange());
             let mounted = self.guest.run(&Root::mount(), left())?;
             let why = match mounted.status {
                 0 => None,
@@ -503,7 +546,8 @@ impl Node {
             }
             root = root::PLACE;
         }
-        for share in &self.shares {
+        let is_there = |it: &&Share| shape.root.is_some() && it.is_exchange();
+        for share in self.shares.iter().filter(|it| !is_there(it)) {
             let mounted = self.guest.run(&share.mount(root), left())?;
             match mounted.status {
                 0 => {}
@@ -533,7 +577,8 @@ impl Node {
             }
         }
         let logged = self.guest.sh("dmesg | wc -l", left())?;
-        self.logged = logged.trim().parse().unwrap_or(0);
+        let logged = logged.trim().parse().unwrap_or(0);
+        self.logged.store(logged, Ordering::Relaxed);
         progress::step(format_args!("{}: ready", self.name()));
         Ok(())
     }
@@ -559,7 +604,10 @@ impl Node {
     /// Returns the last messages of the node's kernel since it was ready. For a node that does not answer: the
     /// end of its console.
     pub fn kernel_log(&self) -> String {
-        let tail = format!("dmesg | tail -n +{} | tail -n 30", self.logged + 1);
+        let tail = format!(
+            "dmesg | tail -n +{} | tail -n 30",
+            self.logged.load(Ordering::Relaxed) + 1
+        );
         match self.guest.sh(&tail, Duration::from_secs(20)) {
             Ok(text) => text,
             Err(Error::Guest { console, .. }) => console,

@@ -10,11 +10,14 @@ use config::{Config, ConfigError, Source};
 use nix::sys::prctl;
 use nix::unistd::{Gid, Uid, geteuid, gethostname, setgid, setgroups, setuid};
 use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 
 use crate::address::{Listen, host};
 use crate::clusters::Clusters;
 use crate::guard::{Guard, new_token};
+use crate::listener::Bounded;
 use crate::server::{Extent, serve};
+use crate::tls::{self, TlsError};
 
 /// Show a running daemon in a browser: the subnet, VFs, counters, links, and migrations as they happen.
 #[derive(Debug, Parser)]
@@ -25,9 +28,10 @@ use crate::server::{Extent, serve};
     max_term_width = 100,
     after_help = "\
 The printed address contains a token, which the browser keeps as a cookie. The server speaks plain
-HTTP and listens on this machine only; from another machine use ssh:
+HTTP and listens on this machine only; from another machine use ssh, or give it a certificate:
 
-  ssh -L 8421:127.0.0.1:8421 HOST"
+  ssh -L 8421:127.0.0.1:8421 HOST
+  ibvswitch web --listen :8421 --host lab.example --tls-cert chain.pem --tls-key key.pem"
 )]
 struct Cli {
     /// Configuration file.
@@ -60,6 +64,13 @@ struct Cli {
     /// Read the token from the first line of this file, in place of a new one.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// Speak HTTPS, with the certificate in this PEM file, and those between it and its root. It is read once, at the
+    /// start.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The key of that certificate, as PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
     /// Serve only metrics for Prometheus, at /metrics; without a token, unless --token-file names one.
     #[arg(long)]
     metrics: bool,
@@ -82,6 +93,8 @@ enum WebError {
     },
     #[error("the token in {} has to be at least 16 letters, digits, `-`, `_` and `.`", .0.display())]
     ShortToken(PathBuf),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     #[error("the rights of root cannot be given up: {0}")]
     Rights(nix::Error),
     #[error("{0}")]
@@ -116,13 +129,22 @@ fn run(cli: &Cli) -> Result<(), WebError> {
         None if cli.metrics => None,
         None => Some(new_token()?),
     };
+    let tls = match (&cli.tls_cert, &cli.tls_key) {
+        (Some(certificate), Some(key)) => Some(tls::acceptor(certificate, key)?),
+        _ => None,
+    };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(listen(cli, &config, token))
+    runtime.block_on(listen(cli, &config, token, tls))
 }
 
-async fn listen(cli: &Cli, config: &Config, token: Option<String>) -> Result<(), WebError> {
+async fn listen(
+    cli: &Cli,
+    config: &Config,
+    token: Option<String>,
+    tls: Option<TlsAcceptor>,
+) -> Result<(), WebError> {
     let failed = |source| WebError::Listen {
         address: cli.listen.text.clone(),
         source,
@@ -133,10 +155,10 @@ async fn listen(cli: &Cli, config: &Config, token: Option<String>) -> Result<(),
     let address = listener.local_addr().map_err(failed)?;
     let control_socket = config.control_socket();
     give_up_rights(&control_socket).map_err(WebError::Rights)?;
-    if !address.ip().is_loopback() && token.is_some() {
+    if !address.ip().is_loopback() && token.is_some() && tls.is_none() {
         eprintln!(
-            "an eavesdropper on this network can read the token: prefer 127.0.0.1, and ssh -L from \
-             another machine"
+            "an eavesdropper on this network can read the token: give --tls-cert and --tls-key, or \
+             prefer 127.0.0.1, and ssh -L from another machine"
         );
     }
     let extent = if cli.metrics {
@@ -145,12 +167,13 @@ async fn listen(cli: &Cli, config: &Config, token: Option<String>) -> Result<(),
         Extent::Page
     };
     let name = name(address);
+    let scheme = if tls.is_some() { "https" } else { "http" };
     match (extent, &token) {
-        (Extent::Metrics, _) => println!("http://{name}/metrics"),
+        (Extent::Metrics, _) => println!("{scheme}://{name}/metrics"),
         (Extent::Page, Some(token)) if cli.token_file.is_none() => {
-            println!("http://{name}/?token={token}");
+            println!("{scheme}://{name}/?token={token}");
         }
-        (Extent::Page, _) => println!("http://{name}/?token=..."),
+        (Extent::Page, _) => println!("{scheme}://{name}/?token=..."),
     }
     let guard = match extent {
         Extent::Metrics => Guard::anywhere(address, token),
@@ -159,6 +182,8 @@ async fn listen(cli: &Cli, config: &Config, token: Option<String>) -> Result<(),
             Guard::new(address, names, token, cli.allow_changes)
         }
     };
+    let guard = guard.with_tls(tls.is_some());
+    let listener = Bounded::new(listener, tls);
     let clusters = Clusters::new(cli.config.as_deref(), &config.runtime_dir);
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     tokio::select! {

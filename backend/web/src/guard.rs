@@ -59,6 +59,8 @@ pub struct Guard {
     /// `None`: whoever reaches the server may ask.
     token: Option<String>,
     changes: bool,
+    /// The server speaks TLS.
+    tls: bool,
 }
 
 impl Guard {
@@ -86,7 +88,15 @@ impl Guard {
             port,
             token,
             changes,
+            tls: false,
         }
+    }
+
+    /// The same of a server that speaks TLS, or not.
+    #[must_use]
+    pub const fn with_tls(mut self, tls: bool) -> Self {
+        self.tls = tls;
+        self
     }
 
     /// The guard of a server that answers by every name, and changes nothing: whoever leads a browser here by a name of
@@ -99,6 +109,7 @@ impl Guard {
             port: address.port(),
             token,
             changes: false,
+            tls: false,
         }
     }
 
@@ -162,8 +173,9 @@ impl Guard {
             return Err(Refused::ReadOnly);
         }
         let origin = text(headers, &header::ORIGIN).unwrap_or_default();
-        let origin = origin
-            .split_once("://")
+        // Without TLS here there may be a proxy that has it.
+        let origin = { origin.split_once("://") }
+            .filter(|&(scheme, _)| !self.tls || scheme.eq_ignore_ascii_case("https"))
             .map(|(_, host)| host.to_ascii_lowercase());
         let host = text(headers, &header::HOST).map(str::to_ascii_lowercase);
         let site = headers.get("sec-fetch-site");
@@ -179,7 +191,10 @@ impl Guard {
     pub fn cookie(&self) -> Option<String> {
         let token = self.token.as_deref()?;
         let name = cookie_name(self.port);
-        Some(format!("{name}={token}; Path=/; HttpOnly; SameSite=Strict"))
+        let tls = if self.tls { "; Secure" } else { "" };
+        Some(format!(
+            "{name}={token}; Path=/; HttpOnly; SameSite=Strict{tls}"
+        ))
     }
 }
 
@@ -312,6 +327,13 @@ mod tests {
         assert_eq!(site("cross-site"), Err(Refused::Origin));
         assert_eq!(site("same-site"), Err(Refused::Origin));
         assert_eq!(site("same-origin"), Ok(()));
+        let tls = guard(true).with_tls(true);
+        let [host, origin] = own;
+        assert_eq!(tls.change(&headers(&[host, origin])), Err(Refused::Origin));
+        let origin = ("origin", "https://localhost:8421");
+        assert_eq!(tls.change(&headers(&[host, origin])), Ok(()));
+        let cookie = tls.cookie().expect("has a token");
+        assert!(cookie.ends_with("; Secure"), "{cookie}");
     }
 
     #[test]

@@ -16,3 +16,4 @@ mod listener;
 mod page;
 pub mod server;
 mod snapshot;
+mod tls;

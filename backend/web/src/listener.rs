@@ -18,14 +18,17 @@ use axum::serve::IncomingStream;
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::time::{interval, sleep};
+use tokio_rustls::TlsAcceptor;
 use vmm_socket::Pace;
+
+use crate::tls::Stream;
 
 /// Most connections at a time.
 const CONNECTIONS: usize = 256;
-/// Time that a connection has for its first request.
+/// Time that a connection has for its first request, and before it for the handshake of TLS.
 const FIRST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time that a connection has for another request.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -214,13 +217,14 @@ impl Peers {
 /// A listener that has at most so many connections.
 pub(crate) struct Bounded {
     listener: TcpListener,
+    tls: Option<TlsAcceptor>,
     peers: Arc<Peers>,
     number: u64,
     pace: Pace,
 }
 
 impl Bounded {
-    pub(crate) fn new(listener: TcpListener) -> Self {
+    pub(crate) fn new(listener: TcpListener, tls: Option<TlsAcceptor>) -> Self {
         let peers = Arc::<Peers>::default();
         let checked = Arc::clone(&peers);
         tokio::spawn(async move {
@@ -232,6 +236,7 @@ impl Bounded {
         });
         Self {
             listener,
+            tls,
             peers,
             number: 0,
             pace: Pace::default(),
@@ -258,7 +263,7 @@ impl axum::serve::Listener for Bounded {
         let peers = Arc::clone(&self.peers);
         peers.peers.lock().insert(self.number, peer.clone());
         let connection = Connection {
-            stream,
+            stream: Stream::new(stream, self.tls.as_ref()),
             peer,
             peers,
             number: self.number,
@@ -273,7 +278,7 @@ impl axum::serve::Listener for Bounded {
 
 /// A connection, which has its room as long as it lives.
 pub(crate) struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     peer: Peer,
     peers: Arc<Peers>,
     number: u64,

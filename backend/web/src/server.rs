@@ -19,7 +19,6 @@ use parking_lot::Mutex;
 use report::picture::{self, Theme};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
 use crate::clusters::{Clusters, REQUESTS_MAX};
@@ -65,7 +64,7 @@ pub enum Extent {
 /// # Errors
 /// The socket fails.
 pub(crate) async fn serve(
-    listener: TcpListener,
+    listener: Bounded,
     guard: Guard,
     extent: Extent,
     control_socket: &Path,
@@ -85,7 +84,7 @@ pub(crate) async fn serve(
         drawing: Mutex::new(None),
     });
     let router = router(shared, extent).into_make_service_with_connect_info::<Peer>();
-    axum::serve(Bounded::new(listener), router).await
+    axum::serve(listener, router).await
 }
 
 fn router(shared: Arc<Shared>, extent: Extent) -> Router {

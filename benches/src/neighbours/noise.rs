@@ -1,7 +1,7 @@
 //! Noise in a VM: what a VM in the background takes from it, with processors of its own or not, and by each scheduling
 //! class. After *Towards Virtual InfiniBand Clusters with Network and Performance Isolation*, 4.2.
 //!
-//! Two VMs boot once; their threads then move from place to place.
+//! VMs boot once; their threads then move from place to place.
 
 mod guests;
 pub mod kernel;
@@ -26,7 +26,9 @@ pub const KERNEL: &str = "noise-kernel";
 ///
 /// Boots two VMs of a lab; the figures are of this machine, beside what else runs on it. Percent: FWQ, by how much a sample is
 /// longer than the fastest; FTQ, by how much less is done than in the best interval. Short is 20 µs, long 1 ms. Then the
-/// mean of a long sample, and the time of a round trip by the HCA, from the VM to itself.
+/// mean of a long sample, and the time of a round trip by the HCA, from the VM to itself. With --mpi two VMs compute beside the
+/// one in the background, by Open MPI over their HCAs, and the last column is the time of a round: work of each, and a sum over
+/// both. Pinned, each of the two has a processor, and the third VM that of the first.
 #[derive(Debug, Parser)]
 #[command(name = "ibvswitch bench noise", version, max_term_width = 100)]
 pub struct NoiseArgs {
@@ -36,6 +38,9 @@ pub struct NoiseArgs {
     /// Draw the results into FILE, as SVG.
     #[arg(long, value_name = "FILE")]
     pub plot: Option<PathBuf>,
+    /// Measure a collective operation of MPI, too, in a third VM; fetches Debian's Open MPI.
+    #[arg(long)]
+    pub mpi: bool,
 }
 
 /// Scheduling class of a QEMU.
@@ -72,7 +77,7 @@ impl Policy {
 }
 
 /// Names of a scenario's figures.
-type Names = [&'static str; 6];
+type Names = [&'static str; 7];
 
 /// Names of figures by columns, as [`Figures`] has them.
 macro_rules! names {
@@ -84,6 +89,7 @@ macro_rules! names {
             concat!("noise_", $scenario, "_ftq_long"),
             concat!("noise_", $scenario, "_fwq_us"),
             concat!("noise_", $scenario, "_round_trip_us"),
+            concat!("noise_", $scenario, "_mpi_round_us"),
         ]
     };
 }
@@ -160,38 +166,49 @@ const COLUMNS: [&str; 4] = ["FWQ 20 µs", "FWQ 1 ms", "FTQ 20 µs", "FTQ 1 ms"];
 ///
 /// # Errors
 /// [`BenchError`].
-pub fn run(program: &Path, print: &mut dyn FnMut(&str) -> Result<()>) -> Result<Report> {
-    let processor = Processors::choose()?.engine;
+pub fn run(program: &Path, mpi: bool, print: &mut dyn FnMut(&str) -> Result<()>) -> Result<Report> {
+    let chosen = Processors::choose()?;
+    let (processor, own) = (chosen.engine, [chosen.engine, chosen.driver]);
     let all = Processors::allowed()?;
     let folder = tempfile::tempdir().map_err(BenchError::system("create a directory"))?;
-    let guests = Guests::boot(program, folder.path())?;
-    print(&row("", &COLUMNS.map(str::to_owned), ["mean", "HCA"]))?;
+    let guests = Guests::boot(program, folder.path(), 1 + usize::from(mpi))?;
+    let mut rounds = mpi.then(|| guests.compute()).transpose()?;
+    let last = if mpi { "MPI" } else { "" };
+    print(&row("", &COLUMNS.map(str::to_owned), ["mean", "HCA", last]))?;
     let host = on_host(program, processor)?;
-    print(&figures_row("host, pinned", &host, "-"))?;
+    print(&figures_row("host, pinned", &host, ["-", ""]))?;
     let mut report = Report::default();
     add(&mut report, &HOST, &host, None);
     for scenario in &SCENARIOS {
-        let processors = if scenario.pinned {
-            &[processor][..]
-        } else {
-            &all
-        };
         let background = scenario.background.unwrap_or(Policy::Other);
-        guests.place(processors, [scenario.measured, background])?;
+        let places = scenario.pinned.then_some(&own[..]);
+        guests.place(places, &all, [scenario.measured, background])?;
         let burning = scenario.background.map(|_| guests.burn()).transpose()?;
         let figures = guests.measure();
         let round_trip = guests.round_trip();
+        let round = rounds.as_mut().map(|it| guests.round(it)).transpose();
         drop(burning);
-        let (figures, round_trip) = (figures?, round_trip?);
-        let text = round_trip.map_or("failed".into(), |it| format!("{it:.0} µs"));
-        print(&figures_row(scenario.title, &figures, &text))?;
+        let figures = figures?;
+        let times = [Some(round_trip?), round?];
+        let texts = times.map(|it| match it {
+            None => String::new(),
+            Some(None) => "failed".into(),
+            Some(Some(time)) => format!("{time:.0} µs"),
+        });
+        let texts = texts.each_ref().map(String::as_str);
+        print(&figures_row(scenario.title, &figures, texts))?;
         add(&mut report, &scenario.names, &figures, Some(&host));
-        report.results.extend(round_trip.map(|value| Measurement {
-            name: scenario.names[figures.len()],
-            value,
-            unit: "µs",
-            reference: None,
-        }));
+        let names = &scenario.names[figures.len()..];
+        for (&name, time) in names.iter().zip(times) {
+            report
+                .results
+                .extend(time.flatten().map(|value| Measurement {
+                    name,
+                    value,
+                    unit: "µs",
+                    reference: None,
+                }));
+        }
     }
     Ok(report)
 }
@@ -221,15 +238,16 @@ fn add(report: &mut Report, names: &Names, figures: &Figures, host: Option<&Figu
     }
 }
 
-fn row(title: &str, columns: &[String; 4], [mean, hca]: [&str; 2]) -> String {
+fn row(title: &str, columns: &[String; 4], [mean, hca, mpi]: [&str; 3]) -> String {
     let [a, b, c, d] = columns;
-    format!("{title:20} {a:>11} {b:>11} {c:>11} {d:>11} {mean:>10} {hca:>10}\n")
+    let line = format!("{title:20} {a:>11} {b:>11} {c:>11} {d:>11} {mean:>10} {hca:>10} {mpi:>11}");
+    line.trim_end().to_owned() + "\n"
 }
 
-fn figures_row(title: &str, figures: &Figures, hca: &str) -> String {
+fn figures_row(title: &str, figures: &Figures, [hca, mpi]: [&str; 2]) -> String {
     let [a, b, c, d, mean] = figures;
     let columns = [a, b, c, d].map(|it| format!("{it:.2} %"));
-    row(title, &columns, [&format!("{mean:.0} µs"), hca])
+    row(title, &columns, [&format!("{mean:.0} µs"), hca, mpi])
 }
 
 /// The noise of all scenarios.
@@ -250,12 +268,25 @@ pub fn figure(report: &Report) -> Figure {
     let series = COLUMNS.iter().enumerate();
     let series =
         series.map(|(at, name)| Bars::new(*name, rows().map(|it| value(it[at])).collect()));
-    let titles = titles.map(str::to_owned).collect();
+    let titles: Vec<String> = titles.map(str::to_owned).collect();
+    let noise = Panel::bars(
+        "FWQ and FTQ",
+        "",
+        "noise, %",
+        titles.clone(),
+        series.collect(),
+    );
+    let mut panels = vec![noise.logarithmic()];
+    let rounds: Vec<Option<f64>> = rows().map(|it| value(it[COLUMNS.len() + 2])).collect();
+    if rounds.iter().any(Option::is_some) {
+        let bars = vec![Bars::new("two VMs", rounds)];
+        panels.push(
+            Panel::bars("Work and MPI_Allreduce", "", "a round, µs", titles, bars).logarithmic(),
+        );
+    }
     Figure {
         title: "Noise in a VM beside one in the background".to_owned(),
-        panels: vec![
-            Panel::bars("FWQ and FTQ", "", "noise, %", titles, series.collect()).logarithmic(),
-        ],
+        panels,
     }
 }
 
@@ -277,7 +308,20 @@ mod tests {
         rows.for_each(|it| add(&mut report, &it.names, &[2.0; 5], Some(&host)));
         let names: BTreeSet<_> = report.results.iter().map(|it| it.name).collect();
         assert_eq!(names.len(), 5 * (SCENARIOS.len() + 1));
+        assert!(
+            !figure(&report)
+                .svg()
+                .expect("is drawn")
+                .contains("Allreduce")
+        );
+        report.results.push(Measurement {
+            name: SCENARIOS[0].names[6],
+            value: 2000.0,
+            unit: "µs",
+            reference: None,
+        });
         let svg = figure(&report).svg().expect("is drawn");
+        assert!(svg.contains("Allreduce"), "{svg}");
         assert!(
             svg.contains("real time, pinned") && svg.contains("FTQ 20"),
             "{svg}"

@@ -14,7 +14,7 @@ const FULL: u16 = 0x8000;
 /// else it derives from the cluster's name; no two clusters have the same.
 #[must_use]
 pub fn file(config: &Config) -> String {
-    let mut text = "# Partitions of virtual clusters, by ibvswitch cluster show --partitions.\n\
+    let mut text = "# Partitions of virtual clusters, by ibvswitch.\n\
                     Default=0x7fff, ipoib, defmember=limited: ALL, SELF=full;\n"
         .to_owned();
     let mut taken: BTreeSet<u16> = config.partitions.values().copied().collect();

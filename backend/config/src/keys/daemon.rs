@@ -108,13 +108,23 @@ pub static HOST: &[Key] = &[
 ];
 
 /// Keys of `external`.
-pub static EXTERNAL: &[Key] = &[key(
-    "socket",
-    Other("name, or `\"\"`"),
-    "derived from `runtime_dir`",
-    "Beginning of the names of the sockets for these programs. The names are in the abstract namespace, not in a directory. `\"\"`: \
-     no programs are served.",
-)];
+pub static EXTERNAL: &[Key] = &[
+    key(
+        "socket",
+        Other("name, or `\"\"`"),
+        "derived from `runtime_dir`",
+        "Beginning of the names of the sockets for these programs. The names are in the abstract namespace, not in a directory. `\"\"`: \
+         no programs are served.",
+    ),
+    key(
+        "partitions_file",
+        Other("path"),
+        "none",
+        "File that the daemon writes at its start and after each change of its configuration: [partitions of \
+         clusters](clusters.md#partition-files) for another subnet manager. Its directory should have nothing else in it, since the daemon \
+         may write there.",
+    ),
+];
 
 /// Partition names are the user's own.
 pub static PARTITIONS: &[Key] = &[];

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use hca::Quota;
 
 use super::Reader;
+use super::manager::path;
 use crate::document::{Entry, Section};
 use crate::{
     CONTROL_SOCKET, Directories, Doorbells, Engine, External, SOCKET_PATH_MAX, Threads, keys,
@@ -141,7 +142,10 @@ pub(super) fn external(root: &Section<'_>, runtime_dir: &Path) -> External {
         // Daemons that run at the same time have runtime directories of their own.
         None => Some(derive_name("ibvswitch", &runtime_dir.to_string_lossy())),
     };
-    External { socket }
+    External {
+        socket,
+        partitions: path(&section, "partitions_file"),
+    }
 }
 
 /// Bytes of the daemon's memory for a guest's objects, of a table that says so.

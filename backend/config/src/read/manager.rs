@@ -225,7 +225,7 @@ fn m_key(section: &Section<'_>) -> KeyChoice {
 }
 
 /// A path; a relative one begins at the configuration file.
-fn path(section: &Section<'_>, key: &str) -> Option<PathBuf> {
+pub(super) fn path(section: &Section<'_>, key: &str) -> Option<PathBuf> {
     let entry = section.text(key)?;
     let path = section.document().path(entry.value);
     let whole = std::path::absolute(&path).unwrap_or(path);

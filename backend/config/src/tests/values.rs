@@ -98,6 +98,10 @@ fn programs_of_the_host() {
         "2:10: `external.socket = \"a/b\"`: not a name; \
          a name is a letter and up to 30 letters, digits, `-`, `_` or `.`",
     );
+    head_case(
+        "[external]\npartitions_file = ''",
+        "2:19: `external.partitions_file = ''`: no path; write one, or leave the key out",
+    );
     let config = parse(&format!("[sm]\nmanager = \"external\"\n{RIGHT}"));
     assert_eq!(config.manager.place, ManagerPlace::External);
     head_case(

@@ -1,4 +1,4 @@
-//! Commands for labs that run: `exec`, `migrate`, `shell`, `list`, `down`. `cp` is a file of its own.
+//! Commands for labs that run: `exec`, `boot`, `migrate`, `shell`, `list`, `down`. `cp` is a file of its own.
 
 use std::{
     env, fs,
@@ -80,6 +80,16 @@ pub(super) struct MigrateArgs {
     to: String,
 }
 
+/// Arguments of `boot`.
+#[derive(Debug, Args)]
+pub(super) struct BootArgs {
+    #[command(flatten)]
+    lab: LabArgs,
+    /// The node, one of --later.
+    #[arg(value_name = "NODE")]
+    node: String,
+}
+
 impl LabArgs {
     /// The lab of this name, or the only one that was left running.
     pub(super) fn find(&self) -> Result<Running> {
@@ -149,12 +159,18 @@ fn ask_within(
 }
 
 pub(super) fn migrate(args: &MigrateArgs) -> i32 {
-    status(args.lab.find().and_then(|lab| {
-        let request = Request::Move {
-            node: args.node.clone(),
-            to: args.to.clone(),
-        };
-        command_socket::ask(&lab.path.join(command_socket::SOCKET), &request, print)
+    let (node, to) = (args.node.clone(), args.to.clone());
+    asked(&args.lab, &Request::Move { node, to })
+}
+
+pub(super) fn boot(args: &BootArgs) -> i32 {
+    let node = args.node.clone();
+    asked(&args.lab, &Request::Boot { node })
+}
+
+fn asked(lab: &LabArgs, request: &Request) -> i32 {
+    status(lab.find().and_then(|lab| {
+        command_socket::ask(&lab.path.join(command_socket::SOCKET), request, print)
     }))
 }
 

@@ -73,7 +73,7 @@ pub(super) struct ShapeArgs {
     /// Nodes are a cluster of this name, with SLURM; of --config only its VFs are nodes.
     #[arg(long, value_name = "NAME", value_parser = cluster_name, conflicts_with_all = ["root", "migratable"])]
     cluster: Option<String>,
-    /// Nodes that join the cluster's queue later, by `lab-join`, separated by commas.
+    /// Nodes that are off until `ibvswitch lab boot NAME` has them join the cluster's queue, separated by commas.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     later: Vec<String>,
     /// Give each processor of a node one of this machine to itself.

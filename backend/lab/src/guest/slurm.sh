@@ -1,7 +1,7 @@
 # Makes this node one of a cluster: $1 is its name, $2 the head, $3 the memory of nodes in MiB, $4 their processors, $5 the
-# key of munge, then the nodes of the queue.
-cluster=$1 head=$2 memory=$3 processors=$4 key=$5
-shift 5
+# key of munge, $6 the nodes that are off, with spaces between, then those that are on.
+cluster=$1 head=$2 memory=$3 processors=$4 key=$5 off=$6
+shift 6
 mkdir -p /etc/slurm /etc/munge /run/munge /var/lib/munge /var/log/munge /var/spool/slurmd /var/spool/slurmctld || exit
 chmod 700 /etc/munge /var/lib/munge /var/log/munge
 (umask 377 && printf %s "$key" >/etc/munge/munge.key) || exit
@@ -23,24 +23,16 @@ TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 ReturnToService=2
-MaxNodeCount=64
 MpiDefault=none
 END
     for node in "$@"; do echo "NodeName=$node CPUs=$processors RealMemory=$memory"; done
+    for node in $off; do echo "NodeName=$node CPUs=$processors RealMemory=$memory State=DOWN Reason=off"; done
     echo "PartitionName=$cluster Nodes=ALL Default=YES State=UP"
 } >/etc/slurm/slurm.conf
 echo CgroupPlugin=disabled >/etc/slurm/cgroup.conf
-cat >/usr/bin/lab-join <<END
-#!/bin/sh
-# Has this node join the queue of its cluster.
-exec slurmd -Z --conf "RealMemory=$memory"
-END
-chmod +x /usr/bin/lab-join
 # Root is the only user here, and munged says that it should not be.
 munged --force 2>/dev/null || { echo "munged does not start"; exit 1; }
 if [ "$(hostname)" = "$head" ]; then
     slurmctld || exit
 fi
-for node in "$@"; do
-    [ "$node" != "$(hostname)" ] || slurmd || exit
-done
+slurmd

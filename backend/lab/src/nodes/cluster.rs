@@ -25,50 +25,62 @@ const KEY_BYTES: usize = 64;
 pub struct Cluster {
     /// Its name, and that of its queue.
     pub name: String,
-    /// Names of nodes that join the queue later, by `lab-join`.
+    /// Names of nodes that boot later. They are in the queue from the beginning, as DOWN.
     pub later: Vec<String>,
 }
 
-/// Sets up all nodes; the first is the head. Returns when the queue has all its nodes.
-pub(super) fn set_up(
-    cluster: &Cluster,
-    shape: &Shape,
-    nodes: &[Node],
-    limit: impl Fn() -> Duration,
-) -> Result<()> {
-    let Some(head) = nodes.first() else {
-        return Ok(());
-    };
-    let queue = nodes.iter().map(Node::name);
-    let queue: Vec<&str> = queue
-        .filter(|it| !cluster.later.iter().any(|late| late == it))
-        .collect();
-    let mut words = vec![cluster.name.clone(), head.name().to_owned()];
-    words.push((shape.memory / 2).to_string());
-    let processors = head.guest.config.processors;
-    words.extend([processors.to_string(), key()?]);
-    words.extend(queue.iter().map(|&it| it.to_owned()));
-    let words: Vec<String> = words.iter().map(|it| quoted(it)).collect();
-    let command = format!("sh -c {} slurm {}", quoted(SCRIPT), words.join(" "));
-    for node in nodes {
-        let done = node.guest.run(&command, limit())?;
+/// The queue of a cluster.
+#[derive(Debug)]
+pub(super) struct Queue {
+    /// The command that sets a node up.
+    command: String,
+}
+
+impl Queue {
+    /// Sets up all nodes that are on; the first is the head. Returns when the queue has these.
+    pub(super) fn set_up(
+        cluster: &Cluster,
+        shape: &Shape,
+        nodes: &[&Node],
+        limit: impl Fn() -> Duration,
+    ) -> Result<Option<Self>> {
+        let Some(head) = nodes.first() else {
+            return Ok(None);
+        };
+        let mut words = vec![cluster.name.clone(), head.name().to_owned()];
+        words.push((shape.memory / 2).to_string());
+        let processors = head.guest.config.processors;
+        words.extend([processors.to_string(), key()?, cluster.later.join(" ")]);
+        words.extend(nodes.iter().map(|it| it.name().to_owned()));
+        let words: Vec<String> = words.iter().map(|it| quoted(it)).collect();
+        let command = format!("sh -c {} slurm {}", quoted(SCRIPT), words.join(" "));
+        let queue = Self { command };
+        for node in nodes {
+            queue.prepare(node, limit())?;
+        }
+        let ready = format!(
+            "until [ \"$(sinfo --noheader --states=idle --format=%D 2>/dev/null)\" = {} ]; do usleep 200000; done",
+            nodes.len()
+        );
+        head.guest.run(&ready, limit()).map_err(|_| {
+            head.guest.failed(
+                "the nodes of its queue did not get ready in time: see /var/log/slurmctld.log; --boot-timeout gives \
+                 them more time"
+                    .into(),
+            )
+        })?;
+        Ok(Some(queue))
+    }
+
+    /// Sets a node up.
+    pub(super) fn prepare(&self, node: &Node, limit: Duration) -> Result<()> {
+        let done = node.guest.run(&self.command, limit)?;
         if done.status != 0 {
             let why = format!("cannot set up SLURM: {}", done.text.trim());
             return Err(node.guest.failed(why));
         }
+        Ok(())
     }
-    let ready = format!(
-        "until [ \"$(sinfo --noheader --states=idle --format=%D 2>/dev/null)\" = {} ]; do usleep 200000; done",
-        queue.len()
-    );
-    let ready = head.guest.run(&ready, limit());
-    ready.map(drop).map_err(|_| {
-        head.guest.failed(
-            "the nodes of its queue did not get ready in time: see /var/log/slurmctld.log; --boot-timeout gives them \
-             more time"
-                .into(),
-        )
-    })
 }
 
 fn key() -> Result<String> {

@@ -21,6 +21,7 @@ use crate::guest::{CHANNELS, News};
 use crate::nodes::control::Control;
 use crate::nodes::outcome::TIME_LIMIT;
 use crate::nodes::{Lab, Node};
+use crate::progress;
 
 /// The socket in a lab's folder.
 pub const SOCKET: &str = "control";
@@ -50,6 +51,11 @@ const LONGEST: u64 = 1 << 20;
 pub enum Request {
     /// That a node runs a command.
     Run(Command),
+    /// That a node boots that is off; what is said of it is printed.
+    Boot {
+        /// The node's name.
+        node: String,
+    },
     /// That a node moves to a hypervisor; what is said of it is printed.
     Move {
         /// The node's name.
@@ -125,6 +131,13 @@ pub fn serve(lab: &Lab, control: bool, listener: &UnixListener) {
         control: Control::new(control, lab.nodes().len()),
     };
     thread::scope(|scope| {
+        for node in (0..lab.nodes().len()).filter(|&node| !lab.is_on(node)) {
+            scope.spawn(move || {
+                if let Err(error) = lab.come_up(node) {
+                    progress::step(format_args!("{error}"));
+                }
+            });
+        }
         for stream in listener.incoming() {
             if lab.interrupted() {
                 break;
@@ -140,6 +153,7 @@ pub fn serve(lab: &Lab, control: bool, listener: &UnixListener) {
                 lock(&commands.open).retain(|it| !Arc::ptr_eq(it, &stream));
             });
         }
+        lab.boot_no_more();
         // The lab does not wait for clients that neither ask nor read.
         for stream in lock(&commands.open).iter() {
             let _ = stream.shutdown(Shutdown::Both);
@@ -161,15 +175,20 @@ impl Commands<'_> {
         let mut text = String::new();
         BufReader::new(stream.take(LONGEST)).read_line(&mut text)?;
         let request: Request = serde_json::from_str(&text)?;
+        let said = |report: String| {
+            // A client that is gone need not know.
+            let _ = send(stream, PRINTED, report.as_bytes());
+            0
+        };
         let done = match &request {
             Request::Run(command) => self.obey(command, stream),
+            Request::Boot { node } => {
+                let booted = self.lab.boot(node).and_then(|_| self.lab.await_boot(node));
+                booted.map(said)
+            }
             Request::Move { node, to } => {
                 let moved = self.lab.moves().and_then(|it| it.carry_out(node, to));
-                moved.map(|report| {
-                    // A client that is gone need not know.
-                    let _ = send(stream, PRINTED, report.as_bytes());
-                    0
-                })
+                moved.map(said)
             }
         };
         match done {
@@ -188,6 +207,12 @@ impl Commands<'_> {
             let (node, names) = (&request.node, near(&request.node, &names));
             Error::Host(format!("there is no node {node}; {names}"))
         })?;
+        if !self.lab.is_on(number) {
+            let node = &request.node;
+            return Err(Error::Host(format!(
+                "{node} is off; ibvswitch lab boot {node}"
+            )));
+        }
         let directory = Some(request.directory.as_str());
         let script = self.lab.script(number, directory, &request.line);
         {

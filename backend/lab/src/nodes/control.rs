@@ -164,6 +164,16 @@ impl Control {
             err: format!("ibvswitch: {why}\n"),
         };
         let answer: std::result::Result<Task, Answer> = match words(&request) {
+            Some(words) if words.len() == 3 && words[..2] == ["lab", "boot"] => {
+                Err(match lab.boot(&words[2]) {
+                    Ok(out) => Answer {
+                        status: 0,
+                        out,
+                        err: String::new(),
+                    },
+                    Err(error) => refused(error.to_string()),
+                })
+            }
             _ if !self.allowed => Err(refused(
                 "this lab does not let nodes change its subnet; start it with --control".into(),
             )),

@@ -85,7 +85,7 @@ pub fn run(lab: &Lab, task: &Task) -> Vec<Outcome> {
         };
         let threads: Vec<_> = (0..lab.nodes().len()).map(each).collect();
         let happens = scope.spawn(|| all.happen());
-        let mut outcomes: Vec<Outcome> = threads.into_iter().map(joined).collect();
+        let mut outcomes: Vec<Outcome> = threads.into_iter().filter_map(joined).collect();
         all.shared().ended = true;
         all.done.notify_all();
         outcomes.extend(joined(happens));
@@ -120,17 +120,27 @@ struct Shared {
 }
 
 impl All<'_> {
-    fn node(&self, number: usize) -> Outcome {
+    /// Returns what has become of the command in a node; none if it never booted.
+    fn node(&self, number: usize) -> Option<Outcome> {
         let node = &self.lab.nodes()[number];
         let start = Instant::now();
         let mut lines = Lines::new(node.name(), KEPT);
-        let end = self.command(number, &mut lines).unwrap_or_else(|error| {
+        let end = match self.lab.come_up(number) {
+            Ok(true) => self.command(number, &mut lines),
+            Ok(false) => {
+                progress::step(format_args!("{}: nobody has had it boot", node.name()));
+                return None;
+            }
+            Err(error) => Err(error),
+        };
+        let end = end.unwrap_or_else(|error| {
             let why = match error {
                 Error::Guest { what, .. } => what,
                 other => other.to_string(),
             };
             End::Lost { why }
         });
+        self.lab.leave();
         lines.finish();
         let failed = end.status() != 0;
         self.shared().running.remove(&number);
@@ -158,7 +168,7 @@ impl All<'_> {
         } else if matches!(outcome.end, End::Ended { .. }) {
             progress::step(format_args!("{}: {}", outcome.node, outcome.end));
         }
-        outcome
+        Some(outcome)
     }
 
     /// Runs the command in one node to its end.
@@ -250,6 +260,7 @@ impl All<'_> {
 
     /// Kills the commands of all nodes where one still runs, because of a failure.
     fn end_others(&self, why: String) {
+        self.lab.boot_no_more();
         let running = {
             let mut shared = self.shared();
             shared.ending.get_or_insert(why);

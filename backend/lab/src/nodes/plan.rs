@@ -89,7 +89,7 @@ pub struct Plan {
 pub struct NodePlan {
     /// Its name.
     pub name: String,
-    /// It joins the queue of the cluster later.
+    /// It boots later, and joins the queue of the cluster.
     #[serde(default)]
     pub later: bool,
     /// It runs only while others leave processors idle.

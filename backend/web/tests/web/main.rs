@@ -6,3 +6,4 @@ mod place;
 mod monitoring;
 mod page;
 mod scraper;
+mod tls;

@@ -24,7 +24,7 @@ use crate::daemon::life::limits::raise_open_files;
 use crate::daemon::life::logging;
 use crate::daemon::life::sandbox;
 use crate::daemon::life::sockets::{SocketError, Sockets};
-use crate::daemon::management::manager_files::strangers;
+use crate::daemon::management::manager_files::{strangers, write_partitions};
 use crate::daemon::management::{self, ManagementError};
 use crate::daemon::moves::upgrade::arrival::Before;
 use crate::daemon::moves::upgrade::{FIT, handover};
@@ -171,6 +171,7 @@ pub fn run(
         process::exit(told.is_err().into());
     }
     assembly.go_on();
+    write_partitions(config);
     let answering = Server::start(listener, assembly.status_source())
         .map_err(system("start the control server"))?;
 

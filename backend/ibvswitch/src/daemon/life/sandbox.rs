@@ -134,6 +134,8 @@ impl Needs {
         needs.read.extend(command.filter_map(folder));
         needs.own.push(config.runtime_dir.clone());
         needs.own.extend(config.files.state_dir.clone());
+        let partitions = config.external.partitions.as_deref();
+        needs.own.extend(partitions.and_then(folder));
         let vfs = config.vfs().map(|(_, vf)| &vf.socket);
         let sockets = vfs.chain(config.hardware().map(|vf| &vf.socket));
         let sockets = sockets.filter_map(|socket| socket.parent());

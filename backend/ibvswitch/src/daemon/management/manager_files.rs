@@ -12,13 +12,14 @@ use subnet_manager::routing::{
     DUMP_MAX, HopMatrix, MatrixFile, Roles, TableDump, TableFile, TableSource, parse_guids,
 };
 use subnet_manager::{CongestionControl, FILE_MAX, Files, Partitions, Policy};
-use tracing::{debug, warn};
+use tracing::{debug, error, info, warn};
 use vswitch::{Environment, Plan, SettingsFiles};
 use wire::attribute::SlToVl;
 use wire::{Guid, Lid, PKey, Sl};
 
 use super::routing_program::RoutingProgram;
 use crate::warnings;
+use config::cluster::partitions;
 use config::{Config, ManagerPlace, RoutingChoice, Subnet};
 
 /// Warnings about members that are no ports.
@@ -494,6 +495,31 @@ fn write_whole(directory: &Path, name: &str, text: &str) -> io::Result<()> {
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     fs::rename(new, directory.join(name))
+}
+
+/// Writes the partitions of clusters for another subnet manager, unless the file has them already.
+pub fn write_partitions(config: &Config) {
+    let Some(path) = &config.external.partitions else {
+        return;
+    };
+    let text = partitions::file(config);
+    if fs::read_to_string(path).is_ok_and(|known| known == text) {
+        return;
+    }
+    let (directory, name) = (path.parent(), path.file_name().and_then(|it| it.to_str()));
+    let written = match (directory, name) {
+        (Some(directory), Some(name)) => write_whole(directory, name, &text),
+        _ => Err(io::ErrorKind::InvalidFilename.into()),
+    };
+    let path = path.display();
+    match written {
+        Ok(()) => info!(%path, "partitions of clusters are written"),
+        Err(error) => error!(
+            %path, %error,
+            "partitions of clusters are not written: name in external.partitions_file a file in a directory that the \
+             daemon may write, and start the daemon anew"
+        ),
+    }
 }
 
 /// As OpenSM names it.

@@ -101,6 +101,15 @@ impl Place {
     }
 }
 
+/// Returns the error of the page's server for arguments with which it does not start.
+pub fn fails(arguments: &[&str]) -> String {
+    let mut command = Command::new(program("ibvswitch-web"));
+    command.args(["--listen", "127.0.0.1:0"]).args(arguments);
+    let output = command.output().expect("runs");
+    assert!(!output.status.success(), "{arguments:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
 /// A server that listens.
 pub struct Web {
     url: String,

@@ -1,0 +1,2 @@
+# Nodes stay on until the head has ended.
+lab-barrier done

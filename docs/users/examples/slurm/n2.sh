@@ -1,2 +1,0 @@
-lab-barrier queued
-lab-barrier done

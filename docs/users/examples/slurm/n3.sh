@@ -1,3 +1,0 @@
-lab-barrier queued
-lab-join
-lab-barrier done
