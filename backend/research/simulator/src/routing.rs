@@ -372,7 +372,7 @@ mod tests {
             let shift = row.walk.bandwidth.unwrap().mean;
             assert!(row.engine != "ftree" || shift == 1.0, "{row:?}");
             let for_others = ["dor", "torus-2QoS", "dragonfly"];
-            let is_for_others = for_others.iter().any(|name| *name == row.engine);
+            let is_for_others = for_others.contains(&row.engine);
             assert_eq!(row.fallback.is_some(), is_for_others);
         }
     }

@@ -196,11 +196,11 @@ pub fn transition(graph: &Graph, old: &Routing, new: &Routing) -> Option<Circle>
                 into[walker.cables.ends[channel].1 as usize].push(walker.cables.arrival(channel));
             }
         }
-        for at in 0..graph.switches.len() {
+        for (at, arrivals) in into.iter().enumerate() {
             for before in ways(&walker, at) {
                 let to = walker.cables.ends[before].1 as usize;
                 for after in ways(&walker, to) {
-                    for &entered in into[at].iter().chain([&0]) {
+                    for &entered in arrivals.iter().chain([&0]) {
                         for (one, other) in both
                             .iter()
                             .flat_map(|one| both.iter().map(move |other| (one, other)))

@@ -59,7 +59,7 @@ fn routing_of_a_small_tree() {
     assert_eq!(outcome["switches"], 12);
     assert_eq!(outcome["cables"], 32);
     let engines = outcome["engines"].as_array().expect("a list");
-    assert_eq!(engines.len(), 8);
+    assert_eq!(engines.len(), 10);
     for row in engines {
         assert_eq!(row["walk"]["arriving"], 12 * 32 + 8 * 12);
         assert_eq!(row["walk"]["hops"][0], 32 + 8);

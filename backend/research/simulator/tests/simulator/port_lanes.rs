@@ -58,8 +58,11 @@ fn path(graph: &Graph, routing: &Routing, from: usize, end: &Endpoint) -> (Vec<(
     (path, routing.levels.level(from, end.lid).value())
 }
 
+/// By switch and LID: the cables of the path, by the GUID and port that they begin at, and its service level.
+type Ways = BTreeMap<(u64, Lid), (Vec<(u64, u8)>, u8)>;
+
 /// All paths, by the switch where they begin and the LID.
-fn paths(graph: &Graph, routing: &Routing) -> BTreeMap<(u64, Lid), (Vec<(u64, u8)>, u8)> {
+fn paths(graph: &Graph, routing: &Routing) -> Ways {
     let pairs = (0..graph.switches.len())
         .flat_map(|from| graph.endpoints.iter().map(move |end| (from, end)));
     let all = pairs.map(|(from, end)| {

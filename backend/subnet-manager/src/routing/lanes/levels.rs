@@ -12,7 +12,7 @@ use crate::routing::skeleton::Skeleton;
 ///
 /// Engines that keep paths free of deadlock by spreading them over virtual lanes answer with one per
 /// pair of switches; service level n travels on lane n, or on lanes that depend on the ports of the switches on the way
-/// ([`PortLanes`]). A path belongs to the switches of its ends,
+/// (`PortLanes`). A path belongs to the switches of its ends,
 /// and so do the paths back: whoever answers does so on the service level on which it was asked, a
 /// connection's two directions among them.
 #[derive(Debug, Clone, PartialEq, Eq)]

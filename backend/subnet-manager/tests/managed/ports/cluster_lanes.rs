@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use fabric::{Load, NoRoute, PortRef, Queues};
-use ibvswitch_subnet_manager::routing::Dfsssp;
+use ibvswitch_subnet_manager::routing::{Dfsssp, RoutingEngine, TorusTwoQos};
 use ibvswitch_subnet_manager::{
     ClusterLevelError, ClusterShare, Config, Migration, SubnetManager, Target,
 };

@@ -13,8 +13,8 @@ const ROUNDS: usize = 8;
 ///
 /// Two switches of a group have all others of it for common neighbours, and two that a cable between groups joins have few.
 /// So cables are taken for those of groups whose ends have at least so many common neighbours, for each number that
-/// occurs. What that makes is put together where cables are missing, and of the divisions the one is taken that lacks the
-/// fewest cables to be a dragonfly.
+/// occurs. The resulting parts are put together where cables are missing, and of the divisions the one is taken that lacks
+/// the fewest cables to be a dragonfly.
 pub(super) fn find(skeleton: &Skeleton) -> Result<(Vec<u32>, usize), String> {
     let count = skeleton.len();
     let neighbours: Vec<Vec<u32>> = (0..count)
@@ -154,8 +154,7 @@ impl Groups {
             }
         }
         let mut any = false;
-        for own in 0..count {
-            let other = best[own].1;
+        for (own, &(_, other)) in best.iter().enumerate() {
             if other == usize::MAX || self.of(own) != own {
                 continue;
             }
