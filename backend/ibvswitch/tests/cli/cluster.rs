@@ -238,8 +238,8 @@ fn requests_are_applied_together() {
     assert!(partitions.contains("#   a-1 : hv1\n"), "{partitions}");
 }
 
-/// With lanes of clusters, whose other service levels lead nowhere, and where a VF shares a port, the proof holds as well; two
-/// VMs in a cluster without a common partition do not reach each other by data.
+/// The proof holds as well with lanes of clusters, where other service levels lead nowhere, where a VF shares a port, and where
+/// a tenant may manage its cluster. Two VMs in a cluster without a common partition do not reach each other by data.
 #[test]
 fn proofs_of_other_subnets() {
     let dir = scratch();
@@ -273,6 +273,8 @@ fn proofs_of_other_subnets() {
     assert_eq!(reached(&proved(&shared)), Some(2));
     let virtualized = format!("[fabric]\nmodel = \"virtualized\"\n{}", vfs(""));
     assert_eq!(reached(&proved(&virtualized)), Some(2));
+    let own = vfs("").replacen("\"a\"", "\"a\"\nview = \"full\"", 1);
+    assert_eq!(reached(&proved(&own)), Some(2));
     let parted = vfs("pkeys = [0x8010]");
     assert_eq!(reached(&proved(&parted)), Some(0));
 }

@@ -103,6 +103,39 @@ fn a_cluster_with_slurm() {
     assert_eq!(sent.count(), 2, "{printed}");
 }
 
+/// Jobs of two tenants as the page has them. One tenant's cluster gets its LIDs and paths from OpenSM in one of its VMs.
+#[test]
+#[ignore = "three nodes, twice"]
+fn a_job_in_each_of_two_clusters() {
+    let page = include_str!("../../../../docs/users/clusters.md");
+    let (_, section) = page.split_once("## A job in each").expect("a section");
+    let commands: Vec<&str> = { section.split("```sh\n").skip(1).take(2) }
+        .map(|it| it.split_once("```").expect("an end").0)
+        .collect();
+    let place = Place::new();
+    let mut subnet =
+        "[[cluster]]\nname = \"red\"\n[[cluster]]\nname = \"blue\"\nview = \"full\"\n".to_owned();
+    for host in 1..=3 {
+        subnet += &format!("[[hypervisor]]\nname = \"hv{host}\"\n");
+        for cluster in ["red", "blue"] {
+            subnet += &format!(
+                "[[hypervisor.vf]]\nname = \"{cluster}-{host}\"\ncluster = \"{cluster}\"\n"
+            );
+        }
+    }
+    fs::write(place.work().join("cloud.toml"), subnet).unwrap();
+    for (cluster, commands) in ["red", "blue"].into_iter().zip(commands) {
+        let printed = host_succeeds(&place, &["sh", "-ec", commands]);
+        let says = |line: String| assert!(printed.contains(&line), "{line}: {printed}");
+        for node in 1..=3 {
+            says(format!("{cluster}-1: {cluster}-{node}\n"));
+        }
+        if cluster == "blue" {
+            says("SMINFO_MASTER".to_owned());
+        }
+    }
+}
+
 /// HPC Challenge compares its results itself. Its limits are above what is seen.
 #[test]
 #[ignore = "four nodes"]

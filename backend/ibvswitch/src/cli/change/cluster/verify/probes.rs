@@ -46,13 +46,14 @@ pub(super) enum Probe {
 }
 
 impl Probe {
+    /// All kinds. Writes come last: they begin the full mode of a cluster, which has no paths until a manager sets them.
     pub(super) const ALL: [Self; 6] = [
         Self::Data,
         Self::Multicast,
         Self::Management,
-        Self::ManagementWrite,
         Self::Ping,
         Self::Connection,
+        Self::ManagementWrite,
     ];
 
     pub(super) const fn name(self) -> &'static str {
