@@ -17,10 +17,14 @@ fn example(name: &str) -> String {
     folder.join(name).display().to_string()
 }
 
-/// Runs an example, with more options, in which nothing may fail; what it prints.
-fn succeeds(name: &str, options: &[&str]) -> String {
-    let place = Place::new();
-    let output = place.output(&[&["run"], options, &[&example(name)]].concat());
+/// Runs an example, in which nothing may fail; what it prints.
+fn succeeds(name: &str) -> String {
+    runs(&Place::new(), &[&example(name)])
+}
+
+/// Runs a lab with these options, in which nothing may fail; what it prints.
+fn runs(place: &Place, options: &[&str]) -> String {
+    let output = place.output(&[&["run"], options].concat());
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     let told = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{printed}\n{told}");
@@ -29,8 +33,7 @@ fn succeeds(name: &str, options: &[&str]) -> String {
 }
 
 /// Messages, collectives and one-sided operations, by MPICH and by Open MPI as Debian has them, and by Open MPI over UCX.
-fn mpi(nodes: usize, options: &[&str]) {
-    let printed = succeeds("mpi", options);
+fn mpi_is_right(nodes: usize, printed: &str) {
     let times = |line: &str| printed.lines().filter(|it| *it == line).count();
     for rank in 0..nodes {
         let host = rank + 1;
@@ -71,22 +74,42 @@ fn host_succeeds(place: &Place, words: &[&str]) -> String {
     printed
 }
 
+/// Two nodes are enough, and they are a cluster, in which a job computes afterwards.
 #[test]
 fn mpi_in_two_nodes() {
-    mpi(2, &["--nodes", "2"]);
+    let place = Place::new();
+    let folder = place.work().join("mpi");
+    fs::create_dir(&folder).unwrap();
+    for file in ["lab.toml", "all.sh", "checks.py", "mpich.py"] {
+        fs::copy(Path::new(&example("mpi")).join(file), folder.join(file)).unwrap();
+    }
+    let script = fs::read_to_string(folder.join("all.sh")).unwrap();
+    let job = "[ $LAB_NODE != n1 ] || sbatch --wait --nodes 2 --wrap 'mpirun --mca pml ucx hostname' --output /shared/job && cat /shared/job";
+    fs::write(
+        folder.join("all.sh"),
+        format!("{script}\n{job}\nlab-barrier computed\n"),
+    )
+    .unwrap();
+    let folder = folder.to_str().unwrap();
+    let printed = runs(&place, &["--nodes", "2", "--cluster", "mpi2", folder]);
+    mpi_is_right(2, &printed);
+    for line in ["n1: n1", "n1: n2"] {
+        let times = printed.lines().filter(|it| *it == line).count();
+        assert_eq!(times, 1, "{printed}");
+    }
 }
 
 #[test]
 #[ignore = "four nodes"]
 fn mpi_as_it_is() {
-    mpi(4, &[]);
+    mpi_is_right(4, &succeeds("mpi"));
 }
 
 /// A job waits for a node that is off; it boots while others work, and computes.
 #[test]
 #[ignore = "three nodes"]
 fn a_cluster_with_slurm() {
-    let printed = succeeds("slurm", &[]);
+    let printed = succeeds("slurm");
     let lines = [
         "n1: processes: 2",
         "n1: n3 is down",
@@ -140,7 +163,7 @@ fn a_job_in_each_of_two_clusters() {
 #[test]
 #[ignore = "four nodes"]
 fn hpc_challenge() {
-    let printed = succeeds("hpcc", &[]);
+    let printed = succeeds("hpcc");
     let lines: Vec<&str> = printed
         .lines()
         .filter_map(|it| it.strip_prefix("n1: "))
@@ -182,7 +205,7 @@ fn hpc_challenge() {
 #[test]
 #[ignore = "long"]
 fn a_disk_by_rdma() {
-    let printed = succeeds("nvme", &[]);
+    let printed = succeeds("nvme");
     // Of fio's short form: version, job, group, and that there was no error.
     assert!(printed.contains("host: 5;fio-"), "{printed}");
     assert!(printed.contains(";verified;0;0"), "{printed}");
@@ -191,7 +214,7 @@ fn a_disk_by_rdma() {
 #[test]
 #[ignore = "long"]
 fn files_by_rdma() {
-    let printed = succeeds("nfs", &[]);
+    let printed = succeeds("nfs");
     assert!(printed.contains("client: proto=rdma"), "{printed}");
     assert!(
         printed.contains("client: 20000000 bytes are the same, twice"),
@@ -202,7 +225,7 @@ fn files_by_rdma() {
 #[test]
 #[ignore = "long"]
 fn libfabric_over_verbs() {
-    let printed = succeeds("libfabric", &[]);
+    let printed = succeeds("libfabric");
     let sizes = ["64", "256", "1k", "4k", "64k", "1m"];
     // A datagram is a packet.
     for (endpoint, sizes) in [
@@ -224,7 +247,14 @@ fn a_kernel_of_ones_own() {
     let built = Image::get(Kernel::V7_2).unwrap();
     let kernel = built.vmlinuz.display().to_string();
     let modules = built.vmlinuz.with_file_name("root").display().to_string();
-    let printed = succeeds("kernel", &["--kernel", &kernel, "--modules", &modules]);
+    let options = [
+        "--kernel",
+        &kernel,
+        "--modules",
+        &modules,
+        &example("kernel"),
+    ];
+    let printed = runs(&Place::new(), &options);
     assert!(
         printed.contains(&format!("n2: kernel {}", built.release)),
         "{printed}"
@@ -234,7 +264,7 @@ fn a_kernel_of_ones_own() {
 #[test]
 #[ignore = "long"]
 fn rdma_cores_own_tests() {
-    let printed = succeeds("rdma-core", &[]);
+    let printed = succeeds("rdma-core");
     assert!(printed.contains("n1: OK (skipped="), "{printed}");
 }
 
