@@ -429,6 +429,7 @@ fn set_vport(
 /// Asks all ports with virtual ports whether one has changed.
 pub(super) fn ask_all(manager: &mut SubnetManager) {
     let ports: Vec<(At, Route)> = { manager.known.subnet.ports() }
+        .filter(|(_, port)| port.virtualization.is_some())
         .map(|(at, port)| (at, port.route.clone()))
         .collect();
     for (at, route) in ports {
