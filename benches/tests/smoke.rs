@@ -81,6 +81,8 @@ const DATA: &[&str] = &[
 /// Results of [`MANAGEMENT_SUITES`].
 const MANAGEMENT: &[&str] = &[
     "dfsssp_5832_over_opensm",
+    "ftree_broken_load_over_opensm",
+    "ftree_broken_over_opensm",
     "ftree_over_opensm",
     "full_324_smps",
     "lash_648_over_opensm",
@@ -90,6 +92,7 @@ const MANAGEMENT: &[&str] = &[
     "migration_324_us",
     "migrations_per_s_1024",
     "minhop_over_opensm",
+    "nue_648_over_opensm",
     "opensm_5832_over_ibsim",
     "opensm_648_over_ibsim",
     "route_dfsssp_324_mib",

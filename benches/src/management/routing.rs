@@ -1,5 +1,6 @@
 //! Routing engines at the scale of a data centre, and OpenSM's on the same subnets.
 
+mod degraded;
 pub mod growth;
 
 use std::error::Error;
@@ -8,7 +9,9 @@ use std::time::Instant;
 
 use simulator::opensm;
 use subnet_manager::Graph;
-use subnet_manager::routing::{self, Dfsssp, Lash, MinHop, RoutingEngine, UpDown, VSwitchFatTree};
+use subnet_manager::routing::{
+    self, Dfsssp, Lash, MinHop, Nue, RoutingEngine, UpDown, VSwitchFatTree,
+};
 use topologies::{FatTree, Hosts};
 
 use crate::daemons::memory::{peak_mib, reset_peak};
@@ -90,7 +93,7 @@ struct Compared {
 
 /// Trees as large as OpenSM routes them within a minute: with LASH it did not get ready with 5832 nodes
 /// in that time.
-const COMPARED: [Compared; 5] = [
+const COMPARED: [Compared; 6] = [
     Compared {
         engine: || Box::new(routing::FatTree),
         theirs: "ftree",
@@ -120,6 +123,12 @@ const COMPARED: [Compared; 5] = [
         theirs: "lash",
         tree: 1,
         name: "lash_648_over_opensm",
+    },
+    Compared {
+        engine: || Box::new(Nue { lanes: 1 }),
+        theirs: "nue",
+        tree: 1,
+        name: "nue_648_over_opensm",
     },
 ];
 
@@ -219,7 +228,7 @@ pub fn run(context: &Context, tell: Tell<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Measures the same and what OpenSM takes, in turns.
+/// Measures the same and what OpenSM takes, in turns; then with a fat-tree that has broken cables.
 ///
 /// # Errors
 /// [`crate::BenchError`].
@@ -229,5 +238,6 @@ pub fn run_beside_opensm(context: &Context, tell: Tell<'_>) -> Result<()> {
         _ => (TREES.len() - 1, 3),
     };
     let mut compared = COMPARED.iter();
-    compared.try_for_each(|one| tell(compare(one, one.tree.min(largest), rounds)?))
+    compared.try_for_each(|one| tell(compare(one, one.tree.min(largest), rounds)?))?;
+    degraded::compare(&TREES[largest].1.parse().map_err(failed)?, rounds, tell)
 }

@@ -286,6 +286,11 @@ impl FatTree {
             .sum::<u64>() as usize
     }
 
+    /// Switches of the highest level, which come first among the nodes.
+    pub fn roots(&self) -> usize {
+        self.nodes_at(0).unwrap_or(0) as usize
+    }
+
     /// The nodes and cables: switches from the roots down, then the hosts.
     pub fn topology(&self, hosts: Hosts) -> Topology {
         let mut builder = Builder::new(hosts);

@@ -450,6 +450,24 @@ pub(super) const FIGURES: &[Figure] = &[
     ),
     figure(
         Reader::Developer,
+        "nue_648_over_opensm",
+        "Nue over OpenSM, 648 nodes",
+        Limit::AtMost(0.033),
+    ),
+    figure(
+        Reader::Developer,
+        "ftree_broken_over_opensm",
+        "fat-tree over OpenSM, 1 % of cables broken",
+        Limit::AtMost(0.033),
+    ),
+    figure(
+        Reader::Developer,
+        "ftree_broken_load_over_opensm",
+        "its busiest cable's paths over OpenSM's",
+        Limit::AtMost(1.0),
+    ),
+    figure(
+        Reader::Developer,
         "mark_972_us",
         "FTreeMinRC marks 972 switches",
         Limit::Beside,
