@@ -4,12 +4,13 @@
 
 use fabric::Listing;
 use libfuzzer_sys::fuzz_target;
+use sm::settings::Settings;
 use subnet_manager::routing::{HopMatrix, TableDump, parse_guids};
-use subnet_manager::{NodeNames, Partitions, Policy};
+use subnet_manager::{CongestionControl, NodeNames, Partitions, Policy, persistence};
 use wire::PKey;
 
 /// Words of the files, with what a reader looks for after them.
-const WORDS: [&str; 64] = [
+const WORDS: [&str; 88] = [
     "\nport-groups\n",
     "\nend-port-groups\n",
     "\nport-group\n",
@@ -74,6 +75,30 @@ const WORDS: [&str; 64] = [
     " : ",
     ";",
     "\n",
+    "\nqos TRUE\n",
+    "\nqos_sl2vl ",
+    "\nqos_ca_vlarb_high ",
+    "\nqos_swe_vlarb_low ",
+    "\nqos_high_limit ",
+    "\nqos_max_vls ",
+    "\nrouting_engine ",
+    "\nlmc ",
+    "\nm_key ",
+    "\nsweep_interval ",
+    "\ncongestion_control TRUE\n",
+    "\ncongestion_control FALSE\n",
+    "\ncc_key ",
+    "\ncc_max_outstanding_mads ",
+    "\ncc_sw_cong_setting_victim_mask ",
+    "\ncc_sw_cong_setting_credit_starvation_return_delay ",
+    "\ncc_ca_cong_setting_control_map ",
+    "\ncc_ca_cong_setting_ccti_timer ",
+    "\ncc_ca_cong_setting_ccti_min ",
+    "\ncc_cct ",
+    "0:4,1:64",
+    "0 1",
+    "\n0x0002c90300000101 0x0010 0x0013\n",
+    "minhop",
 ];
 
 fn files(bytes: &[u8]) {
@@ -95,6 +120,9 @@ fn files(bytes: &[u8]) {
     let _ = TableDump::parse(&text);
     let _ = HopMatrix::parse(&text);
     let _ = parse_guids(&text);
+    let _ = CongestionControl::parse(&text);
+    let _ = persistence::parse_lids(&text);
+    let _ = Settings::default().parse("opensm.conf", &text);
 }
 
 fuzz_target!(|text: &[u8]| {

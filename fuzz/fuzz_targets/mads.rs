@@ -7,6 +7,10 @@ use wire::attribute::{
     GuidInfo, MulticastBlock, NodeDescription, NodeInfo, PKeyBlock, PortInfo, SlToVl, SmInfo,
     SwitchInfo, Trap, VNodeInfo, VPortInfo, VPortStates, VirtualizationInfo, VlArbitration,
 };
+use wire::congestion::{
+    self, CaCongestionEntry, CaCongestionSetting, CongestionControlTable, CongestionInfo,
+    CongestionKeyInfo, InjectionDelay, SwitchCongestionSetting,
+};
 use wire::mad::{Mad, SIZE};
 use wire::performance::{
     ClassPortInfo, DATA, PortCounters, PortCountersExtended, PortDataSl, PortRcvErrorDetails,
@@ -14,8 +18,10 @@ use wire::performance::{
 };
 use wire::rmpp::Rmpp;
 use wire::sa::{
-    self, InformInfo, InformInfoRecord, LinkRecord, McMemberRecord, MultiPathRecord, NodeRecord,
-    PathRecord, PortInfoRecord, Record, SaHeader, ServiceRecord, TraceRecord,
+    self, GuidInfoRecord, InformInfo, InformInfoRecord, LinearForwardingRecord, LinkRecord,
+    McMemberRecord, MultiPathRecord, MulticastForwardingRecord, NodeRecord, PKeyTableRecord,
+    PathRecord, PortInfoRecord, Record, SaHeader, ServiceRecord, SlToVlRecord, SmInfoRecord,
+    SwitchInfoRecord, TraceRecord, VlArbitrationRecord,
 };
 use wire::smp::Smp;
 use wire::vendor::{self, GeneralInfo};
@@ -28,6 +34,16 @@ fn records<R: Record + PartialEq + std::fmt::Debug>(data: &[u8]) {
     assert_eq!(R::read(&again).ok(), Some(record));
     // Every component that the record has is equal to itself.
     assert!(sa::matches(R::COMPONENTS, u64::MAX, &again, &again));
+}
+
+/// Checks that structures that were read can be shown and written, and are the same when read again.
+macro_rules! same {
+    ($data:expr, $($structure:ty),+) => {
+        $( let _ = <$structure>::parse($data).map(|read| {
+            assert_eq!(<$structure>::parse(&read.to_bytes()), Ok(read));
+            read.to_string()
+        }); )+
+    };
 }
 
 fuzz_target!(|bytes: &[u8]| {
@@ -59,6 +75,21 @@ fuzz_target!(|bytes: &[u8]| {
         info.to_string()
     });
 
+    let data = &mad[congestion::DATA];
+    same!(
+        data,
+        CongestionInfo,
+        CongestionKeyInfo,
+        SwitchCongestionSetting,
+        CaCongestionSetting
+    );
+    same!(
+        data,
+        CaCongestionEntry,
+        CongestionControlTable,
+        InjectionDelay
+    );
+
     let _ = SaHeader::of(&mad).map(|header| header.to_string());
     let _ = Rmpp::of(&mad).map(|header| header.to_string());
     let data = &mad[sa::DATA];
@@ -71,6 +102,14 @@ fuzz_target!(|bytes: &[u8]| {
     records::<InformInfoRecord>(data);
     records::<MultiPathRecord>(data);
     records::<TraceRecord>(data);
+    records::<GuidInfoRecord>(data);
+    records::<LinearForwardingRecord>(data);
+    records::<MulticastForwardingRecord>(data);
+    records::<PKeyTableRecord>(data);
+    records::<SlToVlRecord>(data);
+    records::<SmInfoRecord>(data);
+    records::<SwitchInfoRecord>(data);
+    records::<VlArbitrationRecord>(data);
     let _ = MultiPathRecord::parse(data).map(|record| record.gids(data).is_some());
     let _ = InformInfo::parse(data).map(|info| info.to_string());
 

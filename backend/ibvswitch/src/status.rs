@@ -248,8 +248,11 @@ impl Observer {
         for (cluster, vms) in members.iter().enumerate() {
             for &(from, _) in vms {
                 for &(to, lid) in vms.iter().filter(|(to, _)| *to != from) {
-                    let (left_by, _) = fabric.follow(from, lid, Sl::default(), None);
-                    for port in left_by.into_iter().chain([to]) {
+                    // The way is the same by each service level that links let pass.
+                    let levels = (0..16).map(Sl::new);
+                    let mut ways = levels.map(|level| fabric.follow(from, lid, level, None));
+                    let way = ways.find(|(_, end)| end.is_ok()).map(|(way, _)| way);
+                    for port in way.into_iter().flatten().chain([to]) {
                         used.entry(port).or_default().insert(cluster);
                     }
                 }

@@ -4,6 +4,8 @@ use super::*;
 
 /// Two leaves under a spine, with a hypervisor or two each.
 const TREE: &str = "\
+[sm]
+cluster_lanes = true
 [[switch]]
 name = \"leaf1\"
 [[switch]]
@@ -80,6 +82,14 @@ fn places(cluster: &serde_json::Value) -> Vec<&str> {
         .collect()
 }
 
+/// Names of clusters in a table, with what stands in this column.
+fn column<'a>(table: &'a str, heading: &str) -> Vec<[&'a str; 2]> {
+    let at = table.find(heading).expect("has the column");
+    let word = |text: &'a str| text.split("  ").next().expect("is one").trim();
+    let rows = table.lines().skip(1);
+    rows.map(|row| [word(row), word(&row[at..])]).collect()
+}
+
 #[test]
 fn clusters_are_given_out_and_proved() {
     let cloud = Cloud::start();
@@ -103,6 +113,11 @@ fn clusters_are_given_out_and_proved() {
     assert_eq!(
         (&shown["active"], &shown["connected"]),
         (&5.into(), &0.into())
+    );
+    assert_eq!(shown["lanes"]["levels"], serde_json::json!([1]));
+    assert_eq!(
+        column(&cloud.run("show").out, "LEVELS"),
+        [["red", "1"], ["blue", "2"]]
     );
     assert_eq!(shown["fullest_cable"]["clusters"], 2);
 
@@ -225,7 +240,7 @@ fn requests_are_applied_together() {
     ));
     assert_eq!(both.status, SUCCESS, "{}", both.err);
     let shown = cloud.json("show");
-    // The second one has a leaf for itself.
+    // The second one has a leaf for itself, and no cable with the first one.
     assert_eq!(places(&shown[0]), ["hv1", "hv1"]);
     assert_eq!(places(&shown[1]), ["hv3"]);
     let partitions = cloud.run("show --partitions").out;

@@ -132,4 +132,8 @@ fn opensm_divides_a_share_and_hears_of_a_refusal() {
     );
     let refusals = state()["refusals"].to_string();
     assert!(refusals.contains("could wait for each other"), "{refusals}");
+    let shown = daemon.run(&["cluster", "show", "--config", &daemon.config()], "");
+    for text in ["  1, 2 for its lanes  ", "could wait for each other"] {
+        assert!(shown.out.contains(text), "{}{}", shown.out, shown.err);
+    }
 }

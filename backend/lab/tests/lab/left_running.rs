@@ -332,3 +332,30 @@ fn a_lab_has_the_subnet_and_the_kernel_that_it_is_given() {
     place.prints(&["exec", "anna", "--", "ping", "-c", "1", "berta"]);
     place.prints(&["down"]);
 }
+
+/// The host boots a node that was off; it joins the queue, and the job that waits for it begins.
+#[test]
+#[ignore = "two nodes with SLURM"]
+fn a_node_boots_when_the_host_asks() {
+    let place = Place::new();
+    place.prints(&["up", "--cluster", "mpi2", "--nodes", "2", "--later", "n2"]);
+    let error = place.fails(&["exec", "n2", "--", "true"]);
+    assert!(
+        error.contains("n2 is off; ibvswitch lab boot n2"),
+        "{error}"
+    );
+    let head = |line: &str| place.prints(&["exec", "n1", "--", line]);
+    head("sbatch --nodes 2 --output /shared/waits --wrap 'srun hostname'");
+    assert_eq!(head("sinfo --noheader --states=down --format=%N"), "n2\n");
+    assert_eq!(head("squeue --noheader --format='%D %T'"), "2 PENDING\n");
+    let error = place.fails(&["boot", "n3"]);
+    assert!(error.contains("there is no node n3"), "{error}");
+    // Also where it is on already.
+    for _ in 0..2 {
+        assert_eq!(place.prints(&["boot", "n2"]), "n2 is ready\n");
+    }
+    // A job behind the one that has waited.
+    let both = "sbatch --wait --nodes 2 --wrap true >/dev/null && sort /shared/waits";
+    assert_eq!(head(both), "n1\nn2\n");
+    place.prints(&["down"]);
+}
