@@ -396,6 +396,7 @@ impl SubnetManager {
             subnet: self.known.before.as_ref().unwrap_or(&self.known.subnet),
             paths: &self.known.paths,
             levels: &self.known.cluster_lanes.levels,
+            tables: &self.known.tables,
         };
         (&mut self.administration, view)
     }

@@ -41,7 +41,6 @@ pub use engines::nue::Nue;
 pub use engines::torus::TorusTwoQos;
 pub use engines::up_down::UpDown;
 pub use lanes::levels::ServiceLevels;
-pub(crate) use lanes::ports::PortLanes;
 pub use roles::{Roles, parse_guids};
 
 /// A link between two switches, seen from one of them.

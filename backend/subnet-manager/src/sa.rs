@@ -32,6 +32,7 @@ use crate::rmpp::{Receiver, Sender, Taken};
 use crate::routing::clusters::Overlay;
 use crate::routing::multipath::Plan;
 use crate::routing::{ForwardingTable, Graph, RoutingError, ServiceLevels};
+use crate::tables::Tables;
 pub(crate) use aliases::Aliases;
 use directory::{Directory, PortIndex};
 use membership::Groups;
@@ -70,6 +71,7 @@ pub(crate) struct View<'a> {
     pub(crate) subnet: &'a Subnet,
     pub(crate) paths: &'a Paths,
     pub(crate) levels: &'a ClusterLevels,
+    pub(crate) tables: &'a Tables,
 }
 
 /// The blocks of a switch's multicast forwarding table that hold anything, by number and position.

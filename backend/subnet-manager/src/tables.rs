@@ -213,8 +213,12 @@ impl Tables {
         place: (u8, AttributeId, u32),
         data: &[u8; DATA],
     ) -> bool {
-        let held = self.0.get(&node);
-        held.and_then(|held| held.settings.get(&place)) != Some(data)
+        self.setting(node, place) != Some(data)
+    }
+
+    /// A table of a port, as it was sent.
+    pub(crate) fn setting(&self, node: Guid, place: (u8, AttributeId, u32)) -> Option<&[u8; DATA]> {
+        self.0.get(&node)?.settings.get(&place)
     }
 
     /// As [`Tables::writes_linear`]. Where a switch has several tables set by one packet, that is none of those any more

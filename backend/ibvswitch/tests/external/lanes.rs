@@ -275,7 +275,13 @@ fn clusters_have_lanes_of_their_own() {
         let row = format!("in {from:>2}, out {out:>2}: |{expected}|");
         assert!(text.contains(&row), "{name}, {row}: {text}");
     }
-    let text = programs.run(&["smpquery", "vlarb", &lid("hv1"), "1"]);
+    // The subnet administration knows them.
+    let hv1 = lid("hv1");
+    let text = programs.run(&["saquery", "SL2VL", &format!("{hv1}/2/1")]);
+    assert!(text.contains("VL:15| 1|15|15|"), "{text}");
+    let text = programs.run(&["saquery", "VLAR", &format!("{hv1}/1/1")]);
+    assert!(text.contains("Weight:64|64|64| 0|"), "{text}");
+    let text = programs.run(&["smpquery", "vlarb", &hv1, "1"]);
     assert_eq!(
         entries(&text, "Low priority"),
         [(0, 64), (1, 64), (2, 64)],

@@ -1,7 +1,7 @@
 //! Records of nodes, ports, links and tables.
 
 use wire::attribute::{GuidInfo, MulticastBlock, NodeInfo, PKeyBlock, SmInfo, SmState, VNodeInfo};
-use wire::mad::Status;
+use wire::mad::{AttributeId, Status};
 use wire::sa::{
     GuidInfoRecord, LinearForwardingRecord, LinkRecord, MulticastForwardingRecord, NodeRecord,
     PKeyTableRecord, PortInfoRecord, SlToVlRecord, SmInfoRecord, SwitchInfoRecord,
@@ -13,7 +13,6 @@ use super::View;
 use super::directory::{Directory, Node, Port};
 use super::membership::Groups;
 use super::request::{Request, Table};
-use crate::routing::PortLanes;
 
 /// Ports that a request is about: those of the LID it gives, or all.
 fn asked<'a>(
@@ -316,7 +315,7 @@ pub(super) fn partitions(
     Ok(())
 }
 
-/// SL-to-VL tables, where the manager sets them: all the same, if the engine has none for pairs of ports.
+/// SL-to-VL tables that ports were sent.
 pub(super) fn lanes(
     request: &Request<'_>,
     directory: &Directory,
@@ -324,10 +323,6 @@ pub(super) fn lanes(
     table: &mut Table,
 ) -> Result<(), Status> {
     table.begin::<SlToVlRecord>(request.method);
-    let by_ports = view.paths.levels.port_lanes();
-    let Some(lanes) = by_ports.map(PortLanes::of_adapters).or(view.paths.lanes) else {
-        return Ok(());
-    };
     for (end, node) in visible(request, directory) {
         let pairs: Vec<(u8, u8)> = if node.is_switch() {
             let numbers = || node.ports().map(|index| directory.port(index).number);
@@ -341,11 +336,18 @@ pub(super) fn lanes(
         } else {
             vec![(0, 0)]
         };
-        let vertex = directory.vertex(end).filter(|_| node.is_switch());
         for (input_port, output_port) in pairs {
-            let own = by_ports.zip(vertex);
-            let own = own.map(|(lanes, vertex)| lanes.table(vertex, input_port, output_port));
-            let [first, ..] = *own.unwrap_or(lanes).to_bytes().as_chunks::<8>().0 else {
+            let leaves_by = if node.is_switch() {
+                output_port
+            } else {
+                end.number
+            };
+            let place = (input_port, leaves_by);
+            let sent = (view.tables).lanes(node.info.node_guid, node.is_switch(), place);
+            let Some(bytes) = sent.map(|lanes| lanes.to_bytes()) else {
+                continue;
+            };
+            let [first, ..] = *bytes.as_chunks::<8>().0 else {
                 return Ok(());
             };
             let record = SlToVlRecord {
@@ -363,7 +365,7 @@ pub(super) fn lanes(
     Ok(())
 }
 
-/// Arbitration tables, where the configuration sets them: of each port as much as it has room for.
+/// Arbitration tables that ports were sent: of each port as much as it has room for.
 pub(super) fn arbitration(
     request: &Request<'_>,
     directory: &Directory,
@@ -371,9 +373,6 @@ pub(super) fn arbitration(
     table: &mut Table,
 ) -> Result<(), Status> {
     table.begin::<VlArbitrationRecord>(request.method);
-    let Some(arbitration) = &view.config.arbitration else {
-        return Ok(());
-    };
     for (end, node) in visible(request, directory) {
         let of_node = node.ports().map(|index| directory.port(index));
         let ports = of_node.filter(|port| {
@@ -384,12 +383,18 @@ pub(super) fn arbitration(
             }
         });
         for port in ports.filter(|port| port.peer.is_some()) {
-            for (block, half) in arbitration.blocks(&port.info) {
+            let number = if node.is_switch() { port.number } else { 0 };
+            for block in 1..=4 {
+                let modifier = u32::from(block) << 16 | u32::from(number);
+                let place = (port.number, AttributeId::VL_ARBITRATION, modifier);
+                let Some(&table_of_port) = view.tables.setting(node.info.node_guid, place) else {
+                    continue;
+                };
                 let record = VlArbitrationRecord {
                     lid: end.info.lid,
                     output_port: port.number,
                     block,
-                    table: half.to_bytes(),
+                    table: table_of_port,
                 };
                 table.offer(request, &record);
                 if table.is_full() {
