@@ -355,7 +355,7 @@ fn a_node_boots_when_the_host_asks() {
         assert_eq!(place.prints(&["boot", "n2"]), "n2 is ready\n");
     }
     // A job behind the one that has waited.
-    let both = "sbatch --wait --nodes 2 --wrap true >/dev/null && sort /shared/waits";
+    let both = "srun --exclusive --nodes 2 true 2>/dev/null && sort /shared/waits";
     assert_eq!(head(both), "n1\nn2\n");
     place.prints(&["down"]);
 }
