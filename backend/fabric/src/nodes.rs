@@ -203,7 +203,7 @@ impl Nodes {
 
     /// Where the data plane counts what it moves through a port.
     pub fn counters(&self, port: PortRef) -> Option<&Arc<PortCounters>> {
-        Some(&self.port(port)?.counters)
+        Some(self.port(port)?.counters.get())
     }
 
     pub(crate) fn port(&self, port: PortRef) -> Option<&Port> {

@@ -171,7 +171,7 @@ impl Fabric {
         if sl != Sl::default()
             && let Some(port) = self.port(at)
         {
-            port.counters.on_level(sl, sent, received);
+            port.counters.get().on_level(sl, sent, received);
         }
     }
 

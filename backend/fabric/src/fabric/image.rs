@@ -78,7 +78,7 @@ impl Fabric {
                 *line = *value;
             }
         }
-        port.counters.make_up_levels(&image.by_sl);
+        port.counters.get().make_up_levels(&image.by_sl);
         let from = if image.by_sl.is_empty() {
             Some(port.counters.data_by_sl(&ledger.totals(port, now)))
         } else {

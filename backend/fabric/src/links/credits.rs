@@ -8,7 +8,7 @@ use wire::MadPacket;
 use super::starved::Waiting;
 use crate::fabric::Fabric;
 use crate::nodes::counters::Counter;
-use crate::nodes::ledger::PortLedger;
+use crate::nodes::ledger::PortRecord;
 use crate::nodes::node::Port;
 use crate::nodes::topology::PortRef;
 use crate::timers::Timer;
@@ -22,7 +22,7 @@ const LONGEST_LIFE: u8 = 19;
 /// Length of a tick of PortXmitWait.
 const TICK: Duration = Duration::from_micros(1);
 
-impl PortLedger {
+impl PortRecord {
     /// For how many ticks the port has had something to send and no credits.
     pub(crate) fn ticks_waited(&self, now: Duration) -> u64 {
         let starved = self.starved.as_deref();
@@ -76,8 +76,11 @@ impl Fabric {
             ledger.starved = Some(Box::default());
             return self.credits_begin(at);
         }
-        ledger.keep_busy(now, now);
-        let waiting = ledger.starved.take().map(|starved| starved.waiting);
+        let record = ledger.record_mut();
+        let waiting = record.and_then(|record| {
+            record.keep_busy(now, now);
+            Some(record.starved.take()?.waiting)
+        });
         for Waiting { hops, packet, .. } in waiting.into_iter().flatten() {
             self.transmit(at, hops, packet);
         }
@@ -91,8 +94,11 @@ impl Fabric {
         let Some(ledger) = self.ledgers.port_mut(at) else {
             return;
         };
-        ledger.keep_busy(now, now);
-        let Some(starved) = ledger.starved.as_deref_mut() else {
+        let Some(record) = ledger.record_mut() else {
+            return;
+        };
+        record.keep_busy(now, now);
+        let Some(starved) = record.starved.as_deref_mut() else {
             return;
         };
         if let Some(rate) = rate {

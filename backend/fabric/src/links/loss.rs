@@ -198,6 +198,8 @@ impl Fabric {
 impl PortLedger {
     /// A sound packet makes up for a damaged one.
     pub(crate) fn receive_sound(&mut self) {
-        self.physical_errors = self.physical_errors.saturating_sub(1);
+        if self.physical_errors > 0 {
+            self.physical_errors -= 1;
+        }
     }
 }

@@ -9,7 +9,7 @@ use wire::MadPacket;
 #[derive(Debug, Default)]
 pub(crate) struct Starved {
     pub(super) waiting: VecDeque<Waiting>,
-    /// Start and earliest end of the current wait. Earlier waits are in `PortLedger::waited` already.
+    /// Start and earliest end of the current wait. Earlier waits are in `PortRecord::waited` already.
     pub(super) busy: Option<(Duration, Duration)>,
     /// When the watchdog runs out.
     pub(super) watchdog: Duration,

@@ -1,8 +1,8 @@
 //! Counters of traffic: per port for the performance agent, per node and attribute for the papers' tables.
 
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use wire::Sl;
 use wire::mad::{AttributeId, Method};
@@ -150,12 +150,12 @@ impl PortCounters {
     }
 
     /// Data by service level, where these are all quantities of the port.
-    pub(crate) fn data_by_sl(&self, totals: &Totals) -> DataBySl {
+    fn data_by_sl(&self, totals: &Totals) -> DataBySl {
         let [xmit, rcv] = [Counter::XmitData, Counter::RcvData].map(|of| totals.get(of));
         self.levels.with(xmit, rcv)
     }
 
-    pub(crate) fn totals(&self) -> Totals {
+    fn totals(&self) -> Totals {
         let mut totals = Totals::default();
         for (counter, atomic) in [
             (Counter::XmitData, &self.xmit_words),
@@ -172,13 +172,42 @@ impl PortCounters {
     }
 }
 
+/// Traffic of a port that copies of the port count together. There is room for it once the data plane asks for it: most ports
+/// of a large subnet never see data.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SharedCounters(Arc<OnceLock<Arc<PortCounters>>>);
+
+impl From<Arc<PortCounters>> for SharedCounters {
+    fn from(counters: Arc<PortCounters>) -> Self {
+        Self(Arc::new(counters.into()))
+    }
+}
+
+impl SharedCounters {
+    pub(crate) fn get(&self) -> &Arc<PortCounters> {
+        self.0.get_or_init(Arc::default)
+    }
+
+    /// As [`PortCounters::data_by_sl`].
+    pub(crate) fn data_by_sl(&self, totals: &Totals) -> DataBySl {
+        let unused = || PortCounters::default().data_by_sl(totals);
+        self.0.get().map_or_else(unused, |it| it.data_by_sl(totals))
+    }
+
+    pub(crate) fn totals(&self) -> Totals {
+        self.0.get().map(|it| it.totals()).unwrap_or_default()
+    }
+}
+
 /// A quantity counted at a port. Images have them in this order: new ones come last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Counter {
+    // Those of every management packet that passes.
     XmitData,
     RcvData,
     UnicastXmit,
     UnicastRcv,
+    // The others.
     MulticastXmit,
     MulticastRcv,
     SymbolErrors,
@@ -213,14 +242,19 @@ impl Totals {
         *total = total.wrapping_add(value);
     }
 
+    /// Adds to the first quantities.
+    pub(crate) fn add_first(&mut self, values: &[u64]) {
+        for (total, value) in self.0.iter_mut().zip(values) {
+            *total = total.wrapping_add(*value);
+        }
+    }
+
     pub(crate) fn get(&self, counter: Counter) -> u64 {
         self.0[counter as usize]
     }
 
     pub(crate) fn plus(mut self, other: &Self) -> Self {
-        for (total, value) in self.0.iter_mut().zip(other.0) {
-            *total = total.wrapping_add(value);
-        }
+        self.add_first(&other.0);
         self
     }
 

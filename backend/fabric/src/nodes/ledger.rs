@@ -1,6 +1,8 @@
 //! Counters and records of nodes that change while packets pass. No path depends on it, so that a packet that
 //! passes changes nothing in [`Nodes`].
 
+use std::ops::{Deref, DerefMut};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use crate::links::fault::Draws;
@@ -34,9 +36,21 @@ impl NodeLedger {
     }
 }
 
-/// Counters and records of one port.
+/// Counters of management packets of one port, and a [`PortRecord`] once something is written into it: that may never be.
 #[derive(Debug, Default)]
 pub(crate) struct PortLedger {
+    /// The first quantities of [`Counter`].
+    pub(crate) passed: [u64; PASSED],
+    record: Option<Box<PortRecord>>,
+}
+
+/// Quantities that every packet adds to.
+const PASSED: usize = Counter::UnicastRcv as usize + 1;
+
+/// What a port rarely has.
+#[derive(Debug, Default)]
+pub(crate) struct PortRecord {
+    /// Quantities, but for what has [`PortLedger::passed`].
     pub(crate) management: Totals,
     /// Where counters began, once somebody has written them.
     pub(crate) base_lines: Option<Box<BaseLines>>,
@@ -58,23 +72,52 @@ pub(crate) struct PortLedger {
     pub(crate) waited: Duration,
 }
 
+static UNWRITTEN: LazyLock<PortRecord> = LazyLock::new(PortRecord::default);
+
+impl Deref for PortLedger {
+    type Target = PortRecord;
+
+    fn deref(&self) -> &PortRecord {
+        self.record.as_deref().unwrap_or(&UNWRITTEN)
+    }
+}
+
+/// Makes the record: not for those who only look.
+impl DerefMut for PortLedger {
+    fn deref_mut(&mut self) -> &mut PortRecord {
+        self.record.get_or_insert_default()
+    }
+}
+
 impl PortLedger {
+    /// The record, if there is one.
+    pub(crate) fn record_mut(&mut self) -> Option<&mut PortRecord> {
+        self.record.as_deref_mut()
+    }
+
+    fn add(&mut self, counter: Counter, value: u64) {
+        match self.passed.get_mut(counter as usize) {
+            Some(passed) => *passed = passed.wrapping_add(value),
+            None => self.management.add(counter, value),
+        }
+    }
+
     /// Where counters began, to be looked at (`unset` is for a port whose counters nobody has written) or written.
     pub(crate) fn base_lines<'a>(
         &'a mut self,
         writes: bool,
         unset: &'a mut BaseLines,
     ) -> &'a mut BaseLines {
-        match &mut self.base_lines {
-            Some(base) => base,
-            base @ None if writes => base.insert(Box::default()),
-            None => unset,
+        if !writes && self.base_lines.is_none() {
+            return unset;
         }
+        self.base_lines.get_or_insert_default()
     }
 
     /// Traffic through this port until `now`.
     pub(crate) fn totals(&self, port: &Port, now: Duration) -> Totals {
         let mut totals = port.counters.totals().plus(&self.management);
+        totals.add_first(&self.passed);
         totals.add(Counter::XmitWait, self.ticks_waited(now));
         totals
     }
@@ -96,7 +139,9 @@ impl Ledgers {
                 ..NodeLedger::default()
             })
         };
-        Self(nodes.nodes().filter_map(ledger).collect())
+        let mut all: Vec<NodeLedger> = nodes.nodes().filter_map(ledger).collect();
+        all.shrink_to_fit();
+        Self(all)
     }
 
     pub(crate) fn node(&self, node: NodeId) -> Option<&NodeLedger> {
@@ -119,7 +164,7 @@ impl Ledgers {
 
     pub(crate) fn count(&mut self, port: PortRef, counter: Counter, value: u64) {
         if let Some(port) = self.port_mut(port) {
-            port.management.add(counter, value);
+            port.add(counter, value);
         }
     }
 }

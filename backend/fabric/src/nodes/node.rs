@@ -15,7 +15,7 @@ use wire::{
 
 use crate::links::fault::LinkFault;
 use crate::nodes::congestion::Congestion;
-use crate::nodes::counters::PortCounters;
+use crate::nodes::counters::SharedCounters;
 use crate::nodes::forwarding::{LinearTable, MulticastTable, SecondaryTable};
 use crate::nodes::owner::{Owner, SmpAccess};
 use crate::nodes::topology::{NodeSpec, PortRef};
@@ -70,7 +70,7 @@ pub(crate) struct Port {
     sl_to_vl: Arc<BTreeMap<u8, SlToVl>>,
     /// By the half, what a subnet manager has set.
     arbitration: Arc<BTreeMap<u8, VlArbitration>>,
-    pub(crate) counters: Arc<PortCounters>,
+    pub(crate) counters: SharedCounters,
     pub(crate) owner: Owner,
     pub(crate) access: SmpAccess,
     /// Fault of the link, on the way out.
@@ -120,7 +120,7 @@ impl Port {
             pkeys: vec![PKey::INVALID; usize::from(pkeys)].into(),
             sl_to_vl: Arc::default(),
             arbitration: Arc::default(),
-            counters: Arc::default(),
+            counters: SharedCounters::default(),
             owner: Owner::Fabric,
             access: SmpAccess::Fabric,
             fault: None,
@@ -327,7 +327,7 @@ pub(crate) struct Node {
     pub(crate) spec: Arc<NodeSpec>,
     pub(crate) description: NodeDescription,
     pub(crate) system_image_guid: Guid,
-    ports: Vec<Arc<Port>>,
+    ports: Box<[Arc<Port>]>,
     pub(crate) switch: Option<Switch>,
 }
 
@@ -386,7 +386,7 @@ impl Node {
         external.info.hoq_life = HOQ_LIFE;
         // They share what is alike, and each counts for itself.
         let external = (0..spec.ports).map(|_| Port {
-            counters: Arc::default(),
+            counters: SharedCounters::default(),
             ..external.clone()
         });
         std::iter::once(port0).chain(external).collect()

@@ -49,7 +49,7 @@ impl ViewFabric {
                 let place = |node| PortRef { node, port: number };
                 let port = self.fabric.nodes.port_mut(place(switch.node));
                 if let Some(port) = port.filter(|port| port.peer.is_some()) {
-                    port.counters = counters(place(switch.physical));
+                    port.counters = counters(place(switch.physical)).into();
                 }
             }
         }
@@ -179,6 +179,7 @@ fn take_over(fabric: &mut Fabric, before: &Fabric) {
             }
             let ledgers = (fabric.ledgers.port_mut(here), before.ledgers.port(there));
             if let (Some(ledger), Some(known)) = ledgers {
+                ledger.passed = known.passed;
                 ledger.management = known.management;
                 ledger.base_lines.clone_from(&known.base_lines);
             }

@@ -44,7 +44,7 @@ impl Fabric {
             return false;
         };
         let key = smp.m_key();
-        if key == port.info.m_key {
+        if key == port.info.m_key && ledger.lease.is_some() {
             ledger.lease = None;
         }
         if port.admits(smp.mad().method(), key) {
