@@ -7,7 +7,9 @@ pub(crate) mod image;
 use std::collections::VecDeque;
 use std::ops::Deref;
 
-use wire::attribute::{CapabilityMask, LocalChange, NodeDescription, SystemImageChange, Trap};
+use wire::attribute::{
+    CapabilityMask, LocalChange, NodeDescription, SharedBlocks, SystemImageChange, Trap,
+};
 use wire::{Guid, MadPacket};
 
 use crate::agents::performance::PerformanceAgent;
@@ -28,6 +30,8 @@ use crate::timers::Timers;
 pub struct Fabric {
     pub(crate) nodes: Nodes,
     pub(crate) ledgers: Ledgers,
+    /// Of its switches' tables.
+    pub(crate) blocks: SharedBlocks,
     pub(crate) transit: VecDeque<Transit>,
     pub(crate) outputs: VecDeque<Output>,
     pub(crate) timers: Timers,
@@ -54,6 +58,7 @@ impl Fabric {
         let mut fabric = Self {
             ledgers: Ledgers::new(&nodes),
             nodes,
+            blocks: SharedBlocks::default(),
             transit: VecDeque::new(),
             outputs: VecDeque::new(),
             timers: Timers::default(),

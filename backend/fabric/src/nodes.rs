@@ -34,7 +34,7 @@ use vport::VPorts;
 ///
 /// A copy is what they are now: a snapshot, in which paths are found as in the original. It is cheap,
 /// since the two share all that stays the same, and each of the next changes costs a copy of what lies
-/// around it: 64 pointers to nodes, the node's ports as pointers, and a port or 1 KiB of a table.
+/// around it: 64 pointers to nodes, the node's ports as pointers, and a port or 1 KiB of a table at most.
 #[derive(Debug, Clone)]
 pub struct Nodes {
     all: Chunks<Arc<Node>, 64>,

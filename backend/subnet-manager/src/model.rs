@@ -31,7 +31,7 @@ pub(crate) struct Port {
     /// The port that answered at the other end.
     pub(crate) claim: Option<At>,
     /// P_Key table of an adapter's port, as last read or set.
-    pub(crate) pkeys: BTreeMap<u16, PKeyBlock>,
+    pub(crate) pkeys: BTreeMap<u16, Arc<PKeyBlock>>,
     /// Its agent does not take the bit of the modifier by which a requester says that it knows extended speeds.
     pub(crate) refuses_speeds: bool,
     /// As last read or set, where the port can have virtual ports.

@@ -1,9 +1,10 @@
 //! Forwarding tables of switches, as far as they have confirmed them.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use wire::Guid;
-use wire::attribute::{LinearBlock, MulticastBlock, PKeyBlock, SlToVl};
+use wire::attribute::{LinearBlock, MulticastBlock, PKeyBlock, SharedBlocks, SlToVl};
 use wire::mad::AttributeId;
 use wire::smp::DATA;
 
@@ -11,17 +12,17 @@ use crate::routing::ForwardingTable;
 
 /// Blocks of a linear table, by number: those that are known.
 #[derive(Debug, Default)]
-struct LinearBlocks(Vec<Option<LinearBlock>>);
+struct LinearBlocks(Vec<Option<Arc<LinearBlock>>>);
 
 /// Blocks that a table grows by.
 const GROWTH: usize = 16;
 
 impl LinearBlocks {
     fn get(&self, number: u16) -> Option<&LinearBlock> {
-        self.0.get(usize::from(number))?.as_ref()
+        self.0.get(usize::from(number))?.as_deref()
     }
 
-    fn insert(&mut self, number: u16, block: LinearBlock) {
+    fn insert(&mut self, number: u16, block: Arc<LinearBlock>) {
         let index = usize::from(number);
         if self.0.len() <= index {
             let size = (index + 1).next_multiple_of(GROWTH);
@@ -47,7 +48,7 @@ impl LinearBlocks {
 struct Held {
     linear: LinearBlocks,
     /// Blocks of the second table, by number from [`LinearBlock::SECONDARY_FIRST`] on.
-    secondary: BTreeMap<u16, LinearBlock>,
+    secondary: BTreeMap<u16, Arc<LinearBlock>>,
     multicast: BTreeMap<(u16, u8), MulticastBlock>,
     /// By port, attribute and modifier.
     settings: BTreeMap<(u8, AttributeId, u32), [u8; DATA]>,
@@ -56,7 +57,7 @@ struct Held {
 }
 
 impl Held {
-    fn insert(&mut self, number: u16, block: LinearBlock) {
+    fn insert(&mut self, number: u16, block: Arc<LinearBlock>) {
         if number >= LinearBlock::SECONDARY_FIRST {
             self.secondary.insert(number, block);
         } else {
@@ -85,36 +86,39 @@ fn overlap(one: u32, other: u32) -> bool {
 
 /// Tables of switches, by GUID. Only blocks that differ are sent.
 #[derive(Debug, Default)]
-pub(crate) struct Tables(HashMap<Guid, Held>);
+pub(crate) struct Tables {
+    held: HashMap<Guid, Held>,
+    blocks: SharedBlocks,
+}
 
 impl Tables {
     /// Forgets a switch that has lost its tables, or may have.
     pub(crate) fn forget(&mut self, switch: Guid) {
-        self.0.remove(&switch);
+        self.held.remove(&switch);
     }
 
     /// Forgets all switches: another manager may have written to them.
     pub(crate) fn forget_all(&mut self) {
-        self.0.clear();
+        self.held.clear();
     }
 
     /// A block is written: until that is answered nobody knows what the switch holds.
     pub(crate) fn writes_linear(&mut self, switch: Guid, number: u16) {
-        if let Some(held) = self.0.get_mut(&switch) {
+        if let Some(held) = self.held.get_mut(&switch) {
             held.remove(number);
         }
     }
 
     /// Blocks of a switch's second table that it is known to hold.
     pub(crate) fn secondary_blocks(&self, switch: Guid) -> impl Iterator<Item = u16> {
-        let held = self.0.get(&switch).map(|held| &held.secondary);
+        let held = self.held.get(&switch).map(|held| &held.secondary);
         held.into_iter().flat_map(|held| held.keys().copied())
     }
 
     /// Forgets the tables that a virtual port of a node's port was sent: it has begun anew.
     pub(crate) fn forget_vport(&mut self, node: Guid, port: u8, index: u16) {
         let tables = [AttributeId::VPORT_P_KEY_TABLE, AttributeId::VPORT_GUID_INFO];
-        if let Some(held) = self.0.get_mut(&node) {
+        if let Some(held) = self.held.get_mut(&node) {
             let of_vport = |&(number, what, modifier): &(u8, AttributeId, u32)| {
                 number == port && tables.contains(&what) && (modifier >> 16) as u16 == index
             };
@@ -124,7 +128,7 @@ impl Tables {
 
     /// As [`Tables::writes_linear`].
     pub(crate) fn writes_multicast(&mut self, switch: Guid, at: (u16, u8)) {
-        if let Some(held) = self.0.get_mut(&switch) {
+        if let Some(held) = self.held.get_mut(&switch) {
             held.multicast.remove(&at);
         }
     }
@@ -134,7 +138,7 @@ impl Tables {
         switch: Guid,
         table: &ForwardingTable,
     ) -> Vec<(u16, LinearBlock)> {
-        let held = self.0.get(&switch).map(|held| &held.linear);
+        let held = self.held.get(&switch).map(|held| &held.linear);
         let differs = |number: u16, block: &LinearBlock| {
             held.and_then(|held| held.get(number)) != Some(block)
         };
@@ -147,9 +151,13 @@ impl Tables {
     /// A block of a switch's linear table; `None` where the switch's table is not known. Entries beyond the highest
     /// LID were never sent, and count as dropped; so do those of the second table that were never sent.
     pub(crate) fn linear(&self, switch: Guid, number: u16) -> Option<LinearBlock> {
-        let held = self.0.get(&switch)?;
+        let held = self.held.get(&switch)?;
         if number >= LinearBlock::SECONDARY_FIRST {
-            return Some(held.secondary.get(&number).copied().unwrap_or_default());
+            return Some(
+                held.secondary
+                    .get(&number)
+                    .map_or_else(Default::default, |block| **block),
+            );
         }
         let held = &held.linear;
         if let Some(block) = held.get(number) {
@@ -160,7 +168,8 @@ impl Tables {
     }
 
     pub(crate) fn holds_linear(&mut self, switch: Guid, number: u16, block: LinearBlock) {
-        self.0.entry(switch).or_default().insert(number, block);
+        let block = self.blocks.share(block);
+        self.held.entry(switch).or_default().insert(number, block);
     }
 
     pub(crate) fn multicast_differs(
@@ -169,13 +178,13 @@ impl Tables {
         at: (u16, u8),
         block: &MulticastBlock,
     ) -> bool {
-        let held = self.0.get(&switch);
+        let held = self.held.get(&switch);
         held.and_then(|held| held.multicast.get(&at)) != Some(block)
     }
 
     /// P_Key blocks that a port is known to hold, or was sent.
     pub(crate) fn partition_blocks(&self, switch: Guid, port: u8) -> u16 {
-        let held = self.0.get(&switch).map(|held| &held.partitions);
+        let held = self.held.get(&switch).map(|held| &held.partitions);
         let mut of_port = held
             .into_iter()
             .flat_map(|held| held.range((port, 0)..=(port, u16::MAX)));
@@ -190,19 +199,19 @@ impl Tables {
         place: (u8, u16),
         block: &PKeyBlock,
     ) -> bool {
-        let held = self.0.get(&switch);
+        let held = self.held.get(&switch);
         held.and_then(|held| held.partitions.get(&place)) != Some(block)
     }
 
     /// As [`Tables::writes_linear`].
     pub(crate) fn writes_partitions(&mut self, switch: Guid, place: (u8, u16)) {
-        if let Some(held) = self.0.get_mut(&switch) {
+        if let Some(held) = self.held.get_mut(&switch) {
             held.partitions.remove(&place);
         }
     }
 
     pub(crate) fn holds_partitions(&mut self, switch: Guid, place: (u8, u16), block: PKeyBlock) {
-        let held = self.0.entry(switch).or_default();
+        let held = self.held.entry(switch).or_default();
         held.partitions.insert(place, block);
     }
 
@@ -218,13 +227,13 @@ impl Tables {
 
     /// A table of a port, as it was sent.
     pub(crate) fn setting(&self, node: Guid, place: (u8, AttributeId, u32)) -> Option<&[u8; DATA]> {
-        self.0.get(&node)?.settings.get(&place)
+        self.held.get(&node)?.settings.get(&place)
     }
 
     /// As [`Tables::writes_linear`]. Where a switch has several tables set by one packet, that is none of those any more
     /// that were set by themselves, and the other way round.
     pub(crate) fn writes_setting(&mut self, node: Guid, place: (u8, AttributeId, u32)) {
-        let Some(held) = self.0.get_mut(&node) else {
+        let Some(held) = self.held.get_mut(&node) else {
             return;
         };
         held.settings.remove(&place);
@@ -252,7 +261,7 @@ impl Tables {
         is_switch: bool,
         (from, to): (u8, u8),
     ) -> Option<SlToVl> {
-        let settings = &self.0.get(&node)?.settings;
+        let settings = &self.held.get(&node)?.settings;
         let (entering, leaving) = (u32::from(from) << 8, u32::from(to));
         let places = [
             (to, entering | leaving),
@@ -272,19 +281,23 @@ impl Tables {
         place: (u8, AttributeId, u32),
         data: [u8; DATA],
     ) {
-        self.0.entry(node).or_default().settings.insert(place, data);
+        self.held
+            .entry(node)
+            .or_default()
+            .settings
+            .insert(place, data);
     }
 
     /// Forgets the settings of a port, and those of all ports of its switch, which are held as its port 0's.
     pub(crate) fn forget_settings(&mut self, node: Guid, port: u8) {
-        if let Some(held) = self.0.get_mut(&node) {
+        if let Some(held) = self.held.get_mut(&node) {
             held.settings
                 .retain(|place, _| place.0 != port && place.0 != 0);
         }
     }
 
     pub(crate) fn holds_multicast(&mut self, switch: Guid, at: (u16, u8), block: MulticastBlock) {
-        let held = self.0.entry(switch).or_default();
+        let held = self.held.entry(switch).or_default();
         held.multicast.insert(at, block);
     }
 }

@@ -1,17 +1,19 @@
 //! A switch's forwarding tables.
 
+use std::sync::Arc;
+
 use wire::attribute::{LinearBlock, MulticastBlock};
 use wire::{ExtendedLid, Lid};
 
 use super::chunks::Chunks;
 
-/// Blocks of a table that change together where a copy of the table is kept: 1 KiB.
+/// Blocks of a table that change together where a copy of the table is kept: of a linear one 16 pointers, else 1 KiB.
 const TOGETHER: usize = 16;
 
 /// The linear forwarding table. Blocks that were never set drop everything and take no room.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LinearTable {
-    blocks: Chunks<LinearBlock, TOGETHER>,
+    blocks: Chunks<Option<Arc<LinearBlock>>, TOGETHER>,
 }
 
 impl LinearTable {
@@ -19,18 +21,20 @@ impl LinearTable {
     pub(crate) const CAP: u16 = LinearBlock::COUNT * LinearBlock::LIDS;
 
     pub(crate) fn block(&self, number: u16) -> LinearBlock {
-        self.blocks
-            .get(usize::from(number))
-            .copied()
-            .unwrap_or_default()
+        self.known(number).copied().unwrap_or_default()
+    }
+
+    fn known(&self, number: u16) -> Option<&LinearBlock> {
+        self.blocks.get(usize::from(number))?.as_deref()
     }
 
     /// Whether that changed anything. The caller has checked `number` against the table's size.
-    pub(crate) fn set(&mut self, number: u16, block: LinearBlock) -> bool {
-        if self.block(number) == block {
+    pub(crate) fn set(&mut self, number: u16, block: impl Into<Arc<LinearBlock>>) -> bool {
+        let block = block.into();
+        if self.block(number) == *block {
             return false;
         }
-        self.blocks.set(usize::from(number), block);
+        self.blocks.set(usize::from(number), Some(block));
         true
     }
 
@@ -42,8 +46,8 @@ impl LinearTable {
 
     /// The port that an entry of a block says.
     pub(crate) fn entry(&self, number: u16, entry: usize) -> u8 {
-        let block = self.blocks.get(usize::from(number));
-        block.map_or(LinearBlock::DROP, |block| block.0[entry])
+        self.known(number)
+            .map_or(LinearBlock::DROP, |block| block.0[entry])
     }
 }
 
@@ -65,7 +69,7 @@ impl SecondaryTable {
     }
 
     /// Whether that changed anything.
-    pub(crate) fn set(&mut self, number: u16, block: LinearBlock) -> bool {
+    pub(crate) fn set(&mut self, number: u16, block: impl Into<Arc<LinearBlock>>) -> bool {
         Self::own(number).is_some_and(|own| self.0.set(own, block))
     }
 

@@ -495,7 +495,7 @@ fn port_blocks(subnet: &crate::model::Subnet, at: At) -> Vec<(u16, PKeyBlock)> {
     blocks
         .into_iter()
         .flatten()
-        .map(|(&number, &block)| (number, block))
+        .map(|(&number, block)| (number, **block))
         .collect()
 }
 

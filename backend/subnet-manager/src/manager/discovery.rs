@@ -40,7 +40,7 @@ impl Knowledge {
 
     pub(super) fn take_partitions(&mut self, at: At, block: u16, data: &[u8; DATA]) {
         if let Some(port) = self.subnet.port_mut(at) {
-            port.pkeys.insert(block, PKeyBlock::parse(data));
+            port.pkeys.insert(block, PKeyBlock::parse(data).into());
         }
     }
 }

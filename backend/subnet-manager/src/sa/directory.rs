@@ -62,7 +62,7 @@ pub(super) struct Port {
     /// GUIDs of virtual ports that are up.
     vports: Vec<Guid>,
     /// The P_Key table of an adapter's port, by number of the block.
-    pub(super) pkey_blocks: BTreeMap<u16, PKeyBlock>,
+    pub(super) pkey_blocks: BTreeMap<u16, Arc<PKeyBlock>>,
     /// Partitions; empty for a switch's external port.
     pub(super) pkeys: Vec<PKey>,
     /// Rate of the link.
@@ -208,6 +208,7 @@ impl Directory {
             }
             directory.nodes.push(node);
         }
+        directory.ports.shrink_to_fit();
         for (place, port) in subnet.ports() {
             let Some(&here) = at.get(&place) else {
                 continue;

@@ -7,6 +7,7 @@
 mod node;
 mod notice;
 mod port_info;
+mod shared_blocks;
 mod sm_info;
 mod switch;
 mod table;
@@ -18,6 +19,7 @@ pub use notice::{
     SwitchPKeyViolation, SystemImageChange, Trap, VPortStateChange,
 };
 pub use port_info::{CapabilityMask, PortInfo};
+pub use shared_blocks::SharedBlocks;
 pub use sm_info::{SmInfo, SmState};
 pub use switch::{LinearBlock, MulticastBlock, SwitchInfo};
 pub use table::{PKeyBlock, SlToVl, VlArbitration, VlWeight};

@@ -69,6 +69,7 @@ impl Fabric {
             *data = held.0;
             return Ok(());
         }
+        let wanted = self.blocks.share(wanted);
         if let Some(switch) = self.nodes.switch_mut(asked.node) {
             // It is not known yet of the new table.
             switch.refused = Arc::default();
