@@ -30,7 +30,7 @@ use crate::timers::Timers;
 pub struct Fabric {
     pub(crate) nodes: Nodes,
     pub(crate) ledgers: Ledgers,
-    /// Of its switches' tables.
+    /// Blocks of its switches' tables.
     pub(crate) blocks: SharedBlocks,
     pub(crate) transit: VecDeque<Transit>,
     pub(crate) outputs: VecDeque<Output>,

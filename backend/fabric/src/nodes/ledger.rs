@@ -47,7 +47,7 @@ pub(crate) struct PortLedger {
 /// Quantities that every packet adds to.
 const PASSED: usize = Counter::UnicastRcv as usize + 1;
 
-/// What a port rarely has.
+/// Counters and records that a port rarely has.
 #[derive(Debug, Default)]
 pub(crate) struct PortRecord {
     /// Quantities, but for what has [`PortLedger::passed`].
@@ -166,5 +166,26 @@ impl Ledgers {
         if let Some(port) = self.port_mut(port) {
             port.add(counter, value);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_only_passes_packets_has_no_record() {
+        let mut ledger = PortLedger::default();
+        ledger.add(Counter::XmitData, 64);
+        ledger.add(Counter::UnicastXmit, 1);
+        ledger.receive_sound();
+        ledger.base_lines(false, &mut BaseLines::default());
+        assert!(ledger.record_mut().is_none());
+        ledger.add(Counter::SymbolErrors, 3);
+        assert!(ledger.record_mut().is_some());
+        let port = PortLedger::default();
+        assert_eq!(port.management.get(Counter::SymbolErrors), 0);
+        assert_eq!(ledger.management.get(Counter::SymbolErrors), 3);
+        assert_eq!(ledger.passed, [64, 0, 1, 0]);
     }
 }
