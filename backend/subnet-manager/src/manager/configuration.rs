@@ -361,12 +361,16 @@ impl SubnetManager {
             else {
                 continue;
             };
-            if wanted == before {
+            let addresses = |info: &PortInfo| (info.lid, info.lmc, info.master_sm_lid);
+            let forgotten = with_guid && self.sweeps.is_first();
+            let reregister = before.port_state == PortState::Active
+                && (forgotten || addresses(&before) != addresses(&wanted))
+                && wanted
+                    .capability_mask
+                    .contains(CapabilityMask::CLIENT_REREGISTRATION);
+            if wanted == before && !reregister {
                 continue;
             }
-            let addresses = |info: &PortInfo| (info.lid, info.lmc, info.master_sm_lid);
-            let addressed = addresses(&before) != addresses(&wanted);
-            let reregister = before.port_state == PortState::Active && addressed;
             self.set_port(at, &wanted, PortState::NoChange, reregister, None);
         }
     }

@@ -130,6 +130,11 @@ impl Sweeps {
         }
     }
 
+    /// Whether no full sweep has ended: ports may have registered with an earlier manager.
+    pub fn is_first(&self) -> bool {
+        self.report.sweeps == 0
+    }
+
     /// A light sweep begins.
     pub fn begin_light(&mut self) {
         self.report.light_sweeps += 1;

@@ -373,7 +373,8 @@ pub(super) fn set_lids(manager: &mut SubnetManager) {
     let changed: Vec<(At, u16, VPortInfo)> = { vports(&manager.known) }
         .filter_map(|(at, index, vport)| {
             let wanted = wanted_vport(manager, &vport.info);
-            (wanted.lid != vport.info.lid).then_some((at, index, wanted))
+            let forgotten = manager.sweeps.is_first() && wanted.port_state == PortState::Active;
+            (forgotten || wanted.lid != vport.info.lid).then_some((at, index, wanted))
         })
         .collect();
     for (at, index, wanted) in changed {

@@ -349,10 +349,14 @@ fn the_largest_default_topology() {
     assert_eq!((route.port, route.hops), (to, 4));
 }
 
-/// Another manager takes over with empty hands: LIDs stay where they are.
+/// Another manager takes over with empty hands: LIDs stay where they are, and guests register with it once.
 #[test]
 fn a_restarted_manager_keeps_lids() {
     let (mut managed, layout) = Managed::hypervisors(2, 2, Config::default());
+    let vf = managed.link.fabric.port_by_guid(layout.vf_guid(1, 1));
+    let vf = vf.unwrap();
+    let fabric = &mut managed.link.fabric;
+    fabric.set_owner(vf, Owner::Consumer, SmpAccess::OwnPort);
     managed.settle();
     let before = managed.manager.lids().clone();
     let old = managed.link.fabric.generation();
@@ -362,6 +366,14 @@ fn a_restarted_manager_keeps_lids() {
     let now = managed.link.fabric.generation();
     assert_eq!(now, old, "no path changed");
     assert!(before.contains_key(&layout.vf_guid(1, 1)));
+    let mut registrations = || {
+        managed.manager.request_sweep();
+        managed.settle();
+        let events = managed.events(vf);
+        let is_one = |event: &&PortEvent| **event == PortEvent::ClientReregister;
+        events.iter().filter(is_one).count()
+    };
+    assert_eq!([registrations(), registrations()], [2, 2]);
 }
 
 #[test]
