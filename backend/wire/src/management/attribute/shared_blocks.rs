@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::LinearBlock;
 
-/// Blocks below which none is looked for that no table has any more.
-const FEW: usize = 1024;
+/// Number of blocks up to which unused ones may stay.
+const MIN_SWEPT_BLOCKS: usize = 1024;
 
 /// Blocks of linear forwarding tables, by content: tables that take their blocks from here have room for those that are alike
 /// once. In a fat-tree of 1402 switches that is one block of eighty.
@@ -25,7 +25,7 @@ impl SharedBlocks {
         }
         if self.all.len() >= self.limit {
             self.all.retain(|block| Arc::strong_count(block) > 1);
-            self.limit = FEW.max(2 * self.all.len());
+            self.limit = MIN_SWEPT_BLOCKS.max(2 * self.all.len());
         }
         let shared = Arc::new(block);
         self.all.insert(Arc::clone(&shared));
@@ -50,7 +50,7 @@ mod tests {
         for number in 0..100_000 {
             assert_eq!(*blocks.share(block(number)), block(number));
         }
-        assert!(blocks.all.len() <= FEW);
+        assert!(blocks.all.len() <= MIN_SWEPT_BLOCKS);
         assert!(Arc::ptr_eq(&kept, &blocks.share(block(7))));
     }
 }
